@@ -1,10 +1,16 @@
-"""A job's order and its environment, as the tests of the supervisor's parts need them."""
+"""A job's order, its environment and a rank's keeper, for the tests of the supervisor's parts."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.run_folder.orders import JobOrder
-from slurm_jobs.shared.records import JobResources
-from slurm_jobs.worker.environment import JobEnvironment
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import JobResources, TaskContext, record_to_json
+from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
 
 
 def order(
@@ -38,4 +44,24 @@ def environment(*node_names: str, is_slurm: bool = True) -> JobEnvironment:
         node_names=node_names,
         deadline_unix_s=0.0,
         is_slurm=is_slurm,
+    )
+
+
+def start_keeper(
+    context: TaskContext, order: dict[str, Any], *, before: str = "", **variables: str
+) -> subprocess.Popen[bytes]:
+    """Start the keeper of rank 0 on n1 in a process of its own, which runs `before` first."""
+    RunPaths(context.run_dir).logs_dir(context.stage).mkdir(parents=True)
+    write_json_atomic(context.task_dir / "context.json", record_to_json(context))
+    values = {"shell": None, "start_script": "start.py", "cpus_per_task": 1, "nsight": False}
+    write_json_atomic(context.task_dir / "order.json", {**values, **order})
+    who = dict(zip(RANK_VARIABLES, ("0", "0", "0", "n1"), strict=True))
+    script = (
+        f"{before}\nimport sys\nfrom pathlib import Path\n"
+        "from slurm_jobs.worker.rank import keep_rank\nsys.exit(keep_rank(Path(sys.argv[1])))"
+    )
+    root = str(Path(__file__).resolve().parents[3])
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(context.task_dir)],
+        env={**os.environ, **who, "PYTHONPATH": root, **variables},
     )

@@ -48,45 +48,37 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return make
 
 
-def test_the_local_schedulers_variables_say_who_a_task_is() -> None:
-    found = read_environment(order(scheduler="local", is_array=True), LOCAL)
-    assert (found.element_id, found.slices, found.restart) == ("12_3", (3,), 2)
-    assert found.node_names == ("local0", "local1")
-    assert (found.deadline_unix_s, found.is_slurm) == (1700000000.5, False)
-
-
-def test_a_local_job_without_an_array_has_slice_0() -> None:
-    plain = {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12"}
-    found = read_environment(order(scheduler="local"), plain)
-    assert (found.element_id, found.slices) == ("12", (0,))
-
-
-def test_a_local_job_inside_a_slurm_job_is_a_local_one() -> None:
-    assert not read_environment(order(scheduler="local"), {**SLURM, **ELEMENT, **LOCAL}).is_slurm
-
-
-def test_a_slurm_job_inside_a_local_one_is_slurms() -> None:
-    found = read_environment(order(), {**LOCAL, **SLURM})
-    assert (found.element_id, found.slices, found.is_slurm) == ("40", (0,), True)
-
-
-def test_a_job_that_an_array_task_submitted_is_not_that_task() -> None:
-    found = read_environment(order(), {**ELEMENT, **SLURM})
-    assert (found.element_id, found.slices) == ("40", (0,))
-
-
 @pytest.mark.parametrize(
-    ("more", "expected"),
-    [({}, ("40", (0,), 0)), (ELEMENT, ("38_7", (7,), 1))],
-    ids=["job", "array task"],
+    ("scheduler", "is_array", "variables", "expected"),
+    [
+        ("local", True, LOCAL, ("12_3", (3,), 2)),
+        ("local", False, {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12"}, ("12", (0,), 2)),
+        ("local", True, {**SLURM, **ELEMENT, **LOCAL}, ("12_3", (3,), 2)),
+        ("slurm", False, {**LOCAL, **SLURM}, ("40", (0,), 0)),
+        ("slurm", False, SLURM, ("40", (0,), 0)),
+        ("slurm", True, {**SLURM, **ELEMENT}, ("38_7", (7,), 1)),
+        ("slurm", False, {**SLURM, **ELEMENT}, ("40", (0,), 1)),
+    ],
+    ids=[
+        "local array task",
+        "local job",
+        "local job inside a Slurm job",
+        "Slurm job inside a local one",
+        "Slurm job",
+        "Slurm array task",
+        "Slurm job that an array task submitted",
+    ],
 )
-def test_slurms_variables_say_who_a_job_is(
-    more: dict[str, str], expected: tuple[str, tuple[int, ...], int]
+def test_the_schedulers_variables_say_who_a_job_is(
+    scheduler: str, variables: dict[str, str], expected: tuple[object, ...], *, is_array: bool
 ) -> None:
-    found = read_environment(order(is_array=bool(more)), {**SLURM, **more})
+    found = read_environment(order(scheduler=scheduler, is_array=is_array), variables)
     assert (found.element_id, found.slices, found.restart) == expected
-    assert (found.node_names, found.deadline_unix_s) == (("n1",), 1700000000.0)
-    assert found.is_slurm
+    where = (found.node_names, found.deadline_unix_s, found.is_slurm)
+    if scheduler == "local":
+        assert where == (("local0", "local1"), 1700000000.5, False)
+    else:
+        assert where == (("n1",), 1700000000.0, True)
 
 
 def test_a_packed_element_works_through_its_share_of_the_slices() -> None:
@@ -139,20 +131,20 @@ def test_where_slurm_names_no_nodes_the_node_names_itself() -> None:
     assert read_environment(order(), variables).node_names == (socket.gethostname(),)
 
 
-def test_ranks_meet_at_the_profiles_address_if_it_has_one() -> None:
-    given = order(main_addr="10.0.0.1")
-    assert main_address(given, environment("nosuch.invalid", "n2")) == "10.0.0.1"
-
-
 @pytest.mark.parametrize(
-    "where", [environment("n1"), environment("local0", "local1", is_slurm=False)]
+    ("main_addr", "where", "expected"),
+    [
+        ("10.0.0.1", environment("nosuch.invalid", "n2"), "10.0.0.1"),
+        (None, environment("n1"), "127.0.0.1"),
+        (None, environment("local0", "local1", is_slurm=False), "127.0.0.1"),
+        (None, environment("localhost", "n2"), "localhost"),
+    ],
+    ids=["the profile's address", "one node", "this machine", "the first of several nodes"],
 )
-def test_ranks_on_one_host_meet_at_home(where: JobEnvironment) -> None:
-    assert main_address(order(), where) == "127.0.0.1"
-
-
-def test_ranks_on_several_nodes_meet_at_the_first_ones_name() -> None:
-    assert main_address(order(), environment("localhost", "n2")) == "localhost"
+def test_ranks_meet_at_one_address(
+    main_addr: str | None, where: JobEnvironment, expected: str
+) -> None:
+    assert main_address(order(main_addr=main_addr), where) == expected
 
 
 @pytest.mark.parametrize(

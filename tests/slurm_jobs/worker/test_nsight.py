@@ -8,21 +8,19 @@ import dataclasses
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records import TaskContext, record_to_json
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.records import TaskContext
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path, find_rank, nsight_command
 from tests.contexts import make_context
+from tests.slurm_jobs.worker.orders import start_keeper
 
-ROOT = Path(__file__).resolve().parents[3]
 NSYS = """#!/bin/sh
 for word do shift; case $word in profile|--*) ;; *) set -- "$@" "$word";; esac; done
 printf '%s ' "$@" > {said}
@@ -66,30 +64,13 @@ def test_the_command_names_the_report_after_the_rank_and_keeps_the_ranks_own_wor
 
 @pytest.fixture
 def context(tmp_path: Path) -> TaskContext:
-    context = make_context("train", tmp_path / "run")
-    context = dataclasses.replace(context, node_local_dir=tmp_path)
-    RunPaths(context.run_dir).logs_dir("train").mkdir(parents=True)
     (tmp_path / "start.py").write_text(START)
-    write_json_atomic(context.task_dir / "context.json", record_to_json(context))
-    order = {"shell": None, "start_script": str(tmp_path / "start.py"), "cpus_per_task": 1}
-    write_json_atomic(context.task_dir / "order.json", {**order, "nsight": True})
-    return context
+    return dataclasses.replace(make_context("train", tmp_path / "run"), node_local_dir=tmp_path)
 
 
 def keeper(context: TaskContext, path: str) -> subprocess.Popen[bytes]:
-    variables = {
-        "SLURM_JOBS_RANK": "0",
-        "SLURM_JOBS_LOCAL_RANK": "0",
-        "SLURM_JOBS_NODE_RANK": "0",
-        "SLURM_JOBS_NODE_NAME": "n1",
-    }
-    code = (
-        "import sys; from slurm_jobs.worker.rank import *; sys.exit(keep_rank(Path(sys.argv[1])))"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(context.task_dir)],
-        env={**os.environ, **variables, "PYTHONPATH": str(ROOT), "PATH": path},
-    )
+    order = {"start_script": str(context.node_local_dir / "start.py"), "nsight": True}
+    return start_keeper(context, order, PATH=path)
 
 
 def test_a_node_without_nsys_refuses_before_the_stage_starts_and_no_retry_helps(

@@ -3,22 +3,19 @@
 import dataclasses
 import errno
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records import TaskContext, record_to_json
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.records import TaskContext
 from slurm_jobs.worker.launch import RanksEnd, read_end
 from slurm_jobs.worker.rank import MAX_WORD_BYTES, rank_command, rank_environment
 from tests.contexts import make_context
+from tests.slurm_jobs.worker.orders import start_keeper
 
-ROOT = Path(__file__).resolve().parents[3]
 PRINTS_CONFIG = 'cat "${SLURM_JOBS_CONFIG_FILE:-/dev/stdin}" <<< "$SLURM_JOBS_CONFIG"'
 
 
@@ -57,37 +54,19 @@ def test_a_config_of_any_length_reaches_a_shell(tmp_path: Path, surplus: int) ->
     assert ("SLURM_JOBS_CONFIG_FILE" in environment) is (surplus >= 0)
 
 
-def kept(tmp_path: Path, shell: str, code: str) -> RanksEnd:
-    """How a rank ends whose keeper runs in a process of its own, after `code`."""
+def kept(tmp_path: Path, before: str) -> RanksEnd:
+    """How a rank ends whose keeper runs `before` first."""
     context = make_context("s", tmp_path / "run")
     context = dataclasses.replace(context, node_local_dir=tmp_path)
-    RunPaths(context.run_dir).logs_dir("s").mkdir(parents=True)
-    write_json_atomic(context.task_dir / "context.json", record_to_json(context))
-    write_json_atomic(context.task_dir / "order.json", order(shell))
-    variables = {
-        "SLURM_JOBS_RANK": "0",
-        "SLURM_JOBS_LOCAL_RANK": "0",
-        "SLURM_JOBS_NODE_RANK": "0",
-        "SLURM_JOBS_NODE_NAME": "n1",
-    }
-    script = (
-        f"{code}\nimport sys\nfrom pathlib import Path\n"
-        "from slurm_jobs.worker.rank import keep_rank\n"
-        "sys.exit(keep_rank(Path(sys.argv[1])))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(context.task_dir)],
-        env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    return read_end(context.task_dir, 1, [done.returncode])
+    process = start_keeper(context, {"shell": "true"}, before=before)
+    return read_end(context.task_dir, 1, [process.wait()])
 
 
 def test_a_rank_whose_environment_is_too_long_says_so_and_is_not_tried_again(
     tmp_path: Path,
 ) -> None:
     grown = "import os\nfor i in range(200): os.environ[f'X{i}'] = 'x' * 100_000"
-    end = kept(tmp_path, "true", grown)
+    end = kept(tmp_path, grown)
     assert end.outcome == "failed"
     assert (
         "StageConfigError: the environment of this stage is larger than Linux allows" in end.reason
@@ -101,7 +80,7 @@ def test_a_rank_that_cannot_be_started_says_why(tmp_path: Path) -> None:
         "def no(*_, **__): raise OSError(11, 'Resource temporarily unavailable')\n"
         "subprocess.Popen = no"
     )
-    end = kept(tmp_path, "true", broken)
+    end = kept(tmp_path, broken)
     assert end.reason == (
         f"rank 0 on n1: BlockingIOError: [Errno {errno.EAGAIN}] Resource temporarily unavailable"
     )
