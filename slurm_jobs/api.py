@@ -114,6 +114,6 @@ class Run:
         from slurm_jobs.report.stage import ask, build_and_write
 
         paths = RunPaths(self.run_dir)
-        asked = ask(paths)
-        build_and_write(paths, asked.accounting, answer=asked.answer)
+        answers = ask(paths)
+        build_and_write(paths, answers.accounting, answer=answers.answer)
         return paths.report_html

@@ -412,7 +412,7 @@ def make_plan(
 def _planned_stage(
     name: str, stage: Stage, spec: RunSpec, profile: ClusterProfile, *, fields: Mapping[str, str]
 ) -> PlannedStage:
-    asked = stage.resources
+    resources = stage.resources
     return PlannedStage(
         name=name,
         origin=origin_of(name, stage.matrix),
@@ -436,14 +436,14 @@ def _planned_stage(
         },
         node_local_dir=stage.node_local_dir or profile.node_local_dir,
         resources=JobResources(
-            nodes=asked.nodes,
-            tasks_per_node=asked.tasks_per_node,
-            cpus_per_task=asked.cpus_per_task,
-            gpus_per_node=asked.gpus_per_node,
-            gpu=tuple(asked.gpu),
-            mem_gb=asked.mem_gb,
-            timeout_min=asked.timeout_min,
-            signal_lead_s=asked.signal_lead_s,
+            nodes=resources.nodes,
+            tasks_per_node=resources.tasks_per_node,
+            cpus_per_task=resources.cpus_per_task,
+            gpus_per_node=resources.gpus_per_node,
+            gpu=tuple(resources.gpu),
+            mem_gb=resources.mem_gb,
+            timeout_min=resources.timeout_min,
+            signal_lead_s=resources.signal_lead_s,
             slurm=options_of(stage, profile),
         ),
         nsight=stage.nsight,
@@ -452,10 +452,10 @@ def _planned_stage(
 
 def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
     """Return the stage's sbatch options together with those of the profile that apply to it."""
-    asked = stage.resources
-    options = {**profile.slurm, **asked.slurm}
-    asks_for_gpus = asked.gpus_per_node or gpus_of_options(options, asked.tasks_per_node)
-    return {**profile.slurm, **(profile.gpu_slurm if asks_for_gpus else {}), **asked.slurm}
+    resources = stage.resources
+    options = {**profile.slurm, **resources.slurm}
+    asks_for_gpus = resources.gpus_per_node or gpus_of_options(options, resources.tasks_per_node)
+    return {**profile.slurm, **(profile.gpu_slurm if asks_for_gpus else {}), **resources.slurm}
 
 
 def _jobs(

@@ -87,8 +87,8 @@ def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> fro
 def _completion(index: int, intent: Intent, records: StageRecords) -> CompletionName | None:
     """Return the newest completion among the attempts of this intent's job."""
     endings = records.endings.get(index, {}).values()
-    own = (e for e in endings if e.token == intent.token and e.outcome == "completed")
-    return max(own, default=None)
+    entries = (e for e in endings if e.token == intent.token and e.outcome == "completed")
+    return max(entries, default=None)
 
 
 def _newest_attempt(

@@ -133,15 +133,15 @@ def _read_index(path: PartPaths) -> PartIndex:
         message = f"{path.index}: {error}; preprocess slice {path.slice_index} again"
         raise StageError(message) from error
     num_rows = index.num_samples + index.num_rejected
-    for file, unit, found, expected in (
+    for file, unit, actual, expected in (
         (path.tar, "bytes", sizes[0], index.num_bytes),
         (path.samples, "bytes", sizes[1], index.samples_num_bytes),
         (path.rejects, "bytes", sizes[2], index.rejects_num_bytes),
         (path.index, "samples and rejects", num_rows, index.end_row - index.first_row),
     ):
-        if found != expected:
+        if actual != expected:
             message = (
-                f"{file}: {found} {unit}, expected {expected}; preprocess slice "
+                f"{file}: {actual} {unit}, expected {expected}; preprocess slice "
                 f"{path.slice_index} again"
             )
             raise StageError(message)

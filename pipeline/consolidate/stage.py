@@ -142,10 +142,10 @@ def check_processor(parts: Parts) -> None:
             f"--set stages.{parts.parent.stage}.config.processor=FOLDER`"
         )
         raise StageConfigError(message)
-    found, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
-    if found != expected:
+    actual, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
+    if actual != expected:
         message = (
-            f"{parts.processor_dir}: xxh3 {found}, but the parts were made with {expected}; the "
+            f"{parts.processor_dir}: xxh3 {actual}, but the parts were made with {expected}; the "
             f"processor changed since preprocess, so preprocess all slices again by "
             f"`{parts.again}`"
         )
@@ -188,9 +188,11 @@ def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
 
     The pieces of several tasks are kept, so that each task can be repeated alone.
     """
-    kept = {file.name for path in paths for file in (path.rows, path.info) if len(paths) > 1}
+    needed_names = {
+        file.name for path in paths for file in (path.rows, path.info) if len(paths) > 1
+    }
     for file in folder.glob("piece-*"):
-        if file.name not in kept:
+        if file.name not in needed_names:
             file.unlink(missing_ok=True)
     workplaces = {path.workplace.name for path in paths}
     for place in folder.glob("work-*"):

@@ -242,14 +242,14 @@ class ShardedDataset:
         known = [self._known[number] for number in numbers]
         wanted = {shard for shard, bits in zip(shards, known, strict=True) if bits}
         wholes = {shard: self.files.whole(shard) or (None, 0) for shard in wanted}
-        taken = {LOCAL: 0, SHARED: 0}
+        num_read = {LOCAL: 0, SHARED: 0}
         mappings: list[MappedShard | None] = []
         for shard, bits, size in zip(shards, known, sizes, strict=True):
             mapped, place = wholes[shard] if bits else (None, 0)
             if bits & place:
-                taken[place] += size
+                num_read[place] += size
             mappings.append(mapped if bits & place else None)
-        for place, num_bytes in taken.items():
+        for place, num_bytes in num_read.items():
             self.files.count_taken(place, num_bytes)
         return mappings
 

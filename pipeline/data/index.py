@@ -214,10 +214,10 @@ class DatasetIndex:
         """
         column = getattr(self, name)
         if name not in self._checked:
-            found, expected = xxhash.xxh3_64_hexdigest(column.data), self.checksums.xxh3[name]
-            if found != expected:
+            actual, expected = xxhash.xxh3_64_hexdigest(column.data), self.checksums.xxh3[name]
+            if actual != expected:
                 message = (
-                    f"{self.path}: the column {name} does not match its checksum (xxh3 {found}, "
+                    f"{self.path}: the column {name} does not match its checksum (xxh3 {actual}, "
                     f"expected {expected}); copy the index again, or run consolidate again"
                 )
                 raise StageError(message)

@@ -131,7 +131,7 @@ def check_augmentation(config: AugmentConfig, info: DatasetInfo, key: str = "aug
     Raises:
         StageConfigError: images that are stored as tiles would be mirrored or cropped.
     """
-    asked = [
+    requested = [
         f"{key}.{name} is {value:g}"
         for name, value, unchanged in (
             ("mirror_share", config.mirror_share, 0.0),
@@ -139,9 +139,9 @@ def check_augmentation(config: AugmentConfig, info: DatasetInfo, key: str = "aug
         )
         if value != unchanged
     ]
-    if asked and info.image_kind == "tiled":
+    if requested and info.image_kind == "tiled":
         message = (
-            f"{' and '.join(asked)}: the data set's processor cuts images into tiles, and each "
+            f"{' and '.join(requested)}: the data set's processor cuts images into tiles, and each "
             "tile would be changed separately, so that the tiles no longer fit together; remove "
             "these settings (brightness, contrast and saturation are allowed)"
         )

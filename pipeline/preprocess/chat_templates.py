@@ -525,9 +525,9 @@ def _find_prompt_problem(chat: ChatTokenizer) -> str | None:
     before = tokens.input_ids[: int(np.argmax(tokens.supervised))]
     if np.array_equal(prompt, before):
         return None
-    found, expected = chat.tokenizer.decode(prompt), chat.tokenizer.decode(before)
+    actual, expected = chat.tokenizer.decode(prompt), chat.tokenizer.decode(before)
     return (
-        f"gives the prompt {found!r} with `add_generation_prompt`, the answer follows {expected!r}"
+        f"gives the prompt {actual!r} with `add_generation_prompt`, the answer follows {expected!r}"
     )
 
 
@@ -564,13 +564,13 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         raise StageConfigError(message)
 
 
-def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
+def _instead(chat: ChatTokenizer, question: ChatMessages) -> str:
     """Name the replacement that renders this question like the template, if there is one."""
     tokens = chat.tokenizer.special_tokens_map
     for name, template in REPLACEMENTS.items():
         with suppress(TemplateRefusedError):
-            rendered, _ = render(chat.tokenizer.chat_template, asked, tokens)
-            if rendered == render(template, asked, tokens)[0]:
+            rendered, _ = render(chat.tokenizer.chat_template, question, tokens)
+            if rendered == render(template, question, tokens)[0]:
                 return (
                     f"set `chat_template: {name}` in the config of this stage, which renders "
                     "questions the same way and ends answers as the model was trained; or change "

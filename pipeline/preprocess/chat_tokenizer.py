@@ -77,12 +77,12 @@ def find_answers(
     return whole, spans
 
 
-def find_header(asked: str, prompt: str) -> str:
+def find_header(question: str, prompt: str) -> str:
     """Return what a prompt for an answer adds to the text before: `<|im_start|>assistant`.
 
     Empty for templates whose answers follow the question directly.
     """
-    return prompt[_num_alike(asked, prompt) :]
+    return prompt[_num_alike(question, prompt) :]
 
 
 def _find_problem(prompt: str, answered: str, whole: str, header: str) -> str:
@@ -245,10 +245,10 @@ def render(
 def _header_of(template: str, special_tokens: str) -> str:
     """Return `find_header` of the template; empty if it refuses a single question."""
     options = json.loads(special_tokens)
-    asked = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
+    question = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
     try:
-        text, _ = render(template, asked, options)
-        prompt, _ = render(template, asked, options, add_generation_prompt=True)
+        text, _ = render(template, question, options)
+        prompt, _ = render(template, question, options, add_generation_prompt=True)
     except TemplateRefusedError:
         return ""
     return find_header(text, prompt)

@@ -132,10 +132,10 @@ class SampleEncoder:
         if problem:
             raise SampleRejectedError(reason="too_many_images", message=problem)
         row = _up_to_last_learned(row)
-        asked, answer = row.messages[:-1], row.messages[-1]
+        question, answer = row.messages[:-1], row.messages[-1]
         with _template_rejects(row):
             tokens = self.chat.encode_prompt(
-                [_to_chat(message) for message in asked], must_print_all=True
+                [_to_chat(message) for message in question], must_print_all=True
             )
         self._check_image_tokens(tokens, row)
         planned = self.images.plan(row)

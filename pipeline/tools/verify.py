@@ -187,9 +187,9 @@ def _content_problem(view: memoryview, index: DatasetIndex, number: int) -> str:
         "num_images": num_images,
     }
     wrong = [
-        f"{name} {found}, but the index says {int(getattr(index, name)[number])}"
-        for name, found in counts.items()
-        if found != int(getattr(index, name)[number])
+        f"{name} {num_found}, but the index says {int(getattr(index, name)[number])}"
+        for name, num_found in counts.items()
+        if num_found != int(getattr(index, name)[number])
     ]
     return "; ".join(wrong)
 
@@ -292,9 +292,9 @@ def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], Dat
         return problems, None
     totals = {"num_tokens": info.num_tokens, "num_images": info.num_images}
     for name, expected in totals.items():
-        found = int(getattr(index, name).sum(dtype=np.int64))
-        if found != expected:
-            message = f"{name} add up to {found}, {INFO_NAME} says {expected}"
+        actual = int(getattr(index, name).sum(dtype=np.int64))
+        if actual != expected:
+            message = f"{name} add up to {actual}, {INFO_NAME} says {expected}"
             problems.append(Problem(file=INDEX_NAME, message=message))
     num_rows = int(info.preprocess["num_rows"])
     seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
@@ -317,19 +317,19 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
     yield from _unknown_files(folder, info)
     processor = folder / PROCESSOR_DIR
     expected = info.preprocess["processor_xxh3"]
-    found = f"xxh3 {hash_folder(processor)}" if processor.is_dir() else "missing"
-    if found != f"xxh3 {expected}":
+    actual = f"xxh3 {hash_folder(processor)}" if processor.is_dir() else "missing"
+    if actual != f"xxh3 {expected}":
         changes = changed_files(info.processor_sha256 or {}, processor_checksums(processor))
         named = f" ({', '.join(changes)})" if info.processor_sha256 and changes else ""
-        yield Problem(file=PROCESSOR_DIR, message=f"{found}, expected xxh3 {expected}{named}")
+        yield Problem(file=PROCESSOR_DIR, message=f"{actual}, expected xxh3 {expected}{named}")
     rejects = folder / REJECTS_NAME
     num_expected = int(info.preprocess["num_rows"]) - info.num_samples
-    found, xxh3 = "missing", ""
+    actual, xxh3 = "missing", ""
     if rejects.is_file():
         num_lines, xxh3 = _lines_and_hash(rejects)
-        found = f"{num_lines} rejects"
-    if found != f"{num_expected} rejects":
-        yield Problem(file=REJECTS_NAME, message=f"{found}, expected {num_expected} rejects")
+        actual = f"{num_lines} rejects"
+    if actual != f"{num_expected} rejects":
+        yield Problem(file=REJECTS_NAME, message=f"{actual}, expected {num_expected} rejects")
     elif info.rejects_xxh3 not in (None, xxh3):
         message = f"xxh3 {xxh3}, expected {info.rejects_xxh3}"
         yield Problem(file=REJECTS_NAME, message=message)

@@ -161,11 +161,11 @@ def _check(
         "rank": (accelerator.process_index, ranks.rank),
         "number of ranks": (accelerator.num_processes, ranks.num_ranks),
     }
-    for what, (found, wanted) in pairs.items():
-        if found != wanted:
+    for what, (actual, wanted) in pairs.items():
+        if actual != wanted:
             hint = "; accelerate shards nothing on a CPU" if wanted == "FSDP" else ""
             message = (
-                f"strategy accelerate did not take effect: {path}: {what} is {found}, expected "
+                f"strategy accelerate did not take effect: {path}: {what} is {actual}, expected "
                 f"{wanted}{hint}; use the versions of constraints.txt, or another `strategy`"
             )
             raise StageConfigError(message)

@@ -259,17 +259,17 @@ class AttentionChoice:
 
 
 def choose_attention(
-    asked: Literal["auto", "varlen", "dense"], facts: AttentionFacts
+    setting: Literal["auto", "varlen", "dense"], facts: AttentionFacts
 ) -> AttentionChoice:
     """Return the attention of a training; equal on ranks with equal facts.
 
     Raises:
         StageConfigError: `varlen` is required but cannot run.
     """
-    if asked == "dense":
+    if setting == "dense":
         return AttentionChoice(packed="dense", reason="set in the config")
     problem = _why_not_here(facts)
-    if asked == "varlen":
+    if setting == "varlen":
         # A CPU computes the reference, whatever the precision.
         problem = problem if facts.device_type == "cuda" else _why_not_this_model(facts)
         if problem:

@@ -139,8 +139,8 @@ def read_info(folder: Path) -> CheckpointInfo:
         record = read_json(folder / INFO_NAME)
     values = _mapping(record, "the record")
     written = values.pop(_OWN_HASH, None)
-    if written is not None and written != (found := _hash_values(values)):
-        message = f"its values have xxh3 {found[:12]}, written were {written[:12]}"
+    if written is not None and written != (actual := _hash_values(values)):
+        message = f"its values have xxh3 {actual[:12]}, written were {written[:12]}"
         raise ValueError(message)
     if folder.name != checkpoint_name(values["step"]):
         message = f"step {values['step']} in a folder called {folder.name}"
@@ -227,13 +227,13 @@ def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
     for name, expected in files.items():
         try:
             with reading(folder / name):
-                found = hash_file(folder / name)
+                actual = hash_file(folder / name)
         except NO_FILE as error:
             problems.append(f"{name}: {error.strerror}")
             continue
-        if found != expected:
+        if actual != expected:
             problems.append(
-                f"{name}: {found.num_bytes} bytes, xxh3 {found.xxh3[:12]}; "
+                f"{name}: {actual.num_bytes} bytes, xxh3 {actual.xxh3[:12]}; "
                 f"written were {expected.num_bytes} bytes, xxh3 {expected.xxh3[:12]}"
             )
     return problems
@@ -301,9 +301,9 @@ def set_aside(folder: Path, attempt: int) -> Path | None:
 def set_other_work_aside(folder: Path, attempt: int) -> Path | None:
     """Set a checkpoint of other work aside; return the new path, None as in `set_aside`."""
     root = folder.parent.resolve()  # it may be a link to another disk
-    kept = root.with_name(f"{root.name}.before-attempt-{attempt}")
-    kept.mkdir(exist_ok=True)
-    return _moved(folder, kept / f"{folder.name}.{uuid.uuid4().hex[:12]}")
+    renamed = root.with_name(f"{root.name}.before-attempt-{attempt}")
+    renamed.mkdir(exist_ok=True)
+    return _moved(folder, renamed / f"{folder.name}.{uuid.uuid4().hex[:12]}")
 
 
 def _moved(folder: Path, place: Path) -> Path | None:

@@ -218,7 +218,7 @@ class TrainingState:
         return {
             **self._collect_shared(),
             "rng": {_own(rank): rng_state(self.device)},
-            "extra": {_own(rank): {name: held.state_dict() for name, held in self._held().items()}},
+            "extra": {_own(rank): {name: part.state_dict() for name, part in self._held().items()}},
         }
 
     def places(
@@ -235,7 +235,7 @@ class TrainingState:
             places["rng"] = {
                 source: {k: v for k, v in rng.items() if f"rng.{source}.{k}" in stored}
             }
-        extra = {name: held.state_dict() for name, held in self._held().items()}
+        extra = {name: part.state_dict() for name, part in self._held().items()}
         others: dict[str, dict[str, Any]] = {}
         optimizer = self.optimizer
         if isinstance(optimizer, LocalOptimizer) and (
@@ -266,11 +266,11 @@ class TrainingState:
             # group if only vectors were trained: torch would use its options for the other group,
             # which has none then.
             groups = self.optimizer.param_groups
-            kept = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+            settings = [{k: v for k, v in group.items() if k != "params"} for group in groups]
             set_optimizer_state_dict(
                 self.model, self.optimizer, dict(loaded["optimizer"]), options=_LEARNING_ALONE
             )
-            for group, values in zip(self.optimizer.param_groups, kept, strict=True):
+            for group, values in zip(self.optimizer.param_groups, settings, strict=True):
                 group.update(values)
         self._put_back_own(loaded["extra"])
         # last: earlier actions may draw random numbers
@@ -301,9 +301,9 @@ class TrainingState:
     def _collect_shared(self) -> dict[str, Any]:
         """Return trained parameters and buffers, and the optimizer unless it is per rank."""
         known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
-        kept = known if self.learned is None else self.learned
+        names = known if self.learned is None else self.learned
         weights = get_model_state_dict(self.model)
-        model = {name: v for name, v in weights.items() if name in kept or name not in known}
+        model = {name: v for name, v in weights.items() if name in names or name not in known}
         if isinstance(self.optimizer, LocalOptimizer):
             return {"model": model}
         had_state = bool(self.optimizer.state)

@@ -227,22 +227,22 @@ def native_precisions(capability: tuple[int, int] | None) -> tuple[str, ...]:
     return ("fp32", "fp16", "bf16") if capability >= _BF16_CAPABILITY else ("fp32", "fp16")
 
 
-def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
+def choose_precision(setting: str, capability: tuple[int, int] | None) -> str:
     """Resolve `precision` for a GPU of this compute capability, or for a CPU (None).
 
     Raises:
         StageConfigError: bf16 on a GPU that only emulates it.
     """
-    if asked == "auto":
+    if setting == "auto":
         return native_precisions(capability)[-1]
-    if asked == "bf16" and capability is not None and capability < _BF16_CAPABILITY:
+    if setting == "bf16" and capability is not None and capability < _BF16_CAPABILITY:
         message = (
             "precision is bf16, but this GPU has compute capability "
             f"{capability[0]}.{capability[1]}, which only emulates it: set `precision: fp16`, or "
             "request a GPU of capability 8.0 or above (A100)"
         )
         raise StageConfigError(message)
-    return asked
+    return setting
 
 
 def read_device_memory(device: torch.device) -> tuple[float, int]:

@@ -229,8 +229,8 @@ def encode_share(
             "every_steps"
         )
         raise StageConfigError(message)
-    asked = [number for number in mine if number < config.num_answers]
-    prompts, _ = encode_prompts(encoder, rows, asked, job.config.levels)
+    answered = [number for number in mine if number < config.num_answers]
+    prompts, _ = encode_prompts(encoder, rows, answered, job.config.levels)
     # Encoded rows and prompts, so their settings need no comparison. If the stage was requested
     # again, evaluations of its earlier training do not match.
     shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})

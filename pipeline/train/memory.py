@@ -133,8 +133,8 @@ def read_resident(device: torch.device) -> float:
         return float(resident_bytes())
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return float(total - free - kept)
+    cached_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return float(total - free - cached_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -241,7 +241,7 @@ def gathered(model: nn.Module) -> Iterator[None]:
         # the passes unless set otherwise. Before a first step nothing has run.
         model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - no public way
     units, groups = units_within(model), groups_of(model)
-    kept = [group.post_forward_mesh_info for group in groups]
+    mesh_infos = [group.post_forward_mesh_info for group in groups]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
         unit.unshard()
@@ -250,7 +250,7 @@ def gathered(model: nn.Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
-        for group, mesh_info in zip(groups, kept, strict=True):
+        for group, mesh_info in zip(groups, mesh_infos, strict=True):
             # Torch records the order of forward passes until a backward pass ends, and prefetches
             # by it. Ranks with different numbers of passes would gather different units, and
             # deadlock (observed with torch 2.13).

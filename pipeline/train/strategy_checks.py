@@ -168,7 +168,7 @@ def check_effect(
         StageConfigError: naming the first difference.
     """
     bare = spread.bare
-    asked = asked_of(bare, config, workplace, file)
+    requested = asked_of(bare, config, workplace, file)
     packed = quantized_names(bare)
     storage = None if config.quantize is None else STORAGE_DTYPES[config.quantize.storage]
     num_layers = sum(len(tower) for tower in bare.towers())
@@ -177,8 +177,8 @@ def check_effect(
         (f"{name} {what}", value, wanted)
         for name, parameter in bare.named_parameters()
         for what, value, wanted in (
-            ("lies", placement_of(parameter), asked.placement),
-            ("is on", parameter.device.type, asked.device),
+            ("lies", placement_of(parameter), requested.placement),
+            ("is on", parameter.device.type, requested.device),
             (
                 "is stored as",
                 str(parameter.dtype),
@@ -189,12 +189,12 @@ def check_effect(
     observed += [
         (f"{what}:", value, wanted)
         for what, value, wanted in (
-            ("accelerate's distributed_type", facts.distributed_type, asked.distributed_type),
-            ("the model is called as", facts.model_class, asked.model_class),
+            ("accelerate's distributed_type", facts.distributed_type, requested.distributed_type),
+            ("the model is called as", facts.model_class, requested.model_class),
             ("ranks in the mesh", math.prod(facts.mesh.values()), num_ranks),
-            ("parts gathered one at a time", facts.num_units, asked.num_units),
+            ("parts gathered one at a time", facts.num_units, requested.num_units),
             ("computes in", ", ".join(facts.compute_dtypes), str(workplace.dtype)),
-            ("reduces as", ", ".join(facts.reduce_dtypes), asked.reduces),
+            ("reduces as", ", ".join(facts.reduce_dtypes), requested.reduces),
             (
                 "layers recomputed in the backward pass",
                 facts.num_recomputed,

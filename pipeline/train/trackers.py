@@ -145,17 +145,17 @@ class Trackers:
         at = self._context
         words = f"{at.run_id} {at.stage} {at.slice_index} {at.num_again} {training}"
         identity = hashlib.sha256(words.encode()).hexdigest()[:32]
-        kept = self._try(_KEPT_FILE, self._read_kept, identity) or {}
+        stored = self._try(_KEPT_FILE, self._read_kept, identity) or {}
         for name in self._names:
-            kept_id = kept.get(name) or None
+            kept_id = stored.get(name) or None
             tracker = self._try(name, self._begin, name, identity, first_step, kept_id)
             if tracker is None:
                 continue
             self._open[name] = tracker
-            if name not in kept:
+            if name not in stored:
                 run_id = self._try(name, self._first_words, name, tracker, settings)
-                kept |= {} if run_id is None else {name: run_id}
-        values = {"identity": identity, "runs": kept}
+                stored |= {} if run_id is None else {name: run_id}
+        values = {"identity": identity, "runs": stored}
         self._try(_KEPT_FILE, write_json_atomic, self._context.output_dir / _KEPT_FILE, values)
         early, self._early = self._early, []
         for num_steps_done, values in early:
@@ -239,10 +239,10 @@ class Trackers:
     def _read_kept(self, identity: str) -> dict[str, str]:
         """Return each tracker's name of the run; empty for those that need no such name."""
         try:
-            kept = read_json(self._context.output_dir / _KEPT_FILE)
+            stored = read_json(self._context.output_dir / _KEPT_FILE)
         except FileNotFoundError:
             return {}
-        return dict(kept["runs"]) if kept["identity"] == identity else {}
+        return dict(stored["runs"]) if stored["identity"] == identity else {}
 
     def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a tracker; None if it fails, and then that tracker gets no more calls."""

@@ -273,7 +273,7 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     from slurm_jobs.shared.files import read_json
     from slurm_jobs.shared.node_records import MAX_KEPT
 
-    asked = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
+    num_requested = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
     ((part,),) = (stage.slices for stage in status.stages)
     end_s = time.monotonic() + _SEEN_WITHIN_S
     if part.ending is not None:
@@ -283,14 +283,14 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     while True:
         problems: list[str] = []
         probes = probes_of_run(paths.run_dir.parent, paths.run_dir.name, problems)
-        is_all = len(probes) >= asked or status.status != "completed"
+        is_all = len(probes) >= num_requested or status.status != "completed"
         if is_all or time.monotonic() > end_s:
             break
         time.sleep(0.5)
     if not is_all:
         problems.append(
-            f"{asked - len(probes)} of {number_text(asked, 'node')} have no record of this probe "
-            f"(any more): of each node the newest {MAX_KEPT} are kept"
+            f"{num_requested - len(probes)} of {number_text(num_requested, 'node')} have no record "
+            f"of this probe (any more): of each node the newest {MAX_KEPT} are kept"
         )
     return probes, problems
 

@@ -113,11 +113,11 @@ def module_notes(loaded: LoadedSpec) -> list[str]:
     from slurm_jobs.spec.graph import modules_of_spec
 
     named = {top_module(run) for run in own_functions(loaded.spec)}
-    beside = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())
+    copied = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())
     return [
         f"the module `{module}` is not next to the spec; it must be installed in the stage's "
-        f"Python{did_you_mean(module, beside)}"
-        for module in sorted(named - beside)
+        f"Python{did_you_mean(module, copied)}"
+        for module in sorted(named - copied)
     ]
 
 
@@ -211,18 +211,18 @@ def _which(plan: Plan, job: PlannedJob) -> str:
 
 def _resources(job: PlannedJob) -> list[str]:
     """Return what one job or array task requests, in parts of a line."""
-    asked = job.resources
-    parts = [f"{asked.nodes} node{'s' if asked.nodes > 1 else ''}"]
-    cores = f"{asked.cpus_per_task} core{'s' if asked.cpus_per_task > 1 else ''}"
-    ranks = f"{asked.tasks_per_node} ranks a node with {cores} each"
-    parts.append(ranks if asked.num_ranks > 1 else cores)
-    if asked.gpus_per_node:
-        kind = " or ".join(asked.gpu_choice)
-        parts.append(f"{asked.gpus_per_node} {kind + ' ' if kind else ''}GPUs a node")
-    if asked.mem_gb is not None:
-        parts.append(f"{asked.mem_gb:g} GB a node")
-    parts.append(f"at most {duration_text(asked.timeout_min * 60)}")
-    parts += [f"{key}={value}" for key, value in asked.slurm.items()]
+    resources = job.resources
+    parts = [f"{resources.nodes} node{'s' if resources.nodes > 1 else ''}"]
+    cores = f"{resources.cpus_per_task} core{'s' if resources.cpus_per_task > 1 else ''}"
+    ranks = f"{resources.tasks_per_node} ranks a node with {cores} each"
+    parts.append(ranks if resources.num_ranks > 1 else cores)
+    if resources.gpus_per_node:
+        kind = " or ".join(resources.gpu_choice)
+        parts.append(f"{resources.gpus_per_node} {kind + ' ' if kind else ''}GPUs a node")
+    if resources.mem_gb is not None:
+        parts.append(f"{resources.mem_gb:g} GB a node")
+    parts.append(f"at most {duration_text(resources.timeout_min * 60)}")
+    parts += [f"{key}={value}" for key, value in resources.slurm.items()]
     return parts
 
 
@@ -245,8 +245,8 @@ def _print_plan(plan: Plan, scheduler: str) -> None:
         flow.append([f"{job.stage}{_which(plan, job)}", stage.run, after or "-", tasks])
     print(f"{plan.name} on {scheduler}\n")
     screen = console()
-    asked = [_resources(job) for job in plan.jobs]
-    rows = [[*cells, ", ".join(parts)] for cells, parts in zip(flow, asked, strict=True)]
+    resources = [_resources(job) for job in plan.jobs]
+    rows = [[*cells, ", ".join(parts)] for cells, parts in zip(flow, resources, strict=True)]
     whole = table_of((*_FLOW, _ASKED), rows)
     if is_room_for(whole, screen):
         screen.print(whole)
@@ -254,7 +254,7 @@ def _print_plan(plan: Plan, scheduler: str) -> None:
         width = screen.width - max(len(row[0]) for row in flow) - 2
         screen.print(table_of(_FLOW, flow), "")
         rows = []
-        for cells, parts in zip(flow, asked, strict=True):
+        for cells, parts in zip(flow, resources, strict=True):
             lines = [parts[0]]  # no line breaks a part
             for part in parts[1:]:
                 if len(f"{lines[-1]}, {part},") <= width:
@@ -285,13 +285,13 @@ def _rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
 
     settings = {}
     for job in plan.jobs:
-        asked = job.resources
-        options = near_gpus(asked) if asked.num_ranks > 1 else []
+        resources = job.resources
+        options = near_gpus(resources) if resources.num_ranks > 1 else []
         settings[job.stage] = default_variables(
             {*os.environ, *plan.stage(job.stage).environment},
-            num_threads=asked.cpus_per_task,
-            num_ranks=asked.num_ranks,
-            num_gpus=asked.num_gpus,
+            num_threads=resources.cpus_per_task,
+            num_ranks=resources.num_ranks,
+            num_gpus=resources.num_gpus,
             flight_prefix="(the attempt's folder)/flight-",
             interface="(that of the route to the first node)",
         ) | dict(option.split("=", 1) for option in options)

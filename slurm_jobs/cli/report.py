@@ -160,10 +160,10 @@ def run_profile(options: argparse.Namespace) -> int:
 
     found_trace = find_trace(find_run(options.run), options.stage, options.rank)
     path = found_trace.path
-    beside = operators_path(path.parent, found_trace.rank)
+    operators_file = operators_path(path.parent, found_trace.rank)
     with working(f"reading {path.name}"):
         trace = read_trace(path)
-        table = read_operators(beside) if beside.is_file() else None
+        table = read_operators(operators_file) if operators_file.is_file() else None
         try:
             profile = occupancy(trace)
         except ValueError as error:
@@ -279,12 +279,12 @@ def write_report(
 
     paths = RunPaths(run_dir)
     with working(f"reading the records of {run_dir.name}"):
-        asked = ask(paths)
+        answers = ask(paths)
         stages = read_json(paths.resolved_spec)["stages"].values()
         configs = [stage["config"] for stage in stages if stage["run"] == "report"]
         config = build_config(ReportConfig, configs[0]) if configs else ReportConfig()
         report = make_report(
-            paths, asked.accounting, config, answer=asked.answer, num_epochs=num_epochs
+            paths, answers.accounting, config, answer=answers.answer, num_epochs=num_epochs
         )
         not_kept = ""
         try:
@@ -296,7 +296,7 @@ def write_report(
         print_json(report_to_json(report))
     else:
         print_report(without_failures(report, shown), page_console())
-        print("".join(f"could not be asked: {problem}\n" for problem in asked.problems), end="")
+        print("".join(f"could not be asked: {problem}\n" for problem in answers.problems), end="")
     if not_kept:
         print(not_kept, file=sys.stderr)
     elif not as_json:

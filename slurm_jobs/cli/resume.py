@@ -191,11 +191,11 @@ def print_stages(resumption: Resumption) -> None:
     for stage in plan.stages:
         jobs = [job for job in plan.jobs if job.stage == stage.name]
         again = {index for job in jobs for index in job.slices}
-        kept = done.completed.get(stage.name, frozenset()) - again
+        still_done = done.completed.get(stage.name, frozenset()) - again
         for slices, what, why in (
             (again, "runs", jobs[0].why if jobs else ""),
             (done.active.get(stage.name, frozenset()), "goes on", ""),
-            (kept, "stays", "complete"),
+            (still_done, "stays", "complete"),
         ):
             if slices:
                 numbers = ranges_text(sorted(slices)) if stage.is_array else "-"

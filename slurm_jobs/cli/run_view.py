@@ -228,12 +228,12 @@ def title_text(seen: Seen, now_unix_s: float) -> Text:
     from rich.text import Text
 
     status = seen.status
-    asked = status.asked_unix_s
+    asked_s = status.asked_unix_s
     return Text.assemble(
         (seen.run_id, "bold"),
         f" on {seen.scheduler}, submitted {age_text(seen.created_unix_s, now_unix_s)}: ",
         (status.status, STYLES[status.status]),
-        f" (asked {age_text(asked, now_unix_s)})" if asked is not None else "",
+        f" (asked {age_text(asked_s, now_unix_s)})" if asked_s is not None else "",
     )
 
 
@@ -459,8 +459,10 @@ def _failure_lines(failure: Failure | None, console: Console, *, max_lines: int)
     lines = lines[:MAX_WRAPPED_LINES]
     if failure.log is not None:
         lines.append(_line(f"{failure.log.name} ends with:", "dim"))
-        kept = max(0, max_lines - len(lines))
-        lines += [_line(f"  {text}") for text in failure.tail[max(0, len(failure.tail) - kept) :]]
+        num_shown = max(0, max_lines - len(lines))
+        lines += [
+            _line(f"  {text}") for text in failure.tail[max(0, len(failure.tail) - num_shown) :]
+        ]
     return lines[:max_lines]
 
 

@@ -144,8 +144,8 @@ def _print_result(options: argparse.Namespace, tuned: TuneRun) -> None:
     if not options.json:
         console().print(render(result))
         print(flush=True)
-    kept = () if result.get("is_taken_back") else result["kept"]
-    spec = write_tuned_spec(tuned, kept)
+    kept_knobs = () if result.get("is_taken_back") else result["kept"]
+    spec = write_tuned_spec(tuned, kept_knobs)
     if options.out is not None:
         _copy(spec.path, options.out)
     if options.json:
@@ -157,7 +157,7 @@ def _print_result(options: argparse.Namespace, tuned: TuneRun) -> None:
         }
         print_json({**result, "run_dir": str(run_dir), "spec": values})
     else:
-        lines = _spec_lines(spec, options.out, has_changes=bool(kept))
+        lines = _spec_lines(spec, options.out, has_changes=bool(kept_knobs))
         print("\n".join([*lines, *_more_lines(run_dir, result)]))
 
 
@@ -312,11 +312,11 @@ def _tried(result: Values) -> list[RenderableType]:
 def _before_and_after(result: Values) -> list[RenderableType]:
     closing = result["closing"]
     if closing is None or closing["before"] is None or closing["after"] is None:
-        kept = "nothing is kept, so there is no after"
+        nothing_kept = "nothing is kept, so there is no after"
         if result["kept"]:
             failure = (closing or {}).get("failure")
-            kept = f"after was not measured: {failure or 'no budget was left'}"
-        return [Text(f"  {kept}"), _columns({"before": result["baseline"]})]
+            nothing_kept = f"after was not measured: {failure or 'no budget was left'}"
+        return [Text(f"  {nothing_kept}"), _columns({"before": result["baseline"]})]
     parts: list[RenderableType] = [
         _columns({"before": closing["before"], "after": closing["after"]})
     ]

@@ -529,14 +529,14 @@ def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Spec
     partitions = [each["partition"] for each in options.values() if each.get("partition")]
     pythons = [each.python or profile.python for each in stages]
     checkpoint = stage.config.get("checkpoint") or {} if stage.run == "train" else {}
-    asked = stage.resources
+    resources = stage.resources
     return SpecFacts(
         stage=source,
         is_slurm=profile.scheduler == "slurm",
         trains=any(each.run == "train" for each in stages),
-        gpus_per_node=asked.gpus_per_node,
+        gpus_per_node=resources.gpus_per_node,
         partitions=tuple(dict.fromkeys(map(str, partitions))),
-        lead_s=lead_within(asked.timeout_min, asked.signal_lead_s),
+        lead_s=lead_within(resources.timeout_min, resources.signal_lead_s),
         checkpoint_min=checkpoint.get("every_min"),
         may_requeue=not options[source].get("no-requeue"),
         num_slices=max(each.array.num_slices if each.array else 1 for each in stages),

@@ -74,9 +74,11 @@ def find_run(text: str | None) -> Path:
     matches = [run for run in matches if RUN_STAMP.sub("", run.name) == text] or matches
     if len(matches) == 1:
         return matches[0]
-    held = _by_age(path) if text and path.is_dir() else []
-    if held:
-        message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
+    runs_inside = _by_age(path) if text and path.is_dir() else []
+    if runs_inside:
+        message = (
+            f"{text} is no run, it holds runs; name one, such as the newest: {runs_inside[-1]}"
+        )
         raise InputError(message)
     if text and not matches:
         _refuse_away(path, runs_dir)

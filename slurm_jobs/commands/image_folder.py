@@ -65,7 +65,7 @@ def without_drawings(
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
     siblings = _names_below(parts_of.values())
     stems = {(image.parent, image.stem) for image in images}
-    kept: list[Path] = []
+    remaining: list[Path] = []
     left_out: Counter[str] = Counter()
     for image in images:
         where = "" if image in captioned else _drawn_in(parts_of[image], siblings)
@@ -75,8 +75,8 @@ def without_drawings(
         if where:
             left_out[where] += 1
         else:
-            kept.append(image)
-    return kept, [
+            remaining.append(image)
+    return remaining, [
         f"left out: {count:,} image{'' if count == 1 else 's'} in {where}: its name says "
         "annotations or thumbnails, not photos to describe"
         for where, count in sorted(left_out.items())
@@ -186,13 +186,13 @@ def _splits_in(
         if len({split == "train" for split in pair.values()}) > 1:
             kinds |= pair
     others = names - kinds.keys()
-    held = {name for name, kind in kinds.items() if kind != "train"}
-    is_pair = len(held) not in {0, len(kinds)}
+    held_out = {name for name, kind in kinds.items() if kind != "train"}
+    is_pair = len(held_out) not in {0, len(kinds)}
     shared = {inner for name in kinds for inner in names_below.get((*parent, name), ())}
     shared = {inner for inner in shared if inner.lower() not in PLAIN_NAMES}
     around = set(others).union(*(names_below.get((*parent, name), ()) for name in others))
     is_split = bool(kinds) and (is_pair or not others or bool(shared & around))
-    if kinds and not held:
+    if kinds and not held_out:
         is_split = is_split or all(name.lower() in _EXTRA for name in others)
     elif kinds:
         is_plain = all(name.lower() in PLAIN_NAMES for name in others)
@@ -409,8 +409,8 @@ def read_image_folder(folder: Path) -> ImageFolder:
             where = f" of {name}" if len(splits.images) > 1 else ""
             number = _number(len(without), "image")
             notes.append(f"left out: {number}{where} without words ({_named(without)})")
-        kept = [image for image in images if words[image]]
-        rows[name] = Rows(files=tuple(kept), words=tuple(words[image] for image in kept))
+        labelled = [image for image in images if words[image]]
+        rows[name] = Rows(files=tuple(labelled), words=tuple(words[image] for image in labelled))
     notes += _about_files(files, texts if next_to else {})
     if not rows["train"].files:
         details = "".join(f". {note}" for note in notes if "without words" not in note)
@@ -523,14 +523,14 @@ def _choose(
         )
         raise InputError(message)
     chosen = {"train": splits[_TRAIN]}
-    held = _VALIDATION if _VALIDATION in splits else _TEST
-    if held in splits:
-        chosen["evaluation"] = splits[held]
-        notes = [f"splits: {_TRAIN} is trained on, {held} is evaluated"]
+    held_out = _VALIDATION if _VALIDATION in splits else _TEST
+    if held_out in splits:
+        chosen["evaluation"] = splits[held_out]
+        notes = [f"splits: {_TRAIN} is trained on, {held_out} is evaluated"]
     else:
         notes = [f"splits: {_TRAIN} is trained on, and there is none to evaluate"]
     for name, images in splits.items():
-        if name not in {_TRAIN, held}:
+        if name not in {_TRAIN, held_out}:
             where = name or "neither train nor evaluation"
             notes.append(f"left out: {_number(len(images), 'image')} of {where}")
     return chosen, notes

@@ -277,13 +277,13 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
 def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]:
     """Yield what must be less, or of another type, in a recipe's resources on this cluster."""
     for name, stage in stages.items():
-        asked = stage.get("resources", {})
-        is_gpu = bool(asked.get("gpus_per_node"))
+        resources = stage.get("resources", {})
+        is_gpu = bool(resources.get("gpus_per_node"))
         room = place.gpu if is_gpu else place.cpu
         if room is None or not place.is_slurm:
             continue
-        fitting = {**asked, **_fitting(asked, room)}
-        wanted = asked.get("gpu") or []
+        fitting = {**resources, **_fitting(resources, room)}
+        wanted = resources.get("gpu") or []
         wanted = [wanted] if isinstance(wanted, str) else wanted
         partition = place.limits.partitions.get(room.partition or "")
         kinds = partition.kinds if partition is not None else ()
@@ -294,7 +294,7 @@ def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]
         ):
             fitting.pop("gpu", None)
             fitting.update({"gpu": room.gpu_type} if room.gpu_type else {})
-        if fitting != asked:
+        if fitting != resources:
             yield ("stages", name, "resources"), fitting
 
 
@@ -567,8 +567,8 @@ def _with_fitting_resources(text: str, place: Place) -> tuple[str, list[str]]:
     changes = list(fitting_changes(stages_of(text), place))
     notes = []
     for path, resources in changes:
-        asked = ", ".join(f"{key} {value}" for key, value in resources.items())
-        notes.append(f"{path[1]} asks for what this cluster has: {asked}")
+        resources_text = ", ".join(f"{key} {value}" for key, value in resources.items())
+        notes.append(f"{path[1]} asks for what this cluster has: {resources_text}")
     return edit_text(text, changes), notes
 
 

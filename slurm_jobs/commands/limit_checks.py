@@ -77,14 +77,14 @@ def _place_problems(
 
 
 def _time_problems(plan: Plan, job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
-    most, asked = placement.max_time_min, job.resources.timeout_min
-    if most is None or asked <= most:
+    most, timeout_min = placement.max_time_min, job.resources.timeout_min
+    if most is None or timeout_min <= most:
         return
     where = ", ".join(p.name for p in placement.partitions)
-    message = f"{asked:g} minutes: more than the {most:g} that {where} allows"
+    message = f"{timeout_min:g} minutes: more than the {most:g} that {where} allows"
     given = plan.stage(job.stage).resources.timeout_min
-    if asked != given:
-        each = round(asked / given)
+    if timeout_min != given:
+        each = round(timeout_min / given)
         message += (
             f": each array task works through {each} slices of {given:g} minutes, as the site "
             "allows too few jobs at once for fewer"
@@ -119,20 +119,24 @@ def _partition_problems(
     limits = [partition.max_nodes, *(qos.max_nodes for qos in placement.qos)]
     num_nodes = sum(kind.num_nodes for kind in partition.kinds)
     most_nodes = min([num_nodes, *(limit for limit in limits if limit is not None)])
-    asked = job.resources
-    num_cores = 0 if asked.slurm.get("overcommit") else asked.tasks_per_node * asked.cpus_per_task
-    mem_mb = (asked.mem_gb or 0) * 1024
+    resources = job.resources
+    num_cores = (
+        0
+        if resources.slurm.get("overcommit")
+        else resources.tasks_per_node * resources.cpus_per_task
+    )
+    mem_mb = (resources.mem_gb or 0) * 1024
     large_enough = [k for k in partition.kinds if k.cpus >= num_cores and k.mem_mb >= mem_mb]
     fitting = max(  # all nodes of a job have the same type of GPU
-        sum(k.num_nodes for k in large_enough if k.num_gpus(gpu_type) >= asked.num_gpus)
-        for gpu_type in asked.gpu_choice or (None,)
+        sum(k.num_nodes for k in large_enough if k.num_gpus(gpu_type) >= resources.num_gpus)
+        for gpu_type in resources.gpu_choice or (None,)
     )
-    if asked.nodes > most_nodes:
-        message = f"{asked.nodes} nodes: more than the {most_nodes} that one job may have here"
+    if resources.nodes > most_nodes:
+        message = f"{resources.nodes} nodes: more than the {most_nodes} that one job may have here"
         yield _problem(job, "resources.nodes", message)
-    elif asked.nodes > fitting and not of_one_node:
+    elif resources.nodes > fitting and not of_one_node:
         message = (
-            f"{asked.nodes} nodes with all that is asked for at once (cores, memory, GPUs): "
+            f"{resources.nodes} nodes with all that is asked for at once (cores, memory, GPUs): "
             f"more than the {fitting} of partition `{partition.name}`"
         )
         yield _problem(job, "resources.nodes", message)
@@ -140,29 +144,29 @@ def _partition_problems(
 
 def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
     """Check cores and memory against the largest node of the partition."""
-    asked = job.resources
+    resources = job.resources
     largest = f"of the largest node of partition `{partition.name}`"
-    cpus = asked.tasks_per_node * asked.cpus_per_task
+    cpus = resources.tasks_per_node * resources.cpus_per_task
     most_cpus = max(kind.cpus for kind in partition.kinds)
-    if cpus > most_cpus and not asked.slurm.get("overcommit"):
+    if cpus > most_cpus and not resources.slurm.get("overcommit"):
         message = (
             f"{cpus} cores a node (tasks_per_node x cpus_per_task): more than the {most_cpus} "
             f"{largest}"
         )
         yield _problem(job, "resources.cpus_per_task", message)
     most_gb = max(kind.mem_mb for kind in partition.kinds) / 1024
-    if asked.mem_gb is not None and asked.mem_gb > most_gb:
-        message = f"{asked.mem_gb:g} GB a node: more than the {most_gb:.1f} {largest}"
+    if resources.mem_gb is not None and resources.mem_gb > most_gb:
+        message = f"{resources.mem_gb:g} GB a node: more than the {most_gb:.1f} {largest}"
         yield _problem(job, "resources.mem_gb", message)
 
 
 def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
-    asked = job.resources
-    if not asked.num_gpus:
+    resources = job.resources
+    if not resources.num_gpus:
         return
     types = sorted({name for kind in partition.kinds for name in kind.gpus if name})
     features = {name for kind in partition.kinds for name in kind.features}
-    for name in asked.gpu_choice:
+    for name in resources.gpu_choice:
         if types and name not in {*types, *features}:
             message = (
                 f"partition `{partition.name}` has no GPUs of type `{name}`"
@@ -171,14 +175,15 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             yield _problem(job, "resources.gpu", message)
             return
     most = max(
-        max(kind.num_gpus(name) for name in asked.gpu_choice or (None,)) for kind in partition.kinds
+        max(kind.num_gpus(name) for name in resources.gpu_choice or (None,))
+        for kind in partition.kinds
     )
-    if asked.num_gpus > most:
-        kind = f"{' or '.join(asked.gpu_choice)} " if asked.gpu else ""
-        plural = "s" if asked.num_gpus > 1 else ""
+    if resources.num_gpus > most:
+        kind = f"{' or '.join(resources.gpu_choice)} " if resources.gpu else ""
+        plural = "s" if resources.num_gpus > 1 else ""
         message = (
-            f"{asked.num_gpus} {kind}GPU{plural} a node: more than the {most} of any node of "
+            f"{resources.num_gpus} {kind}GPU{plural} a node: more than the {most} of any node of "
             f"partition `{partition.name}`"
         )
-        key = "gpus_per_node" if asked.gpus_per_node else "slurm"
+        key = "gpus_per_node" if resources.gpus_per_node else "slurm"
         yield _problem(job, f"resources.{key}", message)

@@ -157,13 +157,15 @@ def one_stage_spec(loaded: LoadedSpec, source: str, one_stage: OneStage) -> Load
     )
 
 
-def a_task_a_node(asked: Resources, *, num_nodes: int, minutes: float, lead_s: int) -> Resources:
+def a_task_a_node(
+    resources: Resources, *, num_nodes: int, minutes: float, lead_s: int
+) -> Resources:
     """Return one task per node, with the resources of all the stage's tasks there."""
-    return asked.model_copy(
+    return resources.model_copy(
         update={
             "nodes": num_nodes,
             "tasks_per_node": 1,
-            "cpus_per_task": asked.cpus_per_task * asked.tasks_per_node,
+            "cpus_per_task": resources.cpus_per_task * resources.tasks_per_node,
             "timeout_min": minutes,
             "signal_lead_s": lead_s,
         }

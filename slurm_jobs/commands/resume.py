@@ -469,11 +469,11 @@ def file_differs(paths: RunPaths) -> bool:
 
 def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
     """Record the spec that the run has from now on, and its overrides."""
-    kept = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}
+    origin = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}
     if given.loaded is not None:
         write_text_atomic(paths.given_spec, given.loaded.text)
-        kept["profile"] = given.profile.model_dump(mode="json")
-    write_json_atomic(paths.spec_origin, kept)
+        origin["profile"] = given.profile.model_dump(mode="json")
+    write_json_atomic(paths.spec_origin, origin)
     write_resolved_spec(paths, given.spec)
 
 
@@ -665,8 +665,8 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     snapshot, code_changed, ours_renewed = _code(paths, spec, spec_dir, request)
     recorded = read_shell_variables(paths)
     context = run_context(paths, spec, profile, spec_dir, snapshot, shell_variables=recorded)
-    kept = kept_variables(recorded or {}, os.environ)
-    limits = replace(limits_of(profile), shell_defaults=shell_defaults(kept))
+    variables = kept_variables(recorded or {}, os.environ)
+    limits = replace(limits_of(profile), shell_defaults=shell_defaults(variables))
     planned = partial(make_plan, spec, profile, code_fingerprint=snapshot.user_fingerprint)
     stages = planned().stages
     again = slices_named(request.again, stages)
@@ -740,8 +740,10 @@ def _num_again(
     counts: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
     for number in range(1, last_plan_number(paths) + 1):
         for values in read_json(paths.plan(number))["stages"]:
-            asked = {int(index): times for index, times in values.get("num_again", {}).items()}
-            counts.get(values["name"], {}).update(asked)
+            times_again = {
+                int(index): times for index, times in values.get("num_again", {}).items()
+            }
+            counts.get(values["name"], {}).update(times_again)
     for name, slices in again.items():
         counts[name] |= {index: counts[name].get(index, 0) + 1 for index in slices}
     return counts

@@ -99,9 +99,9 @@ def effective_variables(
         return dict(recorded or {})
     # A variable that is empty here is dropped, for later resumes too.
     before = {name: v for name, v in (recorded or {}).items() if os.environ.get(name, v)}
-    kept = kept_variables(before, os.environ)
-    applied = variables_applied(kept, _options(plan))
-    return {**before, **{name: kept[name] for name, users in applied.items() if users}}
+    variables = kept_variables(before, os.environ)
+    applied = variables_applied(variables, _options(plan))
+    return {**before, **{name: variables[name] for name, users in applied.items() if users}}
 
 
 def shell_notes(

@@ -223,19 +223,19 @@ def read_tune_run(run_dir: Path) -> TuneRun:
     # Runs of earlier versions do not record how many the submission had. Those of a resume for the
     # tuning itself are not for the spec.
     first = origin.get("num_submitted_overrides", 0)
-    kept = [*overrides[:first]]
+    remaining = [*overrides[:first]]
     for override in overrides[first:]:
         steps = steps_of(override)
         is_config = steps[:3] == ["stages", name, "config"]
         of_tuning = {field.name for field in fields(TuneConfig)}.issuperset(steps[3:4])
         if not (is_config and of_tuning) and steps != ["stages", name, "resources", "timeout_min"]:
-            kept.append(override)
+            remaining.append(override)
     return TuneRun(
         paths=paths,
         stage=name,
         phase=config["phase"],
         phases=config["train"]["phases"],
-        overrides=tuple(kept),
+        overrides=tuple(remaining),
     )
 
 

@@ -621,11 +621,16 @@ def _run_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> 
 
 def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Iterator[str]:
     """Yield warnings on other processes on a run's cores, which are no setting but slow it down."""
-    held = [[r.share_held for r in arm if r.share_held is not None] for arm in (first, second)]
-    means = [_mean(shares) if shares else None for shares in held]
+    shares_by_arm = [
+        [r.share_held for r in arm if r.share_held is not None] for arm in (first, second)
+    ]
+    means = [_mean(shares) if shares else None for shares in shares_by_arm]
     in_a, in_b = means
     is_unlike = in_a is not None and in_b is not None and abs(in_a - in_b) >= _HELD_MORE
-    if is_unlike or max((share for shares in held for share in shares), default=0.0) >= HELD_SHARE:
+    if (
+        is_unlike
+        or max((share for shares in shares_by_arm for share in shares), default=0.0) >= HELD_SHARE
+    ):
         shown = " and ".join(
             f"not read in {name}" if mean is None else f"{units.percent(mean)} in {name}"
             for name, mean in zip("AB", means, strict=True)

@@ -96,8 +96,8 @@ class StepColumns:
 
     def compress(self, chosen: np.ndarray) -> StepColumns:
         """Return the records where `chosen` [num_steps] is true."""
-        kept = {name: column[chosen] for name, column in self._columns.items()}
-        return StepColumns(kept, int(np.count_nonzero(chosen)))
+        columns = {name: column[chosen] for name, column in self._columns.items()}
+        return StepColumns(columns, int(np.count_nonzero(chosen)))
 
     def copy(self) -> StepColumns:
         """Return a copy whose fields can be replaced; the values are shared."""
@@ -389,10 +389,10 @@ def sound_result(result: Mapping[str, Any], *, is_preprocessing: bool) -> dict[s
 
 def without_odd_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Remove NaN, infinity and numbers beyond all counts, at any depth."""
-    kept = {name: value for name, value in values.items() if not _is_odd(value)}
+    normal = {name: value for name, value in values.items() if not _is_odd(value)}
     return {
         name: without_odd_numbers(value) if isinstance(value, Mapping) else value
-        for name, value in kept.items()
+        for name, value in normal.items()
     }
 
 

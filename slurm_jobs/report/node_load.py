@@ -171,8 +171,8 @@ def of_others(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
 def _unasked(parts: Sequence[tuple[NodeReadings, np.ndarray]], num_asked: int | None) -> float:
     """Return the mean weighted by the readings of each attempt."""
     cores = np.array([_num_cores(each) for each, _ in parts], np.float64)
-    asked = cores if num_asked is None else np.minimum(num_asked, cores)
-    return float(np.average(cores - asked, weights=[len(part) for _, part in parts]))
+    requested = cores if num_asked is None else np.minimum(num_asked, cores)
+    return float(np.average(cores - requested, weights=[len(part) for _, part in parts]))
 
 
 def _num_cores(readings: NodeReadings) -> int:

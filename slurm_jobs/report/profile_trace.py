@@ -374,16 +374,16 @@ def small_copies(profile: Occupancy) -> ProfileFinding | None:
     a_step = profile.num_copies / profile.num_steps
     if share < _SMALL_SHARE or a_step < _SMALL_A_STEP:
         return None
-    taken = profile.copies_s / profile.wall_s
+    copy_share = profile.copies_s / profile.wall_s
     return ProfileFinding(
         title=f"{a_step:,.0f} copies a step, most of them small",
         evidence=f"{units.percent(share)} take less than 20 us; all take "
-        f"{units.percent(taken)} of the steps, and each holds the host up that waits for it",
+        f"{units.percent(copy_share)} of the steps, and each delays the host, which waits for it",
         rule=f"{SMALL_COPIES} (own choice)",
         next_knob="gather what goes to the device into one tensor; .item() and printed values "
         "are copies, too",
-        ceiling=_ceiling(taken, "no copies"),
-        share=taken,
+        ceiling=_ceiling(copy_share, "no copies"),
+        share=copy_share,
     )
 
 

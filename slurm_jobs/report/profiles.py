@@ -119,8 +119,8 @@ def _no_trace(
 
 
 def _num_ranks(stage: Mapping[str, Any]) -> int:
-    asked = stage.get("resources") or {}
-    nodes, tasks = asked.get("nodes") or 1, asked.get("tasks_per_node") or 1
+    resources = stage.get("resources") or {}
+    nodes, tasks = resources.get("nodes") or 1, resources.get("tasks_per_node") or 1
     return int(nodes) * int(tasks)
 
 

@@ -197,10 +197,12 @@ def _course(
         for bar in bars
         if bar.stage == stage.name and bar.outcome == "running"
     ]
-    asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
+    requested = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
     options = inputs.resources.get("slurm") or {}
-    num_gpus = asked["gpus_per_node"] or gpus_of_options(options, max(1, asked["tasks_per_node"]))
-    num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
+    num_gpus = requested["gpus_per_node"] or gpus_of_options(
+        options, max(1, requested["tasks_per_node"])
+    )
+    num_tasks = max(1, requested["nodes"]) * max(1, requested["tasks_per_node"])
     limit_s = stage.time_limit_s.value
     if not limit_s and (minutes := inputs.resources.get("timeout_min")):  # without accounting
         limit_s = float(minutes) * 60
@@ -209,8 +211,8 @@ def _course(
         limit_s=limit_s or None,
         wait=None if median is None or longest is None else Span(low=median, high=longest),
         running_since_s=max(runs_for_s, default=None),
-        num_gpus=max(1, asked["nodes"]) * num_gpus,
-        num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
+        num_gpus=max(1, requested["nodes"]) * num_gpus,
+        num_cpus=num_tasks * max(1, requested["cpus_per_task"]),
     )
 
 

@@ -132,9 +132,9 @@ def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[s
     readings = [r for r in stage.readings if r.attempt in numbers]
     loads = node_loads(readings, attempts, stage.resources)
     shares = [
-        held / load.num_cores_asked
+        num_cores / load.num_cores_asked
         for load in loads
-        if load.num_cores_asked and (held := cores_held(load)) is not None
+        if load.num_cores_asked and (num_cores := cores_held(load)) is not None
     ]
     return {
         "exposed": exposed_communication([p for p in stage.profiles if p.attempt in numbers]),

@@ -274,8 +274,8 @@ def _too_good(points: Sequence[Point]) -> str:
     Points with other problems (other GPUs) are no evidence about the base; with repeats, the whole
     interval must be above.
     """
-    sound = [p for p in points[1:] if not p.problems and p.num_ranks > points[0].num_ranks]
-    beyond = [p for p in sound if (p.low or p.efficiency) > MOST_EFFICIENCY]
+    valid = [p for p in points[1:] if not p.problems and p.num_ranks > points[0].num_ranks]
+    beyond = [p for p in valid if (p.low or p.efficiency) > MOST_EFFICIENCY]
     if not beyond:
         return ""
     best = max(beyond, key=lambda point: point.efficiency)

@@ -58,8 +58,10 @@ def load_row(load: NodeLoad) -> list[str]:
 def load_table(loads: Sequence[NodeLoad]) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows, without columns that no node has."""
     rows = [load_row(load) for load in loads]
-    kept = [n for n in range(len(LOAD_COLUMNS)) if any(row[n] != units.NOT_KNOWN for row in rows)]
-    return [LOAD_COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in rows]
+    columns = [
+        n for n in range(len(LOAD_COLUMNS)) if any(row[n] != units.NOT_KNOWN for row in rows)
+    ]
+    return [LOAD_COLUMNS[n] for n in columns], [[row[n] for n in columns] for row in rows]
 
 
 def load_line(load: NodeLoad) -> str:

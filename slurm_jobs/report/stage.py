@@ -250,11 +250,11 @@ def build_and_write(
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Run the stage: return headline numbers, and write the page."""
     paths = RunPaths(context.run_dir)
-    asked = ask(paths)
-    for problem in asked.problems:
+    answers = ask(paths)
+    for problem in answers.problems:
         print(f"the scheduler could not be asked: {problem}", flush=True)
     report = build_and_write(
-        paths, asked.accounting, build_config(ReportConfig, config), answer=asked.answer
+        paths, answers.accounting, build_config(ReportConfig, config), answer=answers.answer
     )
     return headline(report, paths)
 

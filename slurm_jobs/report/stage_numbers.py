@@ -433,8 +433,8 @@ def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     newest_first = sorted(
         rows, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0), reverse=True
     )
-    asked = (getattr(row, name) for row in newest_first)
-    return _measured(asked, itemgetter(0), unit, rows, name)
+    amounts = (getattr(row, name) for row in newest_first)
+    return _measured(amounts, itemgetter(0), unit, rows, name)
 
 
 def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:

@@ -374,8 +374,8 @@ def phase_of(attempt: AttemptSteps) -> PhasePlace:
     file = attempt.ranks[0].steps
     listed = (file.metadata.get("phases") if file is not None else None) or [{}]
     firsts = [int(phase.get("first_step", 0)) for phase in listed]
-    kept = attempt.kept(attempt.longest)
-    last = int(kept["step"][-1]) if len(kept) else 0
+    steps = attempt.kept(attempt.longest)
+    last = int(steps["step"][-1]) if len(steps) else 0
     number = max(0, int(np.searchsorted(firsts, last, side="right")) - 1)
     return PhasePlace(
         first_step=firsts[number], is_last=number == len(firsts) - 1, num_phases=len(firsts)
@@ -472,8 +472,8 @@ def find_pace(
     times = [1 / speed for speed in speeds]
     file = newest.ranks[0].steps
     num_planned = file.metadata.get("num_steps") if file is not None else None
-    kept = newest.kept(newest.longest)
-    saved = kept["step"][kept["checkpoint_s"] > 0]
+    steps = newest.kept(newest.longest)
+    saved = steps["step"][steps["checkpoint_s"] > 0]
     loaded_steps = [
         span["step"]
         for timing in sorted(timings, key=lambda timing: timing.attempt)
@@ -482,7 +482,7 @@ def find_pace(
         and span["name"] == "checkpoint_load"
         and isinstance(span.get("step"), int)
     ]
-    num_saved = int(kept["step"][0]) if len(kept) else 0
+    num_saved = int(steps["step"][0]) if len(steps) else 0
     return Pace(
         num_ranks=newest.num_ranks,
         step_s=statistics.mean(times),
@@ -602,16 +602,16 @@ def _lost(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
     """Yield steps between two attempts without a record, although the later one continued them."""
     end = None
     for attempt in attempts:
-        kept = attempt.kept(attempt.longest)["step"]
-        if not len(kept):
+        kept_steps = attempt.kept(attempt.longest)["step"]
+        if not len(kept_steps):
             continue
-        if end is not None and kept[0] > end:
+        if end is not None and kept_steps[0] > end:
             yield (
-                f"attempt {attempt.attempt}: begins at step {kept[0]:,}, and of the "
-                f"{units.number_of('step', int(kept[0]) - end)} before it there are no records: "
-                "they are in no rate"
+                f"attempt {attempt.attempt}: begins at step {kept_steps[0]:,}, and of the "
+                f"{units.number_of('step', int(kept_steps[0]) - end)} before it there are no "
+                "records: they are in no rate"
             )
-        end = int(kept[-1]) + 1
+        end = int(kept_steps[-1]) + 1
 
 
 def _no_numbers(attempts: Sequence[AttemptSteps]) -> Iterator[str]:

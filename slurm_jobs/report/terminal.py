@@ -115,8 +115,8 @@ class _Shares:
     @staticmethod
     def _table(shares: Sequence[TimeShare], options: ConsoleOptions) -> Table:
         rows = [(f"  {s.name}", units.percent(s.share), units.seconds(s.seconds)) for s in shares]
-        taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
-        cells = min(_BAR_CELLS, options.max_width - taken - 2)
+        width = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
+        cells = min(_BAR_CELLS, options.max_width - width - 2)
         table = Table.grid(padding=(0, 2))
         table.add_column(overflow="fold")
         if cells >= _MIN_BAR_CELLS:
@@ -169,8 +169,8 @@ def render(report: RunReport) -> RenderableType:
     if not report.findings:
         parts.append(_indented(no_finding(report.checks)))
     parts += [_heading("From submit to end"), shares_of(report.timeline)]
-    if taken := sentences.taken(report.cost):
-        parts.append(Text(f"  {taken}"))
+    if cost := sentences.taken(report.cost):
+        parts.append(Text(f"  {cost}"))
     parts.extend(Text(f"  {line}") for line in sentences.parts(report.cost))
     for projection in report.projections:
         parts.append(Text(f"  ahead: {sentences.ahead(projection, report.cost.currency)}"))

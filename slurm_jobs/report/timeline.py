@@ -182,12 +182,12 @@ def _loop_parts(
 ) -> dict[tuple[str, str], float]:
     """Return the loop's seconds: steps, checkpoints, evaluation, uncounted steps, and gaps."""
     longest = steps.longest
-    kept = steps.kept(longest)
+    rows = steps.kept(longest)
     parts = {
-        (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
+        (f"{name} in the loop", name): float(rows[f"{name}_s"].sum(dtype=np.float64))
         for name in _IN_LOOP
     }
-    parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
+    parts["steps", "forward"] = float(rows["step_s"].sum(dtype=np.float64)) - sum(parts.values())
     for name, kind, records in (
         ("steps repeated later", "repeated", steps.repeated(longest)),
         ("steps of an earlier config", "idle", steps.abandoned(longest)),
@@ -289,12 +289,12 @@ def timeline(
     ]
     claims.append(("queue wait", "queue", queue_waits))
     parents_end = _parents_end(inputs)
-    held = [
+    waiting = [
         (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
         for row in rows
         if row.submit_unix_s is not None and row.eligible_unix_s is not None
     ]
-    claims.append(("waiting for a parent stage", "held", held))
+    claims.append(("waiting for a parent stage", "held", waiting))
     note = _coverage_note(inputs, attempts, end)
     if not note:
         idle = _nothing_submitted(inputs, parents_end, start, end)

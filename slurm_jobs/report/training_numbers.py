@@ -220,9 +220,9 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     wall_s = sum(a.measured_s() for a in whole)
     counted = [a.measured(i) for a in whole for i in range(len(a.ranks))]
     measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
-    kept = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
+    tables = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
     step_s = np.concatenate([m["step_s"] for m in measured])
-    tokens, padding = total(kept, "num_tokens"), total(kept, "num_padding_tokens")
+    tokens, padding = total(tables, "num_tokens"), total(tables, "num_padding_tokens")
     no_steps = "no step is left after the warm-up"
     no_rate = no_steps if whole else "no attempt has step records of all its ranks"
 
@@ -245,7 +245,7 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
         if slots
         else missing("fraction", "the steps recorded no tokens"),
         "num_tokens": known(tokens, "tokens"),
-        "num_samples": known(total(kept, "num_samples"), "samples"),
+        "num_samples": known(total(tables, "num_samples"), "samples"),
     }
 
 

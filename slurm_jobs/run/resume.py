@@ -96,7 +96,7 @@ RAISED = ("mem_gb", "timeout_min")
 
 
 def adjusted(
-    asked: JobResources,
+    resources: JobResources,
     wish: OnResume,
     trouble: Trouble,
     last: Mapping[str, Any],
@@ -108,14 +108,14 @@ def adjusted(
     Raised is what the failed slices had, so that a resume which was cut off does not raise twice.
 
     Args:
-        asked: request in the spec.
+        resources: request in the spec.
         wish: the spec's `on_resume`.
         trouble: causes of the failed slices.
         last: the resources of the run's last plan: what was raised then stays raised.
         by_hand: keys that the user has just set; these are taken as they are.
     """
     changes = []
-    mem_gb, timeout_min = asked.mem_gb, asked.timeout_min
+    mem_gb, timeout_min = resources.mem_gb, resources.timeout_min
     if wish.raise_mem_gb is not None and mem_gb is not None and "mem_gb" not in by_hand:
         mem_gb = max(mem_gb, last.get("mem_gb") or 0.0)
         if trouble.out_of_memory:
@@ -128,7 +128,7 @@ def adjusted(
             had_min = trouble.timeout_min or timeout_min
             timeout_min = max(timeout_min, had_min * wish.raise_timeout_min)
             changes.append(f"timeout_min {had_min:g} -> {timeout_min:g} (out of time)")
-    slurm = dict(asked.slurm)
+    slurm = dict(resources.slurm)
     if wish.exclude_failed_nodes:
         excluded = str(slurm.get("exclude", "")), str(last.get("slurm", {}).get("exclude", ""))
         known = dict.fromkeys(name for names in excluded for name in split_nodes(names))
@@ -137,7 +137,7 @@ def adjusted(
             slurm["exclude"] = ",".join([*known, *new])
         if new:
             changes.append(f"without {', '.join(new)} (failed there)")
-    return replace(asked, mem_gb=mem_gb, timeout_min=timeout_min, slurm=slurm), changes
+    return replace(resources, mem_gb=mem_gb, timeout_min=timeout_min, slurm=slurm), changes
 
 
 def split_nodes(text: str) -> list[str]:

@@ -119,8 +119,8 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
         InputError: this user cannot read a module's folder.
     """
     with _naming_what_is_closed():
-        beside = [module_source(top_module(run), spec_dir) for run in run_names]
-    return sorted({*(Path(path) for path in code), *(path for path in beside if path is not None)})
+        modules = [module_source(top_module(run), spec_dir) for run in run_names]
+    return sorted({*(Path(path) for path in code), *(path for path in modules if path is not None)})
 
 
 def top_module(run: str) -> str:
@@ -298,10 +298,10 @@ def _copy_bytecode(source: Path, target: Path, copied_at: os.stat_result) -> Non
     is_changed = (now.st_mtime_ns, now.st_size) != (copied_at.st_mtime_ns, copied_at.st_size)
     if is_changed or not _is_bytecode_of(data, target.read_bytes(), copied_at):
         return
-    kept = target.parent / "__pycache__" / compiled.name
-    make_private_dir(kept.parent)
-    kept.write_bytes(_MAGIC + bytes(4) + _stamp(target.stat()) + data[16:])
-    kept.chmod(0o600)
+    copy = target.parent / "__pycache__" / compiled.name
+    make_private_dir(copy.parent)
+    copy.write_bytes(_MAGIC + bytes(4) + _stamp(target.stat()) + data[16:])
+    copy.chmod(0o600)
 
 
 def _is_bytecode_of(data: bytes, text: bytes, facts: os.stat_result) -> bool:

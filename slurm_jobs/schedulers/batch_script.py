@@ -45,7 +45,7 @@ def array_text(order: JobOrder) -> str | None:
     return ranges_text(order.array_indices) + throttle
 
 
-def gpu_options(asked: JobResources) -> dict[str, Any]:
+def gpu_options(resources: JobResources) -> dict[str, Any]:
     """Return the options that request GPUs of one or several types.
 
     One type is part of the GPU request. Several types become a constraint on node features, so that
@@ -53,16 +53,16 @@ def gpu_options(asked: JobResources) -> dict[str, Any]:
     type of that name. A constraint of the user is added to each type, in the form that sbatch's
     manual calls matching OR: `[(a100&ib)|(v100&ib)]`.
     """
-    if not asked.gpus_per_node:
+    if not resources.gpus_per_node:
         return {}
-    if len(asked.gpu) == 1:
-        return {"gpus-per-node": f"{asked.gpu[0]}:{asked.gpus_per_node}"}
-    options: dict[str, Any] = {"gpus-per-node": asked.gpus_per_node}
-    user_constraint = asked.slurm.get("constraint")
-    if asked.gpu_kept:
-        options["constraint"] = with_own_constraint(asked.gpu_kept, user_constraint)
-    elif asked.gpu:
-        kinds = [with_own_constraint(kind, user_constraint) for kind in asked.gpu]
+    if len(resources.gpu) == 1:
+        return {"gpus-per-node": f"{resources.gpu[0]}:{resources.gpus_per_node}"}
+    options: dict[str, Any] = {"gpus-per-node": resources.gpus_per_node}
+    user_constraint = resources.slurm.get("constraint")
+    if resources.gpu_kept:
+        options["constraint"] = with_own_constraint(resources.gpu_kept, user_constraint)
+    elif resources.gpu:
+        kinds = [with_own_constraint(kind, user_constraint) for kind in resources.gpu]
         kinds = [f"({kind})" for kind in kinds] if user_constraint else kinds
         options["constraint"] = f"[{'|'.join(kinds)}]"
     return options
@@ -102,10 +102,10 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
     }
 
 
-def chosen_options(asked: JobResources) -> dict[str, Any]:
+def chosen_options(resources: JobResources) -> dict[str, Any]:
     """Return the options that the profile and the stage choose, without those of every job."""
-    chosen = {key.replace("_", "-"): value for key, value in asked.slurm.items()}
-    return {**chosen, **gpu_options(asked)}
+    chosen = {key.replace("_", "-"): value for key, value in resources.slurm.items()}
+    return {**chosen, **gpu_options(resources)}
 
 
 def setup_lines(order: JobOrder) -> list[str]:

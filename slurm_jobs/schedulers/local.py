@@ -166,11 +166,11 @@ class LocalBook:
 
     def take_requests(self, verb: str) -> list[str]:
         """Return and remove all open requests of a kind."""
-        taken = []
+        requests = []
         for path in self.requests_dir.glob(f"{verb}-*"):
-            taken.append(path.name.removeprefix(f"{verb}-"))
+            requests.append(path.name.removeprefix(f"{verb}-"))
             path.unlink()
-        return taken
+        return requests
 
     def has_runner(self) -> bool:
         """Check whether a runner is alive; needs no write permission."""

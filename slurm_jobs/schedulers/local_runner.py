@@ -141,9 +141,9 @@ class Runner:
             return
         session = note_session(process.pid, f"{_START_VARIABLE}={start_id}")
         self._book.write_session(task_id, session)
-        asked = order.resources
-        limit_s = asked.timeout_min * 60
-        lead_s = asked.lead_s
+        resources = order.resources
+        limit_s = resources.timeout_min * 60
+        lead_s = resources.lead_s
         accounting = dataclasses.replace(
             self._states[task_id],
             state="RUNNING",
@@ -153,8 +153,8 @@ class Runner:
             end_unix_s=None,
             node_list="local",
             num_cpus=job.num_cpus,
-            num_gpus=asked.nodes * asked.gpus_per_node,
-            requested_mem_bytes=asked.mem_gb * 2**30 if asked.mem_gb is not None else None,
+            num_gpus=resources.nodes * resources.gpus_per_node,
+            requested_mem_bytes=resources.mem_gb * 2**30 if resources.mem_gb is not None else None,
             time_limit_s=limit_s,
         )
         self._put(accounting)
@@ -164,7 +164,9 @@ class Runner:
             log=self._paths.job_log(order.stage, task_id),
             warn_at_s=now + limit_s - lead_s if 0 < lead_s < limit_s else None,
             end_at_s=now + limit_s,
-            mem_bytes=None if asked.mem_gb is None else asked.mem_gb * 2**30 * asked.nodes,
+            mem_bytes=None
+            if resources.mem_gb is None
+            else resources.mem_gb * 2**30 * resources.nodes,
         )
 
     def _process(
@@ -267,13 +269,13 @@ class Runner:
         if not limits or now - self._sampled_s < MEMORY_SAMPLE_S:
             return
         self._sampled_s = now
-        held = memory_of_sessions(limits, limits)
+        used_bytes = memory_of_sessions(limits, limits)
         for running in self._running.values():
             pid = running.process.pid
-            if pid not in limits or held[pid] <= limits[pid]:
+            if pid not in limits or used_bytes[pid] <= limits[pid]:
                 continue
             running.final_state = "OUT_OF_MEMORY"
-            running.reason = out_of_memory_reason(held[pid], limits[pid])
+            running.reason = out_of_memory_reason(used_bytes[pid], limits[pid])
             kill_session(pid)
             with running.log.open("ab") as log:
                 log.write(f"slurm-jobs: {running.reason}\n".encode())
@@ -309,10 +311,10 @@ def _data_limit_bytes(order: JobOrder) -> int | None:
     RLIMIT_DATA counts writable private memory. RLIMIT_AS would also count address space that is
     only reserved. CUDA maps far more than it uses under both, so tasks with GPUs have no limit.
     """
-    asked = order.resources
-    if asked.mem_gb is None or asked.gpus_per_node:
+    resources = order.resources
+    if resources.mem_gb is None or resources.gpus_per_node:
         return None
-    limit = int(asked.mem_gb * 2**30 * asked.nodes * _BURST_FACTOR) + _BURST_SLACK_BYTES
+    limit = int(resources.mem_gb * 2**30 * resources.nodes * _BURST_FACTOR) + _BURST_SLACK_BYTES
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     return limit if hard == resource.RLIM_INFINITY else min(limit, hard)
 

@@ -221,15 +221,15 @@ def _node_mem_bytes(values: dict[str, str]) -> float | None:
     whole request and has neither (`PRINT_REQ_MEM` in Slurm's src/sacct/print.c prints `req_mem`,
     then the `mem` of ReqTRES).
     """
-    asked = parse_bytes(values["ReqMem"])
-    if not asked:
+    requested_bytes = parse_bytes(values["ReqMem"])
+    if not requested_bytes:
         return None
     if values["ReqMem"].endswith("n"):
-        return asked
+        return requested_bytes
     num_nodes = _tres(values["AllocTRES"]).get("node")
     if values["ReqMem"].endswith("c"):
-        asked *= _number(values["AllocCPUS"]) or 0.0
-    return asked / num_nodes if asked and num_nodes else None
+        requested_bytes *= _number(values["AllocCPUS"]) or 0.0
+    return requested_bytes / num_nodes if requested_bytes and num_nodes else None
 
 
 def _tres(text: str) -> dict[str, int]:

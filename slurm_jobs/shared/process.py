@@ -418,13 +418,13 @@ def memory_of_sessions(leader_pids: Collection[int], limits: Mapping[int, float]
     for process in _processes():
         if process.session in pids:
             pids[process.session].append(process.pid)
-    held = {}
+    used_bytes = {}
     for leader, members in pids.items():
-        held[leader] = sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in members)
-        if held[leader] > limits.get(leader, math.inf):
+        used_bytes[leader] = sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in members)
+        if used_bytes[leader] > limits.get(leader, math.inf):
             exact = sum(_sum_of(p, "smaps_rollup", ("Pss_Anon", "Pss_Shmem")) for p in members)
-            held[leader] = exact or held[leader]  # missing before Linux 5.4
-    return held
+            used_bytes[leader] = exact or used_bytes[leader]  # missing before Linux 5.4
+    return used_bytes
 
 
 def _sum_of(pid: int, file: str, names: Collection[str]) -> int:

@@ -116,19 +116,19 @@ def hidden_text(text: str, known: Collection[str] = ()) -> str:
     """
     for secret in sorted(known, key=len, reverse=True):
         text = text.replace(secret, NOT_SHOWN)
-    kept: list[str] = []
+    pieces: list[str] = []
     position, quote = 0, ""
     while name := _NAME.search(text, position):
-        kept.append(text[position : name.end()])
-        for mark in _QUOTE_OR_LINE.findall(kept[-1]):
+        pieces.append(text[position : name.end()])
+        for mark in _QUOTE_OR_LINE.findall(pieces[-1]):
             if mark[-1] == "\n" or mark == quote or (mark == "\\'" and quote == "'"):
                 quote = ""  # a new line has no open quote
             elif not quote and len(mark) == 1:
                 quote = mark
         position = _value_end(text, name, quote)
         if position > name.end():
-            kept.append(NOT_SHOWN)
-    return without_url_users("".join(kept) + text[position:])
+            pieces.append(NOT_SHOWN)
+    return without_url_users("".join(pieces) + text[position:])
 
 
 def _value_end(text: str, name: re.Match[str], quote: str) -> int:

@@ -344,11 +344,11 @@ def module_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterat
 
     Only for stages that run in this Python with its module path unchanged.
     """
-    beside = modules_of_spec(spec.document.value, spec.folder, spec.files)
+    copied = modules_of_spec(spec.document.value, spec.folder, spec.files)
     for name, view in spec.views.items():
         module, colon, _ = (view.run or "").partition(":")
         module = module.partition(".")[0]
-        near = did_you_mean(module, beside) if colon and module not in beside else ""
+        near = did_you_mean(module, copied) if colon and module not in copied else ""
         if near and not _looks_elsewhere(view, spec, profile) and not spec.files.has_module(module):
             message = f"there is no module `{module}` next to the spec or in this Python{near}"
             yield spec.problem(("stages", name, "run"), message)

@@ -241,14 +241,14 @@ class RankProcesses:
         return all(started_path(self._task_dir, rank).exists() for rank in range(self._num_ranks))
 
     def _srun(self) -> list[str]:
-        asked = self._order.resources
+        resources = self._order.resources
         return [
             "srun",
-            f"--nodes={asked.nodes}",
-            f"--ntasks={asked.num_ranks}",
-            f"--ntasks-per-node={asked.tasks_per_node}",
-            f"--cpus-per-task={asked.cpus_per_task}",  # not inherited since Slurm 22.05
-            *near_gpus(asked),
+            f"--nodes={resources.nodes}",
+            f"--ntasks={resources.num_ranks}",
+            f"--ntasks-per-node={resources.tasks_per_node}",
+            f"--cpus-per-task={resources.cpus_per_task}",  # not inherited since Slurm 22.05
+            *near_gpus(resources),
             "--export=ALL",  # independent of the batch job's options
             "--kill-on-bad-exit=1",
             "--unbuffered",
@@ -262,15 +262,15 @@ class RankProcesses:
         """
         options = {key.replace("_", "-") for key in self._order.resources.slurm}
         variables = step_environment(os.environ, self._order.environment, options)
-        kept = {name: value for name, value in variables.items() if name not in RANK_VARIABLES}
-        kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
+        inherited = {name: value for name, value in variables.items() if name not in RANK_VARIABLES}
+        inherited["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:
-            return kept
+            return inherited
         node_rank, local_rank = divmod(rank, self._order.resources.tasks_per_node)
         names = self._environment.node_names
         node_name = names[min(node_rank, len(names) - 1)]
         who = (str(rank), str(local_rank), str(node_rank), node_name)
-        return {**kept, **dict(zip(RANK_VARIABLES, who, strict=True))}
+        return {**inherited, **dict(zip(RANK_VARIABLES, who, strict=True))}
 
 
 def _duration(seconds: float) -> str:

@@ -30,8 +30,10 @@ _END_OTHERS = (
 
 def _is_held(load: NodeLoad) -> bool:
     """Check whether others keep so many of the job's cores busy that too few remain."""
-    held = cores_held(load)
-    return held is not None and load.num_cores > 0 and held >= _HELD * load.num_cores_asked
+    num_cores = cores_held(load)
+    return (
+        num_cores is not None and load.num_cores > 0 and num_cores >= _HELD * load.num_cores_asked
+    )
 
 
 def _held_text(load: NodeLoad) -> str:
@@ -59,16 +61,17 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
             f"fewer than {MIN_READINGS} readings of a node show how busy its cores were, and with "
             "whose processes"
         )
-    held = [load for load in known if _is_held(load)]
-    if not held:
+    crowded = [load for load in known if _is_held(load)]
+    if not crowded:
         fullest = max(known, key=lambda load: (cores_held(load) or 0.0) / load.num_cores_asked)
         return clear(_held_text(fullest))
-    waits = [_core_waits(numbers, load.node) for load in held]
+    waits = [_core_waits(numbers, load.node) for load in crowded]
     if all(wait.step_share is None and wait.loader_share is None for wait in waits):
         return abstain("neither the records nor the kernel show how long threads waited for a core")
     # Means of the same threads decide for all nodes, so the first of equal ones counts.
     worst, load = max(
-        zip(waits, held, strict=True), key=lambda pair: (pair[0].is_long, pair[0].step_share or 0.0)
+        zip(waits, crowded, strict=True),
+        key=lambda pair: (pair[0].is_long, pair[0].step_share or 0.0),
     )
     if not worst.is_long:
         return clear(f"{_held_text(load)}; its threads rarely wait for a core")

@@ -567,8 +567,8 @@ def read_normalisation(folder: Path) -> Normalisation | None:
     """
     processor_file = folder / "processor_config.json"
     processor = read_folder_json(processor_file)
-    beside = folder / "preprocessor_config.json"
-    if not processor.get("image_processor") and not read_folder_json(beside):
+    config_file = folder / "preprocessor_config.json"
+    if not processor.get("image_processor") and not read_folder_json(config_file):
         return None
     images, file = find_images(processor, processor_file)
     given = {key: value for key, value in images.items() if value is not None}

@@ -280,10 +280,10 @@ class LlavaNextTiles(ImageRules):
         for grid in self.grids:
             scale = min(grid[0] / size[0], grid[1] / size[1])
             scaled = int(size[0] * scale) * int(size[1] * scale)
-            kept = min(scaled, size[0] * size[1])
-            wasted = grid[0] * grid[1] - kept
-            if kept > most_kept or (kept == most_kept and wasted < least_wasted):
-                best, most_kept, least_wasted = grid, kept, wasted
+            num_pixels = min(scaled, size[0] * size[1])
+            wasted = grid[0] * grid[1] - num_pixels
+            if num_pixels > most_kept or (num_pixels == most_kept and wasted < least_wasted):
+                best, most_kept, least_wasted = grid, num_pixels, wasted
         return best
 
     def _count_tokens(self, size: Size, grid: Size) -> int:

@@ -134,10 +134,10 @@ def _model_of(
     if given.get("type", SMALL_VLM) == SMALL_VLM:
         is_other = path is not None and kind != SMALL_VLM
         return None if is_other else (SMALL_VLM_IMAGES, SMALL_VLM, "")
-    taken = TAKEN_IMAGES.get(str(kind))
-    if path is None or given.get("type") != "hugging_face" or taken is None:
+    limits = TAKEN_IMAGES.get(str(kind))
+    if path is None or given.get("type") != "hugging_face" or limits is None:
         return None
-    return taken, str(kind), path.given
+    return limits, str(kind), path.given
 
 
 def _processor_images(
