@@ -11,11 +11,11 @@ import itertools
 import json
 import os
 import resource
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -151,17 +151,15 @@ def _read_index(path: PartPaths) -> PartIndex:
 def _check_same_data(
     parent: ParentStage, paths: Sequence[PartPaths], indexes: Sequence[PartIndex]
 ) -> None:
-    next_row = 0
+    first, next_row = indexes[0], 0
     for path, index in zip(paths, indexes, strict=True):
-        same = index.settings == indexes[0].settings and index.model_inputs == (
-            indexes[0].model_inputs
-        )
-        if not same or index.num_slices != len(paths) or index.first_row != next_row:
-            first, missing = indexes[0].settings, object()
+        found = (index.settings, index.model_inputs, index.num_slices, index.first_row)
+        if found != (first.settings, first.model_inputs, len(paths), next_row):
+            missing = object()
             differing = [
                 name
-                for name in sorted({*first, *index.settings})
-                if index.settings.get(name, missing) != first.get(name, missing)
+                for name in sorted({*first.settings, *index.settings})
+                if index.settings.get(name, missing) != first.settings.get(name, missing)
             ]
             message = (
                 f"{path.index}: made with other settings than {paths[0].index.name} "
@@ -357,15 +355,14 @@ class _OpenFile:
             os.close(self.descriptor)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PartReader:
     """Reads single samples from parts; may be used from several threads."""
 
-    parts: Parts
-    max_open: int
-    """Limit of open parts."""
-    _open: OrderedDict[int, _OpenFile] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, *, parts: Parts, max_open: int) -> None:
+        """Keep at most `max_open` parts open, besides those that are being read."""
+        self.max_open = max_open
+        self._paths = parts.paths
+        self._open = lru_cache(max_open)(lambda part: _OpenFile(parts.paths[part].tar))
 
     def read(self, part: int, row: np.void) -> bytes:
         """Return the bytes of the sample of `row` (`SAMPLE_ROW`), compared with its checksum.
@@ -376,34 +373,21 @@ class PartReader:
         offset, num_bytes = int(row["offset"]), int(row["num_bytes"])
         try:
             # keep a reference: otherwise it might be closed, and its number reused
-            held = self._file(part)
+            held = self._open(part)
             data = os.pread(held.descriptor, num_bytes, offset)
         except OSError as error:
             message = (
-                f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
+                f"{self._paths[part].tar}: sample {format_key(int(row['key']))} at byte "
                 f"{offset} cannot be read: {error.strerror}"
             )
             raise StageError(message) from error
         if xxhash.xxh3_64_intdigest(data) != int(row["xxh3"]):
             message = (
-                f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
+                f"{self._paths[part].tar}: sample {format_key(int(row['key']))} at byte "
                 f"{offset} does not match its checksum; preprocess slice {part} again"
             )
             raise StageError(message)
         return data
-
-    def _file(self, part: int) -> _OpenFile:
-        with self._lock:
-            if part in self._open:
-                self._open.move_to_end(part)
-                return self._open[part]
-        # without the lock: the others continue to read
-        opened = _OpenFile(self.parts.paths[part].tar)
-        with self._lock:
-            opened = self._open.setdefault(part, opened)
-            while len(self._open) > self.max_open:
-                self._open.popitem(last=False)
-        return opened
 
 
 def open_reader(parts: Parts) -> PartReader:

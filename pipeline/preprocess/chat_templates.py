@@ -115,8 +115,9 @@ def make_chatml(image_token: str, system_prompt: str | None) -> str:
     """
     default = ""
     if system_prompt is not None:
-        default = _DEFAULT_SYSTEM.replace("SYSTEM_PROMPT", _literal(system_prompt))
-    text = _TEMPLATE.replace("IMAGE_TOKEN", _literal(image_token))
+        literal = json.dumps(system_prompt, ensure_ascii=False)  # Jinja takes the same escapes
+        default = _DEFAULT_SYSTEM.replace("SYSTEM_PROMPT", literal)
+    text = _TEMPLATE.replace("IMAGE_TOKEN", json.dumps(image_token, ensure_ascii=False))
     return text.replace("DEFAULT_SYSTEM", default)
 
 
@@ -160,11 +161,6 @@ def _render(
     except TemplateRefusedError:
         return None
     return text
-
-
-def _literal(text: str) -> str:
-    """Return a string as a Jinja literal; Jinja takes Python's escapes, and so JSON's."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 # Checksum of a processor folder, and processor folders that a stage writes.
@@ -351,11 +347,7 @@ def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path,
 
 
 def _the_default(value: Any, place: Path) -> str:
-    """Return the one template in a value: a text, a mapping by name, or a list of both.
-
-    Raises:
-        StageConfigError: it is none of these, or has no `default`.
-    """
+    """Return the one template in a value: a text, a mapping by name, or a list of both."""
     if isinstance(value, str):
         return value.removeprefix(_BOM)
     named = value

@@ -127,11 +127,7 @@ def _filled(data: bytes, name: str) -> bytes:
 
 
 def _may_read(path: Path) -> bool:
-    """Check whether the mode of a file lets this user read it, whatever the mount reports now.
-
-    Raises:
-        PermissionError: the mode cannot be read either.
-    """
+    """Check whether the mode of a file lets this user read it, whatever the mount reports now."""
     facts = path.stat()
     if facts.st_uid == os.geteuid():
         return bool(facts.st_mode & stat.S_IRUSR)
@@ -253,11 +249,7 @@ class ImageSource:
             return self._read_normal_form(image.value, rejection)
 
     def _read_normal_form(self, name: str, rejection: SampleRejectedError) -> bytes:
-        """Read the only file whose name is the same text in another Unicode normal form.
-
-        Raises:
-            SampleRejectedError: there is none, or two; the message describes the name.
-        """
+        """Read the only file whose name is the same text in another Unicode normal form."""
 
         def exists(other: str) -> bool:
             try:
@@ -273,9 +265,8 @@ class ImageSource:
         if len(contents) == 1:
             return contents[0]
         hint = missing_hint(name, exists)
-        raise SampleRejectedError(
-            reason=rejection.reason, message=f"{rejection}{'; ' if hint else ''}{hint}"
-        )
+        message = f"{rejection}; {hint}" if hint else str(rejection)
+        raise SampleRejectedError(reason=rejection.reason, message=message)
 
     def _read_named(self, name: str) -> bytes:
         file, member = self._allowed_place(name)
