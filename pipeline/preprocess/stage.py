@@ -196,7 +196,16 @@ class SliceWriter:
         pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="decode")
         try:
             for row in rows:
-                waiting.append((row, self._start(row, pool)))
+                start = time.perf_counter()
+                try:
+                    with self._noting(row):
+                        tokens = self.encoder.tokenise(row)
+                except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+                    waiting.append((row, _reject(row, error)))
+                else:
+                    is_priced = len(self.prices) < _IMAGES_TO_PRICE
+                    waiting.append((row, pool.submit(self._store_images, row, tokens, is_priced)))
+                self.seconds.tokenise += time.perf_counter() - start
                 if len(waiting) > self.num_threads * _ROWS_AHEAD_PER_THREAD:
                     yield waiting.popleft()
             while waiting:
@@ -205,22 +214,8 @@ class SliceWriter:
             pool.shutdown(cancel_futures=True)
             self.in_progress.close()
 
-    def _start(
-        self, row: ManifestRow, pool: ThreadPoolExecutor
-    ) -> Future[StoredImages | Reject] | Reject:
-        start = time.perf_counter()
-        try:
-            with self._noting(row):
-                tokens = self.encoder.tokenise(row)
-        except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
-            return _reject(row, error)
-        finally:
-            self.seconds.tokenise += time.perf_counter() - start
-        is_priced = len(self.prices) < _IMAGES_TO_PRICE
-        return pool.submit(self._store_images, row, tokens, is_priced=is_priced)
-
     def _store_images(
-        self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
+        self, row: ManifestRow, tokens: TokenSequence, is_priced: bool
     ) -> StoredImages | Reject:
         """Return the row's stored images; a reject is returned, not raised, to free its frames.
 
