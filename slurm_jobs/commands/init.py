@@ -183,7 +183,7 @@ _LOADER_CORES = 8
 """Maximum cores per GPU that training requests for the loader; the report shows if they suffice."""
 DOWNLOAD = """\
   # Downloads the model from the Hugging Face hub, once. Without internet on the nodes put the
-  # model into FOLDER/vlm and say `config: {source: FOLDER}`. The function is in recipes.py next
+  # model into FOLDER/vlm and add `source: FOLDER` to `config`. The function is in recipes.py next
   # to this spec: keep that file.
   models:
     run: "recipes:models"

@@ -15,6 +15,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
+from slurm_jobs.shared.errors import StageConfigError, did_you_mean
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathMarker:
@@ -112,8 +114,24 @@ def build_config(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
     """Build the config dataclass `cls` from a resolved mapping, including nested ones.
 
     Raises:
-        TypeError: a key that `cls` does not know (only a bug can cause that here).
+        StageConfigError: `cls` needs a key that is missing, or does not know one. `check` finds
+            that for built-in stages; the config of a function reaches the node unchecked.
     """
+    fields = {field.name: field for field in dataclasses.fields(typing.cast("Any", cls))}
+    needed = (
+        name
+        for name, field in fields.items()
+        if field.default is field.default_factory is dataclasses.MISSING
+    )
+    problems = [f"needs the key `{name}`" for name in needed if name not in values]
+    problems += [
+        f"has the unknown key `{key}`{did_you_mean(key, fields)}"
+        for key in values
+        if key not in fields
+    ]
+    if problems:
+        message = f"`config` {', and '.join(problems)} (keys: {', '.join(fields)})"
+        raise StageConfigError(message)
     hints = typing.get_type_hints(cls)
     return cls(**{key: _build_value(hints.get(key, Any), value) for key, value in values.items()})
 
@@ -122,7 +140,7 @@ def with_keys_of(config: ConfigT, given: Mapping[str, Any]) -> ConfigT:
     """Return `config` with the keys of `given` replaced by their values.
 
     Raises:
-        TypeError: a key that it does not know (only a bug can cause that here).
+        StageConfigError: a key that it does not know.
     """
     values = {name: getattr(config, name) for name in typing.get_type_hints(type(config))}
     return build_config(type(config), {**values, **given})

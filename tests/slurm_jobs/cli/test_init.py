@@ -94,6 +94,7 @@ def test_a_model_on_the_hub_needs_one_module_which_the_spec_names(
     init("specs", "--data", "pics", "--model", "Some/Model", "--yes")
     spec = (tmp_path / "specs/finetune.yaml").read_text()
     assert sorted(path.name for path in (tmp_path / "specs").glob("*.py")) == ["recipes.py"]
+    assert "add `source: FOLDER` to `config`" in spec
     assert "recipes.py next\n  # to this spec: keep that file" in spec
     assert "shapes_demo" not in spec
 

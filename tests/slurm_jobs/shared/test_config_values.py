@@ -1,3 +1,4 @@
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +11,7 @@ from slurm_jobs.shared.config import (
     build_config,
     with_keys_of,
 )
+from slurm_jobs.shared.errors import StageConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +45,24 @@ def test_a_config_comes_back_from_json_values_with_what_is_nested() -> None:
     assert isinstance(build_config(Inner, {"rate": 1}).rate, float)
 
 
-def test_a_key_that_no_field_has_is_a_bug() -> None:
-    with pytest.raises(TypeError, match="sise"):
-        build_config(Inner, {"sise": 1})
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needy:
+    models: dict[str, str]
+    source: str = "hub"
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"source": "here"}, "needs the key `models`"),
+        ({"models": {}, "sorce": 1}, "has the unknown key `sorce`; did you mean `source`?"),
+        ({"x": 1}, "needs the key `models`, and has the unknown key `x`"),
+    ],
+)
+def test_a_missing_or_unknown_key_of_a_function_is_named(values: dict, problem: str) -> None:
+    message = re.escape(f"`config` {problem} (keys: models, source)")
+    with pytest.raises(StageConfigError, match=message):
+        build_config(Needy, values)
 
 
 def test_every_number_out_of_bounds_is_named_with_what_is_allowed() -> None:
@@ -60,5 +77,5 @@ def test_keys_that_are_given_replace_those_of_a_config_and_null_is_one() -> None
     whole = Inner(size=3, rate=2.0, decay=0.1)
     assert with_keys_of(whole, {"decay": 0, "rate": None}) == Inner(size=3, rate=None, decay=0.0)
     assert with_keys_of(whole, {}) == whole
-    with pytest.raises(TypeError, match="sise"):
+    with pytest.raises(StageConfigError, match="sise"):
         with_keys_of(whole, {"sise": 1})
