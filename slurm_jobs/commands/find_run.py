@@ -63,10 +63,11 @@ def find_run(text: str | None) -> Path:
     if text and _holds_run(path):
         return path.absolute()
     if path.suffix in SPEC_SUFFIXES and path.is_file():
-        from slurm_jobs.commands.read_spec import load
+        from slurm_jobs.commands.read_spec import disk_files
+        from slurm_jobs.spec.load import name_and_runs_dir
 
-        loaded = load(path)
-        return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)
+        name, spec_runs_dir = name_and_runs_dir(str(path.absolute()), disk_files())
+        return _newest(Path(spec_runs_dir), name)
     if path.parent.resolve() == runs_dir.resolve():  # `runs/shapes-2026`, as a shell completes it
         text = path.name
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.read_spec import disk_files, load
 from slurm_jobs.commands.submit import (
     OnJob,
     effective_variables,
@@ -50,6 +50,7 @@ from slurm_jobs.run.resume import (
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
     code_sources,
+    own_functions,
     renew_ours,
     take_snapshot,
     tree_fingerprint,
@@ -89,6 +90,7 @@ from slurm_jobs.shared.errors import (
     DamagedFileError,
     FileError,
     InputError,
+    PathExpansionError,
     SchedulerError,
     SpecError,
 )
@@ -102,7 +104,7 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.graph import LoadedSpec, entry_point_problem
 from slurm_jobs.spec.load import load_document
 from slurm_jobs.spec.matrix import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
@@ -114,7 +116,7 @@ from slurm_jobs.spec.overrides import (
     steps_of,
 )
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files
+from slurm_jobs.spec.spec_files import Files, absolute
 from slurm_jobs.spec.yaml import YamlDocument
 
 # Slices that the user requests to run again, complete or not.
@@ -447,8 +449,20 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
     def expand(path: str) -> str:
         return path if path in expanded else expand_path(path)
 
-    files = Files(read_text=read_text, exists=lambda _file: True, expand=expand)
     changed = apply_overrides(given, overrides)
+    folders = [*map(str, PurePosixPath(given.file).parents)]
+    new_paths = set()
+    for value in {*texts(changed.value)} - expanded:
+        with suppress(PathExpansionError):  # most texts are no paths
+            new_paths.add(absolute(expand(value), folders[0]))
+    new_paths.difference_update(folders)
+
+    def exists(file: str) -> bool:
+        """Check only what the overrides name: the run's own input may be gone after its use."""
+        is_new = not new_paths.isdisjoint((file, *map(str, PurePosixPath(file).parents)))
+        return Path(file).exists() if is_new else True
+
+    files = Files(read_text=read_text, exists=exists, expand=expand)
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
     problems = (*document.problems, *override_problems(document, overrides))
     document = replace(document, problems=problems)
@@ -778,7 +792,16 @@ def _code(
     """Return the code to use, whether the user's code differs from it, and if ours was renewed.
 
     A dry run copies none: its snapshot has only the fingerprint.
+
+    Raises:
+        InputError: the user's new code lacks a function, or is no valid Python.
     """
+    if request.update_code:
+        read_text = disk_files().read_text
+        found = [entry_point_problem(run, str(spec_dir), read_text) for run in own_functions(spec)]
+        found += [f"code: nothing at {path}" for path in spec.code if not Path(path).exists()]
+        if problems := [problem for problem in found if problem]:
+            raise InputError("\n".join(dict.fromkeys(problems)))
     sources = code_sources(spec, spec_dir)
     values = read_plan_values(paths)["snapshot"]
     used = CodeSnapshot(

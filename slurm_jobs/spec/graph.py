@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -309,18 +309,19 @@ def entry_point_problems(spec: CheckedSpec) -> Iterator[Problem]:
     A module elsewhere belongs to the stage's Python and is not read.
     """
     for name, view in spec.views.items():
-        module, colon, function = (view.run or "").partition(":")
-        message = _wrong_entry_point(module, function, spec) if colon else ""
+        message = entry_point_problem(view.run or "", spec.folder, spec.files.read_text)
         if message:
             yield spec.problem(("stages", name, "run"), message)
 
 
-def _wrong_entry_point(module: str, function: str, spec: CheckedSpec) -> str:
-    stem = PurePosixPath(spec.folder, *module.split("."))
-    for file in (f"{stem}.py", f"{stem}/__init__.py"):
+def entry_point_problem(run: str, folder: str, read_text: Callable[[str], str]) -> str:
+    """Return what is wrong with `module:function` if `folder` has the module; otherwise empty."""
+    module, colon, function = run.partition(":")
+    stem = PurePosixPath(folder, *module.split("."))
+    for file in (f"{stem}.py", f"{stem}/__init__.py") if colon else ():
         try:
             # Python accepts a byte order mark at the start of a module.
-            tree = ast.parse(spec.files.read_text(file).removeprefix("\ufeff"), file)
+            tree = ast.parse(read_text(file).removeprefix("\ufeff"), file)
         except (OSError, UnicodeDecodeError):
             continue
         except (SyntaxError, ValueError) as error:

@@ -63,6 +63,10 @@ def test_a_dry_run_with_other_resources_or_code_finds_nothing_and_writes_nothing
     local.write("user_stages.py", "def work(config, context):\n    return {}\n")
     planned = _planned(local, run_dir, "--update-code")
     assert [why for _, _, why in planned] == ["changed: code"] * 3
+    local.write("user_stages.py", "def work(config, context:\n    return {}\n")
+    for options in (["--dry-run"], []):
+        refused = local.run("resume", str(run_dir), "--update-code", *options, check=2)
+        assert "user_stages.py is no valid Python" in refused.stderr
     assert sorted((run_dir / "code").iterdir()) == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.spec.profile import LOCAL
+from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 
 SPEC = """\
 name: m
@@ -82,6 +84,32 @@ def test_a_limit_that_no_stage_takes_is_refused_at_a_resume_too(
     with pytest.raises(InputError, match="--set limit=5: limit: no stage of this spec takes it"):
         spec_of(paths, ["limit=5"], update_spec=update_spec)
     assert spec_of(paths, ["limit=null"], update_spec=update_spec).spec.limit is None
+
+
+TRAINING = """\
+name: m
+cluster: local
+stages:
+  preprocess:
+    run: preprocess
+    array: {num_slices: 1}
+    config: {manifest: rows.jsonl, processor: proc, image_root: .}
+"""
+
+
+@pytest.mark.parametrize("key", ["manifest", "processor", "image_root"])
+def test_a_path_that_an_override_names_must_exist_and_the_runs_own_may_be_gone(
+    make: MakeRun, tmp_path: Path, key: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"image": "0.png", "text": "a cat"}\n')
+    write_processor(tmp_path)
+    paths = make(TRAINING)
+    shutil.rmtree(tmp_path / "proc")
+    (tmp_path / "rows.jsonl").unlink()
+    assert spec_of(paths, ["stages.preprocess.retries=1"], update_spec=False)
+    override = f"stages.preprocess.config.{key}=missing"
+    with pytest.raises(SpecError, match=f"--set {override}.*: nothing at {tmp_path}/missing"):
+        spec_of(paths, [override], update_spec=False)
 
 
 def test_a_limit_that_the_run_has_already_is_no_problem_of_another_override(make: MakeRun) -> None:

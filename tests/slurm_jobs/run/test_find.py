@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.commands.find_run import find_run
-from slurm_jobs.shared.errors import FileError, InputError
+from slurm_jobs.shared.errors import FileError, InputError, SpecError
 from tests.slurm_jobs.run.closed import close
 
 SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"
@@ -45,6 +45,32 @@ def test_runs_whose_files_have_one_time_are_ordered_by_the_times_in_their_names(
     for name in names:
         os.utime(make(runs, name) / "run.json", (1e9, 1e9))
     assert find_run(None) == runs / names[1]
+
+
+@pytest.mark.parametrize(
+    "more", ["clustr: local\n", "limit: x\n", "code: [missing]\n", "cluster: no.yaml\n"]
+)
+def test_a_spec_with_problems_still_means_its_newest_run(runs: Path, more: str) -> None:
+    newest = make(runs, "words-20250102-000000-bbbb")
+    Path("words.yaml").write_text(SPEC.format(name="words") + more)
+    assert find_run("words.yaml") == newest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "words.yaml:1:8: not valid YAML"),
+        ("", "words.yaml:1:1: key `name` is missing"),
+        ("name: a b", "words.yaml:1:7: name: `a b` is no name"),
+        ("name: words\nruns_dir: $NOT_SET/runs", "words.yaml:2:11: runs_dir: "),
+    ],
+)
+def test_a_spec_without_a_valid_name_or_folder_of_runs_is_refused(
+    runs: Path, text: str, message: str
+) -> None:
+    Path("words.yaml").write_text(text)
+    with pytest.raises(SpecError, match=message):
+        find_run("words.yaml")
 
 
 def test_a_spec_that_was_never_submitted_has_no_run(runs: Path) -> None:
