@@ -7,25 +7,40 @@ import itertools
 import json
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import DEFAULT, patch
 
 import numpy as np
 import pytest
 
 from pipeline import stopping
-from pipeline.preprocess import stage
+from pipeline.preprocess import row_images, stage
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import run, token_histogram
 from slurm_jobs.shared.configs.stages import ImageFormat, PreprocessConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError, StageStoppedError
+from slurm_jobs.shared.manifests.messages import ManifestRow
 from tests.pipeline.build import make_context, run_preprocess, write_csv_manifest
 
+Config = dict[str, Any]
 
-def base_config(tmp_path: Path, processor_dir: Path, num_rows: int = 10) -> dict[str, Any]:
+
+def make_config(tmp_path: Path, processor_dir: Path, num_rows: int = 10) -> Config:
     manifest = write_csv_manifest(tmp_path / "source", num_rows)
     return {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 2}
+
+
+@pytest.fixture
+def config(tmp_path: Path, processor_dir: Path) -> Config:
+    """Of ten good rows."""
+    return make_config(tmp_path, processor_dir)
+
+
+@pytest.fixture
+def _stop_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
 
 
 def samples_of(folder: Path, slice_index: int = 0) -> np.ndarray:
@@ -37,7 +52,7 @@ def keys_and_hashes(folder: Path, num_slices: int) -> list[tuple[int, int]]:
     return [(int(row["key"]), int(row["xxh3"])) for part in parts for row in part]
 
 
-def break_rows(config: dict[str, Any], *rows: int) -> None:
+def break_rows(config: Config, *rows: int) -> None:
     manifest = Path(config["manifest"])
     lines = manifest.read_text().splitlines()
     for row in rows:
@@ -45,8 +60,13 @@ def break_rows(config: dict[str, Any], *rows: int) -> None:
     manifest.write_text("\n".join(lines) + "\n")
 
 
-def test_slice_that_runs_twice_writes_the_same_bytes(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir)
+def rejects_of(folder: Path) -> list[dict[str, Any]]:
+    """Of all slices, in order."""
+    paths = sorted((folder / "parts").glob("*.rejects.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_slice_that_runs_twice_writes_the_same_bytes(tmp_path: Path, config: Config) -> None:
     trees = []
     for name, num_threads in (("a", 1), ("b", 3)):
         _, folder = run_preprocess(tmp_path / name, {**config, "num_threads": num_threads}, 2)
@@ -55,36 +75,24 @@ def test_slice_that_runs_twice_writes_the_same_bytes(tmp_path: Path, processor_d
     assert len(trees[0]) == 8
 
 
-def test_samples_do_not_depend_on_slices(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir)
-    hashes = []
-    for num_slices in (1, 3):
-        _, folder = run_preprocess(tmp_path / str(num_slices), config, num_slices)
-        hashes.append(keys_and_hashes(folder, num_slices))
-    assert hashes[0] == hashes[1]
-
-
 def test_blank_lines_line_breaks_and_bad_rows_do_not_depend_on_slices(
-    tmp_path: Path, processor_dir: Path
+    tmp_path: Path, config: Config
 ) -> None:
-    config = base_config(tmp_path, processor_dir) | {"max_reject_share": 1.0}
     lines = Path(config["manifest"]).read_text().splitlines()
     lines[2:5] = ["", 'red.png,"two\nlines, ""quoted"""', "red.png,a dog, running", "red.png"]
     Path(config["manifest"]).write_text("\n".join(lines))
     found = []
     for num_slices in (1, 3, 11):
-        results, folder = run_preprocess(tmp_path / str(num_slices), config, num_slices)
+        name, changes = str(num_slices), {"max_reject_share": 1.0}
+        results, folder = run_preprocess(tmp_path / name, config | changes, num_slices)
         assert sum(result["num_rows"] for result in results) == 10
-        paths = [PartPaths(output_dir=folder, slice_index=i) for i in range(num_slices)]
-        rejects = "".join(path.rejects.read_text() for path in paths)
-        found.append((keys_and_hashes(folder, num_slices), rejects))
+        found.append((keys_and_hashes(folder, num_slices), rejects_of(folder)))
     assert found[0] == found[1] == found[2]
-    places = [json.loads(line)["place"] for line in found[0][1].splitlines()]
-    assert places == ["train.csv:6", "train.csv:7"]
+    assert [reject["place"] for reject in found[0][1]] == ["train.csv:6", "train.csv:7"]
 
 
-def test_result_counts_what_was_done(tmp_path: Path, processor_dir: Path) -> None:
-    (result,), folder = run_preprocess(tmp_path, base_config(tmp_path, processor_dir))
+def test_result_counts_what_was_done(tmp_path: Path, config: Config) -> None:
+    (result,), folder = run_preprocess(tmp_path, config)
     assert (result["num_rows"], result["num_samples"], result["num_images"]) == (10, 10, 10)
     assert result["num_tokens"] == samples_of(folder)["num_tokens"].sum()
     assert sum(result["num_tokens_histogram"].values()) == 10
@@ -95,10 +103,9 @@ def test_result_counts_what_was_done(tmp_path: Path, processor_dir: Path) -> Non
 
 @pytest.mark.parametrize("image_format", get_args(ImageFormat))
 def test_result_tells_what_the_stored_images_cost(
-    tmp_path: Path, processor_dir: Path, image_format: str
+    tmp_path: Path, config: Config, image_format: str
 ) -> None:
-    config = base_config(tmp_path, processor_dir) | {"image_format": image_format}
-    (result,), folder = run_preprocess(tmp_path, config)
+    (result,), folder = run_preprocess(tmp_path, config | {"image_format": image_format})
     with tarfile.open(PartPaths(output_dir=folder, slice_index=0).tar) as tar:
         sizes = [member.size for member in tar if ".image0." in member.name]
     price = result["stored_image"]
@@ -109,8 +116,7 @@ def test_result_tells_what_the_stored_images_cost(
     assert not is_lossy or price["psnr_db"] > 20
 
 
-def test_text_alone_has_no_stored_image(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir)
+def test_text_alone_has_no_stored_image(tmp_path: Path, config: Config) -> None:
     manifest = tmp_path / "text.jsonl"
     turns = [{"role": "user", "content": "ok?"}, {"role": "assistant", "content": "yes"}]
     manifest.write_text(json.dumps({"messages": turns}))
@@ -118,40 +124,29 @@ def test_text_alone_has_no_stored_image(tmp_path: Path, processor_dir: Path) -> 
     assert (result["num_samples"], result["stored_image"]) == (1, None)
 
 
-def test_limit_takes_the_first_rows(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir)
+def test_limit_takes_the_first_rows(tmp_path: Path, config: Config) -> None:
     results, folder = run_preprocess(tmp_path, config, 2, limit=5)
     assert [result["num_rows"] for result in results] == [2, 3]
     assert samples_of(folder, 1)["key"].tolist() == [2, 3, 4]
 
 
-def test_few_rejects_are_listed_with_their_reason(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir)
-    break_rows(config, 4)
-    (result,), folder = run_preprocess(tmp_path, config)
-    assert result["rejects_by_reason"] == {"missing_image": 1}
-    line = PartPaths(output_dir=folder, slice_index=0).rejects.read_text()
-    reject = json.loads(line)
-    assert (reject["row"], reject["source"], reject["place"]) == (4, "gone.png", "train.csv:6")
-
-
-def test_rejects_do_not_depend_on_where_the_run_lies(tmp_path: Path, processor_dir: Path) -> None:
+def test_rejects_have_a_reason_and_do_not_depend_on_where_the_run_lies(
+    tmp_path: Path, processor_dir: Path
+) -> None:
     lists = []
     for name in ("one", "other"):
-        config = base_config(tmp_path / name, processor_dir) | {"max_reject_share": 1.0}
+        config = make_config(tmp_path / name, processor_dir) | {"max_reject_share": 1.0}
         break_rows(config, 4)
         (tmp_path / name / "source" / "red.png").write_bytes(b"")
-        _, folder = run_preprocess(tmp_path / name, config)
-        lists.append(PartPaths(output_dir=folder, slice_index=0).rejects.read_text())
+        (result,), folder = run_preprocess(tmp_path / name, config)
+        assert result["rejects_by_reason"] == {"empty_image": 4, "missing_image": 1}
+        lists.append(rejects_of(folder))
     assert lists[0] == lists[1]
-    assert {json.loads(line)["reason"] for line in lists[0].splitlines()} == {
-        "missing_image",
-        "empty_image",
-    }
+    (missing,) = [reject for reject in lists[0] if reject["reason"] == "missing_image"]
+    assert (missing["row"], missing["source"], missing["place"]) == (4, "gone.png", "train.csv:6")
 
 
-def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir)
+def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, config: Config) -> None:
     break_rows(config, 4, 5)
     words = (
         r": 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1\. The first is .*: no "
@@ -161,16 +156,13 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     )
     with pytest.raises(StageConfigError, match=words):
         run(config, make_context(tmp_path, stage="prep"))
-    paths = PartPaths(output_dir=tmp_path / "output", slice_index=0)
-    assert len(paths.rejects.read_text().splitlines()) == 2
-    assert not paths.index.exists()
-    assert not paths.tar.exists()
+    (rejects,) = (tmp_path / "output" / "parts").iterdir()
+    assert len(rejects.read_text().splitlines()) == 2
 
 
 def test_images_elsewhere_fail_with_the_key_that_lets_them_in(
-    tmp_path: Path, processor_dir: Path
+    tmp_path: Path, config: Config
 ) -> None:
-    config = base_config(tmp_path, processor_dir)
     source = Path(config["manifest"]).parent
     moved = source.rename(tmp_path / "pool")
     source.mkdir()
@@ -189,7 +181,7 @@ def test_images_elsewhere_fail_with_the_key_that_lets_them_in(
 def test_slice_whose_rejects_the_whole_manifest_may_lose_is_no_failure(
     tmp_path: Path, processor_dir: Path
 ) -> None:
-    config = base_config(tmp_path, processor_dir, 40) | {"max_reject_share": 0.05}
+    config = make_config(tmp_path, processor_dir, 40) | {"max_reject_share": 0.05}
     break_rows(config, 0, 1)
     results, folder = run_preprocess(tmp_path, config, 10)
     assert [result["num_rejected"] for result in results] == [2] + [0] * 9
@@ -198,59 +190,47 @@ def test_slice_whose_rejects_the_whole_manifest_may_lose_is_no_failure(
     assert "max_reject_share" not in index.settings
 
 
-def test_stop_leaves_no_half_part(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("_stop_requested")
+@pytest.mark.parametrize(
+    ("deadline_unix_s", "error"),
+    [
+        (None, StageStoppedError("after 0 of 10 rows")),
+        (0.0, StageConfigError(r"0 of 10 rows done .* or array\.num_slices")),
+    ],
+)
+def test_stop_leaves_no_half_part_and_says_whether_another_attempt_helps(
+    tmp_path: Path, config: Config, deadline_unix_s: float | None, error: Exception
 ) -> None:
-    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
-    with pytest.raises(StageStoppedError, match="after 0 of 10 rows"):
-        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+    with pytest.raises(type(error), match=str(error)):
+        run(config, make_context(tmp_path, deadline_unix_s=deadline_unix_s))
     assert not list((tmp_path / "output" / "parts").iterdir())
 
 
-def test_time_limit_that_is_too_short_fails_without_a_retry_and_says_how_far_it_got(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
-    context = make_context(tmp_path, deadline_unix_s=time.time())
-    with pytest.raises(StageConfigError, match=r"0 of 10 rows done .* or array\.num_slices"):
-        run(base_config(tmp_path, processor_dir), context)
-    assert not list((tmp_path / "output" / "parts").iterdir())
-
-
+@pytest.mark.usefixtures("_stop_requested")
 def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signal(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: Config
 ) -> None:
-    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
     context = make_context(tmp_path, deadline_unix_s=time.time() + 300)
-    assert run(base_config(tmp_path, processor_dir), context)["num_samples"] == 10
+    assert run(config, context)["num_samples"] == 10
 
 
-def test_failing_file_system_is_no_reject(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        ("read_image_bytes", OSError(116, "Stale file handle"), "an image cannot be read.*Stale"),
+        ("load_pixels", MemoryError(), r"red\.png: not enough memory .*resources\.mem_gb"),
+        ("load_pixels", OSError(errno.EMFILE, "Too many open files"), ".*Too many open files"),
+    ],
+    ids=["a failing file system", "no memory", "no more files"],
+)
+def test_lack_of_a_resource_fails_the_slice_and_is_no_reject(
+    tmp_path: Path, config: Config, function: str, error: Exception, words: str
 ) -> None:
-    from pipeline.preprocess import row_images
-
-    def fail(file: Path, *, name: str, root: Path) -> bytes:
-        raise OSError(116, "Stale file handle", str(file))
-
-    monkeypatch.setattr(row_images, "read_image_bytes", fail)
-    with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
-        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
-
-
-def test_lack_of_memory_fails_the_slice_with_row_image_and_remedy(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.preprocess import row_images
-
-    def lack(*_args: object, **_options: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(row_images, "load_pixels", lack)
-    with pytest.raises(
-        StageError, match=r"train\.csv:2: red\.png: not enough memory .*resources\.mem_gb"
+    with (
+        patch.object(row_images, function, side_effect=error),
+        pytest.raises(StageError, match=rf"train\.csv:2: {words}"),
     ):
-        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+        run(config, make_context(tmp_path))
 
 
 def replace_by_other_rows(manifest: Path) -> None:
@@ -264,53 +244,38 @@ def cut(manifest: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [replace_by_other_rows, cut])
-@pytest.mark.parametrize("moment", ["counted", "first row read"])
+@pytest.mark.parametrize("num_read", [0, 1])
 def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
-    tmp_path: Path,
-    processor_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
-    change: Callable[[Path], None],
+    tmp_path: Path, config: Config, num_read: int, change: Callable[[Path], None]
 ) -> None:
-    config = base_config(tmp_path, processor_dir)
-    really_open, really_write = stage.open_manifest, stage.SliceWriter.write
+    """It changes once its rows are counted, or when the first of them was read."""
+    write = stage.SliceWriter.write
 
-    def open_and_change(*args: Any, **options: Any) -> Any:
-        manifest = really_open(*args, **options)
+    def change_meanwhile(writer: Any, rows: Iterator[ManifestRow], *others: Any) -> None:
+        first = list(itertools.islice(rows, num_read))
         change(Path(config["manifest"]))
-        return manifest
+        write(writer, itertools.chain(first, rows), *others)
 
-    def change_and_write(writer: Any, rows: Any, *others: Any) -> None:
-        first = next(rows)
-        change(Path(config["manifest"]))
-        really_write(writer, itertools.chain([first], rows), *others)
-
-    if moment == "counted":
-        monkeypatch.setattr(stage, "open_manifest", open_and_change)
-    else:
-        monkeypatch.setattr(stage.SliceWriter, "write", change_and_write)
-    with pytest.raises(StageError, match=r"train\.csv: changed while its rows were read") as caught:
+    words = r"train\.csv: changed while its rows were read"
+    with (
+        patch.object(stage.SliceWriter, "write", change_meanwhile),
+        pytest.raises(StageError, match=words) as caught,
+    ):
         run(config, make_context(tmp_path))
     assert not isinstance(caught.value, StageConfigError)
     assert not list((tmp_path / "output" / "parts").iterdir())
 
 
-def test_manifest_without_rows_is_refused(tmp_path: Path, processor_dir: Path) -> None:
-    config = base_config(tmp_path, processor_dir, num_rows=0)
-    for text in (Path(config["manifest"]).read_text(), "\n\n", ""):
-        Path(config["manifest"]).write_text(text)
-        with pytest.raises(StageConfigError, match="no rows; there is nothing to preprocess"):
-            run(config, make_context(tmp_path))
+@pytest.mark.parametrize("text", ["image_path,text\n", "\n\n", ""])
+def test_manifest_without_rows_is_refused(tmp_path: Path, config: Config, text: str) -> None:
+    Path(config["manifest"]).write_text(text)
+    with pytest.raises(StageConfigError, match="no rows; there is nothing to preprocess"):
+        run(config, make_context(tmp_path))
 
 
 def test_histogram_counts_up_to_powers_of_two() -> None:
-    assert token_histogram([1, 2, 3, 4, 5, 64, 65]) == {
-        "2": 2,
-        "4": 2,
-        "8": 1,
-        "64": 1,
-        "128": 1,
-    }
+    counts = {"2": 2, "4": 2, "8": 1, "64": 1, "128": 1}
+    assert token_histogram([1, 2, 3, 4, 5, 64, 65]) == counts
 
 
 @pytest.mark.parametrize(
@@ -322,17 +287,16 @@ def test_config_out_of_range_names_the_field(field: str, value: float) -> None:
         PreprocessConfig(manifest="m", processor="p", **{field: value})
 
 
-def test_what_a_killed_attempt_left_of_its_own_part_is_removed(tmp_path, processor_dir):
-    manifest = write_csv_manifest(tmp_path, 4)
-    parts = tmp_path / "run" / "output" / "parts"
+def test_what_a_killed_attempt_left_of_its_own_part_is_removed(
+    tmp_path: Path, config: Config
+) -> None:
+    parts = tmp_path / "output" / "parts"
     parts.mkdir(parents=True)
     own, other = parts / ".part-00000.tar.0123456789ab.tmp", parts / ".part-00001.tar.01.tmp"
     own.write_bytes(b"torn")
     other.write_bytes(b"another task's")
-    config = {"manifest": str(manifest), "processor": str(processor_dir)}
-    run(config, make_context(tmp_path / "run", config=config, num_slices=2))
-    assert not own.exists()
-    assert other.exists()
+    run(config, make_context(tmp_path, config=config, num_slices=2))
+    assert (own.exists(), other.exists()) == (False, True)
 
 
 @pytest.mark.parametrize("place", ["open_image", "read_upright_size", "load_pixels"])
@@ -340,50 +304,21 @@ def test_what_a_killed_attempt_left_of_its_own_part_is_removed(tmp_path, process
     "error", [ZeroDivisionError("division by zero"), RuntimeError("odd"), OSError("decoder error")]
 )
 def test_whatever_a_decoder_raises_is_a_reject_and_the_slice_goes_on(
-    tmp_path: Path,
-    processor_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    error: Exception,
+    tmp_path: Path, config: Config, place: str, error: Exception
 ) -> None:
-    from pipeline.preprocess import row_images
-
-    really = getattr(row_images, place)
-    calls = iter(range(1000))
-
-    def fail_once(*args: Any, **options: Any) -> Any:
-        if next(calls) == 0:
-            raise error
-        return really(*args, **options)
-
-    monkeypatch.setattr(row_images, place, fail_once)
-    config = base_config(tmp_path, processor_dir)
-    result = run({**config, "num_threads": 1, "max_reject_share": 0.1}, make_context(tmp_path))
+    once = itertools.chain([error], itertools.repeat(DEFAULT))
+    with patch.object(row_images, place, wraps=getattr(row_images, place), side_effect=once):
+        result = run({**config, "num_threads": 1, "max_reject_share": 0.1}, make_context(tmp_path))
     assert result["num_samples"] == 9
     assert result["rejects_by_reason"] == {"unexpected_error": 1}
-    (path,) = (tmp_path / "output" / "parts").glob("*.rejects.jsonl")
-    message = json.loads(path.read_text())["message"]
-    assert message.endswith(f"red.png: {type(error).__name__}: {error}")
-    assert "train.csv:2" in message
-
-
-def test_an_error_of_the_operating_system_while_decoding_is_no_reject(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.preprocess import row_images
-
-    def fail(*_args: object, **_options: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(row_images, "load_pixels", fail)
-    with pytest.raises(StageError, match=r"train\.csv:2: .*Too many open files"):
-        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+    (reject,) = rejects_of(tmp_path / "output")
+    assert reject["message"].endswith(f"red.png: {type(error).__name__}: {error}")
+    assert "train.csv:2" in reject["message"]
 
 
 def test_a_slice_of_which_every_row_is_rejected_advises_no_greater_share(
-    tmp_path: Path, processor_dir: Path
+    tmp_path: Path, config: Config
 ) -> None:
-    config = base_config(tmp_path, processor_dir)
     break_rows(config, *range(10))
     with pytest.raises(StageConfigError, match=r"10 of 10 rows cannot be used") as caught:
         run(config, make_context(tmp_path, stage="prep"))
@@ -391,9 +326,8 @@ def test_a_slice_of_which_every_row_is_rejected_advises_no_greater_share(
 
 
 def test_keys_that_are_not_read_are_counted_and_logged_once(
-    tmp_path: Path, processor_dir: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = base_config(tmp_path, processor_dir)
     manifest = Path(config["manifest"])
     header, *lines = manifest.read_text().splitlines()
     manifest.write_text("\n".join([f"{header},mood", *(f"{line},glad" for line in lines)]) + "\n")
