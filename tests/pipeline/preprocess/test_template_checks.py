@@ -12,68 +12,117 @@ from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 from tests.pipeline.kinds import without_marks
 
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (("{{ '<image>' }}", ""), "gives 0 image tokens"),
-        (("{{ '<image>' }}", "{{ '<image><image>' }}"), "gives 2 image tokens"),
-        (
-            ("{% for item in message['content'] %}{{ item['text'] }}{% endfor %}", "{{ message }}"),
-            "as the assistant's answers",
-        ),
-    ],
+ANSWERS_ITEMS = "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}"
+USERS_ITEMS = (
+    "{% for item in message['content'] %}"
+    "{% if item['type'] == 'image' %}{{ '<image>' }}{% else %}{{ item['text'] }}{% endif %}"
+    "{% endfor %}"
 )
-def test_template_that_would_train_on_nonsense_is_refused(
-    tmp_path: Path, change: tuple[str, str], words: str
-) -> None:
-    template = CHAT_TEMPLATE.replace(*change, 1)
-    folder = write_processor(tmp_path / "processor", template=template)
-    with pytest.raises(StageConfigError, match=words):
-        load_chat_tokenizer(folder, "<image>")
-
-
-def test_template_that_takes_no_question_is_refused(tmp_path: Path) -> None:
-    template = "{{ raise_exception('never') }}{% generation %}{% endgeneration %}"
-    folder = write_processor(tmp_path / "processor", template=template)
-    with pytest.raises(StageConfigError, match=r"refuses a conversation of user, assistant .never"):
-        load_chat_tokenizer(folder, "<image>")
-
-
+FIRST_AND_LAST = (
+    "{% if message['content'][0]['type'] == 'image' %}{{ '<image>' }}{% endif %}"
+    "{{ message['content'][-1]['text'] }}"
+)
+IMAGES_FIRST = (
+    "{% for item in message['content'] if item['type'] == 'image' %}{{ '<image>' }}{% endfor %}"
+    "{% for item in message['content'] if item['type'] == 'text' %}{{ item['text'] }}{% endfor %}"
+)
 PRINTS_SYSTEM = (
     "{{ message['role'] }}{% if message['role'] == 'system' %}{{ message['content'] }}{% endif %}"
 )
 NOT_THE_USERS = "{% if message['role'] == 'assistant' %}{% generation %}"
+GENERATION_PROMPT = "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+HALF_A_PROMPT = "{% if add_generation_prompt %}{{ '<|start|>' }}{% endif %}"
+REFUSES_SYSTEM = "{% if message['role'] == 'system' %}{{ raise_exception('none') }}{% endif %}"
+DEFAULT_PROMPT = "{{ 'Be helpful: each question has an answer.' }}"
+END = "{{ '<|end|>' }}{% endgeneration %}"
+NEVER = "{{ raise_exception('never') }}{% generation %}{% endgeneration %}"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            (NOT_THE_USERS, NOT_THE_USERS.replace("== 'assistant'", "!= 'user'")),
-            r"gives 'testrule<\|end\|>', 'testanswer<\|end\|>' as .* conversation of system, user",
-        ),
-        (
-            (NOT_THE_USERS, NOT_THE_USERS.replace("'assistant'", "'assistant' or loop.index > 2")),
-            r"conversation of user, assistant, user, assistant, expected 'testanswer', 'testreply'",
-        ),
-        (
-            (NOT_THE_USERS, NOT_THE_USERS + "{{ 'assistant: ' }}"),
-            r"gives 'assistant: testanswer<\|end\|>' as .*, expected 'testanswer'",
-        ),
-        (
-            ("{{ '<|start|>' + message['role'] + '\n' }}", PRINTS_SYSTEM),
-            r"prints a list without formatting it: .system\[\{'type': 'text', 'text': 'testr",
-        ),
-    ],
-)
-def test_template_that_trains_on_other_words_than_the_assistants_is_refused(
-    tmp_path: Path, change: tuple[str, str], words: str
+def ends_with(learned: str) -> str:
+    """The message about an answer without the end of turn."""
+    return (
+        rf"with the .* '{learned}' is .* `eos_token` \('<\|end\|>'\), where generation stops; print"
+    )
+
+
+NO_PROMPT = r"gives the prompt .* with `add_generation_prompt`"
+REFUSED = {
+    "a question": (CHAT_TEMPLATE, NEVER, "refuses a conversation of user, assistant .never"),
+    "no image token": ("{{ '<image>' }}", "", "gives 0 image tokens"),
+    "two image tokens": ("{{ '<image>' }}", "{{ '<image><image>' }}", "gives 2 image tokens"),
+    "first and last": (USERS_ITEMS, FIRST_AND_LAST, "gives 0 image tokens for 2 of the items"),
+    "printed answer": (ANSWERS_ITEMS, "{{ message }}", "as the assistant's answers"),
+    "printed system message": (
+        *("{{ '<|start|>' + message['role'] + '\n' }}", PRINTS_SYSTEM),
+        r"prints a list without formatting it: .system\[\{'type': 'text', 'text': 'testr",
+    ),
+    "system message learned": (
+        *(NOT_THE_USERS, NOT_THE_USERS.replace("== 'assistant'", "!= 'user'")),
+        r"gives 'testrule<\|end\|>', 'testanswer<\|end\|>' as .* conversation of system, user",
+    ),
+    "second question learned": (
+        *(NOT_THE_USERS, NOT_THE_USERS.replace("'assistant'", "'assistant' or loop.index > 2")),
+        r"conversation of user, assistant, user, assistant, expected 'testanswer', 'testreply'",
+    ),
+    "role learned": (
+        *(NOT_THE_USERS, NOT_THE_USERS + "{{ 'assistant: ' }}"),
+        r"gives 'assistant: testanswer<\|end\|>' as .*, expected 'testanswer'",
+    ),
+    "texts under another key": (
+        *(USERS_ITEMS, USERS_ITEMS.replace("item['text']", "item['content']")),
+        "loses 'testquestion', a text of the user",
+    ),
+    "default prompt alone": (
+        *(USERS_ITEMS, DEFAULT_PROMPT + USERS_ITEMS.replace("item['text']", "''")),
+        "loses 'testquestion', a text of the user",
+    ),
+    "last text alone": (
+        *(USERS_ITEMS, USERS_ITEMS.replace("item['text']", "item['text'] if loop.last")),
+        "loses 'testbefore', a text of the user",
+    ),
+    "system message lost": (
+        *(USERS_ITEMS, "{% if message['role'] == 'user' %}" + USERS_ITEMS + "{% endif %}"),
+        "loses 'testrule', a text of the system",
+    ),
+    "no prompt": (GENERATION_PROMPT, "", NO_PROMPT),
+    "half a prompt": (GENERATION_PROMPT, HALF_A_PROMPT, NO_PROMPT),
+    "end not learned": (END, "{% endgeneration %}{{ '<|end|>' }}", ends_with("testanswer")),
+    "no end": (END, "{% endgeneration %}", ends_with("testanswer")),
+    "other end": (
+        *(END, "{{ '<|start|>' }}{% endgeneration %}", ends_with(r"testanswer<\|start\|>")),
+    ),
+}
+
+
+@pytest.mark.parametrize(("printed", "instead", "words"), REFUSED.values(), ids=REFUSED)
+def test_template_that_would_train_on_nonsense_is_refused(
+    tmp_path: Path, printed: str, instead: str, words: str
 ) -> None:
-    assert change[0] in CHAT_TEMPLATE
-    folder = write_processor(tmp_path / "processor", template=CHAT_TEMPLATE.replace(*change, 1))
+    assert printed in CHAT_TEMPLATE
+    template = CHAT_TEMPLATE.replace(printed, instead, 1)
+    folder = write_processor(tmp_path / "processor", template=template)
     with pytest.raises(StageConfigError, match=words):
         load_chat_tokenizer(folder, "<image>")
+
+
+TAKEN = {
+    "no system message": (USERS_ITEMS, REFUSES_SYSTEM + USERS_ITEMS),
+    "default prompt": (USERS_ITEMS, DEFAULT_PROMPT + USERS_ITEMS),
+    "trimmed texts": (USERS_ITEMS, USERS_ITEMS.replace("item['text']", "item['text'] | trim")),
+    "images first": (USERS_ITEMS, IMAGES_FIRST),
+    "line break learned": (END, END.replace("{% end", "{{ '\n' }}{% end")),
+    "token learned after the end": (END, END.replace("{% end", "{{ '<|pad|>\n' }}{% end")),
+}
+
+
+@pytest.mark.parametrize(("printed", "instead"), TAKEN.values(), ids=TAKEN)
+def test_template_that_refuses_system_messages_or_adds_words_is_taken(
+    tmp_path: Path, printed: str, instead: str
+) -> None:
+    assert printed in CHAT_TEMPLATE
+    template = CHAT_TEMPLATE.replace(printed, instead)
+    folder = write_processor(tmp_path / "processor", template=template)
+    assert load_chat_tokenizer(folder, "<image>").image_token_id >= 0
 
 
 def test_template_is_reported_in_the_file_where_it_stands(tmp_path: Path) -> None:
@@ -87,111 +136,6 @@ def test_template_is_reported_in_the_file_where_it_stands(tmp_path: Path) -> Non
     with pytest.raises(
         StageConfigError, match=r"tokenizer_config\.json: the `chat_template` gives"
     ):
-        load_chat_tokenizer(folder, "<image>")
-
-
-USERS_ITEMS = (
-    "{% for item in message['content'] %}"
-    "{% if item['type'] == 'image' %}{{ '<image>' }}{% else %}{{ item['text'] }}{% endif %}"
-    "{% endfor %}"
-)
-FIRST_AND_LAST = (
-    "{% if message['content'][0]['type'] == 'image' %}{{ '<image>' }}{% endif %}"
-    "{{ message['content'][-1]['text'] }}"
-)
-ANSWERS_ITEMS = "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}{{ '<|end|>' }}"
-GENERATION_PROMPT = "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
-REFUSES_SYSTEM = "{% if message['role'] == 'system' %}{{ raise_exception('none') }}{% endif %}"
-DEFAULT_PROMPT = "{{ 'Be helpful: each question has an answer.' }}"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            (USERS_ITEMS, USERS_ITEMS.replace("item['text']", "item['content']")),
-            "loses 'testquestion', a text of the user",
-        ),
-        (
-            (USERS_ITEMS, DEFAULT_PROMPT + USERS_ITEMS.replace("item['text']", "''")),
-            "loses 'testquestion', a text of the user",
-        ),
-        ((USERS_ITEMS, FIRST_AND_LAST), "gives 0 image tokens for 2 of the items"),
-        (
-            (USERS_ITEMS, USERS_ITEMS.replace("item['text']", "item['text'] if loop.last")),
-            "loses 'testbefore', a text of the user",
-        ),
-        (
-            (USERS_ITEMS, "{% if message['role'] == 'user' %}" + USERS_ITEMS + "{% endif %}"),
-            "loses 'testrule', a text of the system",
-        ),
-    ],
-)
-def test_template_that_loses_a_text_or_an_image_is_refused(
-    tmp_path: Path, change: tuple[str, str], words: str
-) -> None:
-    assert change[0] in CHAT_TEMPLATE
-    folder = write_processor(tmp_path / "processor", template=CHAT_TEMPLATE.replace(*change, 1))
-    with pytest.raises(StageConfigError, match=words):
-        load_chat_tokenizer(folder, "<image>")
-
-
-@pytest.mark.parametrize(
-    "prompt", ["", "{% if add_generation_prompt %}{{ '<|start|>' }}{% endif %}"]
-)
-def test_template_whose_prompt_ends_elsewhere_than_answers_start_is_refused(
-    tmp_path: Path, prompt: str
-) -> None:
-    template = CHAT_TEMPLATE.replace(GENERATION_PROMPT, prompt)
-    assert template != CHAT_TEMPLATE
-    folder = write_processor(tmp_path / "processor", template=template)
-    with pytest.raises(StageConfigError, match=r"gives the prompt .* with `add_generation_prompt`"):
-        load_chat_tokenizer(folder, "<image>")
-
-
-IMAGES_FIRST = (
-    "{% for item in message['content'] if item['type'] == 'image' %}{{ '<image>' }}{% endfor %}"
-    "{% for item in message['content'] if item['type'] == 'text' %}{{ item['text'] }}{% endfor %}"
-)
-
-
-@pytest.mark.parametrize(
-    "users",
-    [
-        REFUSES_SYSTEM + USERS_ITEMS,
-        DEFAULT_PROMPT + USERS_ITEMS,
-        USERS_ITEMS.replace("item['text']", "item['text'] | trim"),
-        IMAGES_FIRST,
-    ],
-)
-def test_template_that_refuses_system_messages_or_adds_words_is_taken(
-    tmp_path: Path, users: str
-) -> None:
-    template = CHAT_TEMPLATE.replace(USERS_ITEMS, users)
-    folder = write_processor(tmp_path / "processor", template=template)
-    assert load_chat_tokenizer(folder, "<image>").image_token_id >= 0
-
-
-END = "{{ '<|end|>' }}{% endgeneration %}"
-
-
-@pytest.mark.parametrize(
-    ("change", "learned"),
-    [
-        ((END, "{% endgeneration %}{{ '<|end|>' }}"), "testanswer"),
-        ((END, "{% endgeneration %}"), "testanswer"),
-        ((END, "{{ '<|start|>' }}{% endgeneration %}"), r"testanswer<\|start\|>"),
-    ],
-)
-def test_template_whose_learned_turns_do_not_end_where_generation_stops_is_refused(
-    tmp_path: Path, change: tuple[str, str], learned: str
-) -> None:
-    assert change[0] in CHAT_TEMPLATE
-    folder = write_processor(tmp_path / "processor", template=CHAT_TEMPLATE.replace(*change, 1))
-    words = (
-        rf"with the .* '{learned}' is .* `eos_token` \('<\|end\|>'\), where generation stops; print"
-    )
-    with pytest.raises(StageConfigError, match=words):
         load_chat_tokenizer(folder, "<image>")
 
 
@@ -235,10 +179,3 @@ def test_older_file_that_hides_the_end_token_is_named_as_well(tmp_path: Path) ->
 def set_end_token(files: list[Path], token: str | None) -> None:
     for path in files:
         path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token": token}))
-
-
-@pytest.mark.parametrize("after", ["{{ '\n' }}", "{{ '<|pad|>\n' }}"])
-def test_what_follows_the_end_token_may_be_learned_as_well(tmp_path: Path, after: str) -> None:
-    template = CHAT_TEMPLATE.replace(END, END.replace("{% end", after + "{% end"))
-    folder = write_processor(tmp_path / "processor", template=template)
-    assert load_chat_tokenizer(folder, "<image>").image_token_id >= 0
