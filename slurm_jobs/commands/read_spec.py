@@ -15,7 +15,13 @@ from typing import IO, TYPE_CHECKING
 
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.expand import expand_path
-from slurm_jobs.shared.manifest_formats import NoTableError, TableFiles, find_table, place_of
+from slurm_jobs.shared.manifest_formats import (
+    IMAGE_HEAD_BYTES,
+    NoTableError,
+    TableFiles,
+    find_table,
+    place_of,
+)
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow, RowOrigin
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, first_rows, manifest_damage
 from slurm_jobs.shared.manifests.values import RowOptions, read_row
@@ -78,16 +84,30 @@ def size_of(image: Content, root: str) -> tuple[int, int] | None:
 
     Members of archives are not read. Relative paths start from `root`, an absolute folder.
     """
-    if image.problem or not can_read_sizes():
+    source = _source_of(image, root) if can_read_sizes() else None
+    return None if source is None else read_size(source)
+
+
+def head_of(image: Content, root: str) -> bytes | None:
+    """Return the first bytes of an image as `size_of` finds it; None where it is not read."""
+    source = _source_of(image, root)
+    if not isinstance(source, Path):
+        return None if source is None else source.read(IMAGE_HEAD_BYTES)
+    with suppress(OSError), source.open("rb") as stream:
+        return stream.read(IMAGE_HEAD_BYTES)
+    return None
+
+
+def _source_of(image: Content, root: str) -> Path | IO[bytes] | None:
+    if image.problem:
         return None
     if image.data is not None:
-        return read_size(io.BytesIO(image.data))
+        return io.BytesIO(image.data)
     file, member = place_of(image.value, root)
     try:
-        is_file = member is None and Path(file).is_file()
+        return Path(file) if member is None and Path(file).is_file() else None
     except (OSError, ValueError):
         return None
-    return read_size(Path(file)) if is_file else None
 
 
 def read_size(file: Path | IO[bytes]) -> tuple[int, int] | None:
@@ -246,6 +266,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         manifest_damage=functools.cache(_manifest_damage),
         is_folder=os.path.isdir,
         image_size=functools.cache(size_of),
+        image_head=functools.cache(head_of),
         image_rules=functools.cache(read_image_rules),
         modules_in=_modules_in,
         has_module=_has_module,

@@ -14,6 +14,7 @@ from typing import Any
 
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.spec.checks.image_limits import (
+    foreign_image_findings,
     image_pixels_problems,
     image_place_problems,
     image_problems,
@@ -182,6 +183,7 @@ def load_document(
     notes = []
     for findings in (
         missing_image_findings(spec),
+        foreign_image_findings(spec),
         unusable_row_findings(spec),
         image_size_findings(spec),
     ):

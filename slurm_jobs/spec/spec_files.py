@@ -81,6 +81,8 @@ class Files:
     image_size: Callable[[Content, str], Size | None] = lambda _image, _root: None
     """Return width and height of an image of a row, whose relative path starts from a folder; None
     if they cannot be read."""
+    image_head: Callable[[Content, str], bytes | None] = lambda _image, _root: None
+    """Return the first bytes of the same image; None if they cannot be read."""
     image_rules: Callable[[str], ImageRules | None] = lambda _folder: None
     """Return the rules of the image processor in a folder; None if unknown."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()

@@ -52,7 +52,7 @@ def _add_starter(folder: Path) -> None:
         (folder / "models" / "vlm" / f"{name}.json").write_text("{}")
     (folder / "models" / "vlm" / "chat_template.jinja").touch()
     turns = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A cat."}]
-    (folder / "data" / "a.jpg").touch()
+    (folder / "data" / "a.jpg").write_bytes(b"GIF89a")
     row = json.dumps({"images": ["a.jpg"], "messages": turns})
     (folder / "data" / "train.jsonl").write_text(f"{row}\n")
 

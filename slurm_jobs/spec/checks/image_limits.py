@@ -27,6 +27,7 @@ from slurm_jobs.shared.manifest_formats import (
     TAKEN_IMAGES,
     ImageKind,
     ImageSize,
+    begins_as_image,
     image_processor_class,
     image_tokens,
     lies_within,
@@ -214,6 +215,10 @@ class _NamedImages:
         """Check whether a name refers to a file."""
         return self.files.holds(place_of(name, self.root)[0])
 
+    def head(self, image: Content) -> bytes | None:
+        """Return the first bytes of an image; None if it is not read."""
+        return self.files.image_head(image, self.root)
+
     def has_folder_of(self, file: str) -> bool:
         """Check whether the folder of an image is visible here."""
         is_inside = lies_within(file, self.root)
@@ -268,10 +273,6 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
         if not missing:
             continue
         name, file = missing[0]
-        stage = str(images.path[1])
-        config = spec.configs.get(stage)
-        loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
-        may_come = _may_be_made(spec, stage) or not images.has_folder_of(file)
         is_all = len(missing) == len(chosen)
         share = f"{len(missing)} of {len(chosen)} images do not exist"
         if is_all:
@@ -283,8 +284,44 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
             f"{images.manifest}: {share}; {_shown(name)} means "
             f"{printable(truncated(file))}{remedy and f': {remedy}'}"
         )
-        is_error = is_all and spec.files.needs_images and not (loses_any or may_come)
+        is_error = is_all and images.has_folder_of(file) and _must_be_usable(spec, images)
         yield spec.problem(images.path, message), is_error
+
+
+def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
+    """Yield the manifests that name files which are no images, by their first bytes.
+
+    It is an error if none of those read is an image, with the exceptions of missing images. A
+    broken header is left to the job.
+    """
+    for images in _named_images(spec):
+        rows = pick_rows([row for row in images.rows if not row.problem], MAX_MEASURED_ROWS)
+        named = [(image, row.origin) for row in rows for image in row.images][:MAX_MEASURED_ROWS]
+        heads = [(images.head(image), image, origin) for image, origin in named]
+        read = [item for item in heads if item[0] is not None]
+        foreign = [item for item in read if not begins_as_image(item[0] or b"")]
+        if not foreign:
+            continue
+        head, image, origin = foreign[0]
+        is_all = len(foreign) == len(read)
+        share = f"{len(foreign)} of {len(read)} images checked are no image files"
+        if is_all:
+            many = f"none of {len(read)} images checked is an image file"
+            share = many if len(read) > 1 else "its image is no image file"
+        beginning = f"begins with {head!r}" if head else "is empty"
+        message = (
+            f"{images.manifest}: {share}; {_shown(image.value)} ({origin}) {beginning}: convert "
+            "such files to PNG or JPEG, or correct their names"
+        )
+        yield spec.problem(images.path, message), is_all and _must_be_usable(spec, images)
+
+
+def _must_be_usable(spec: CheckedSpec, images: _NamedImages) -> bool:
+    """Check whether a run fails if none of the images of a manifest can be used now."""
+    stage = str(images.path[1])
+    config = spec.configs.get(stage)
+    loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
+    return spec.files.needs_images and not loses_any and not _may_be_made(spec, stage)
 
 
 def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:

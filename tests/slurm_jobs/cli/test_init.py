@@ -42,7 +42,7 @@ def init(begin: Init) -> Init:
 def images(folder: Path) -> Path:
     for name in ("cat", "dog"):
         (folder / name).mkdir(parents=True)
-        (folder / name / "1.jpg").touch()
+        (folder / name / "1.jpg").write_bytes(b"GIF89a")
     return folder
 
 
@@ -161,7 +161,7 @@ def test_data_elsewhere_are_named_by_their_whole_path(
     manifest = tmp_path / "data" / "m.csv"
     manifest.parent.mkdir()
     manifest.write_text("image_path,text\na.jpg,b\n")
-    (tmp_path / "data/a.jpg").touch()
+    (tmp_path / "data/a.jpg").write_bytes(b"GIF89a")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     init("--data", str(manifest), "--yes")
@@ -370,7 +370,7 @@ def test_few_samples_fill_some_steps_and_a_model_of_ours_is_known(
 ) -> None:
     images(tmp_path / "pics")
     for number in range(60):
-        (tmp_path / "pics/cat" / f"{number}.jpg").touch()
+        (tmp_path / "pics/cat" / f"{number}.jpg").write_bytes(b"GIF89a")
     config = model(tmp_path / "models/vlm") / "config.json"
     config.write_text('{"model_type": "small_vlm"}')
     init("--data", "pics", "--model", "models/vlm", "--yes")

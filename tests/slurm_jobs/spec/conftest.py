@@ -19,7 +19,7 @@ def check(tmp_path: Path) -> Check:
     def run(text: str | bytes, *, overrides: tuple[str, ...] = (), **files: str) -> list[str]:
         (tmp_path / "dataset.json").write_text("{}")  # so that `dataset: .` names a finished one
         for name in ("a.png", "a.jpg", "in.jpg"):  # so that rows have an image
-            (tmp_path / name).touch()
+            (tmp_path / name).write_bytes(b"GIF89a")
         for name, content in files.items():
             (tmp_path / name.replace("__", ".")).write_text(content, encoding="utf-8")
         file = tmp_path / "spec.yaml"

@@ -35,9 +35,9 @@ def folder(tmp_path: Path) -> Path:
         (inner / "proc" / name).write_text("{}")
     (inner / "proc/chat_template.jinja").touch()
     for place in (inner, tmp_path):
-        (place / "a.png").touch()
+        (place / "a.png").write_bytes(b"GIF89a")
     (inner / "m.csv").write_text("image_path,text\na.png,a\n")
-    (inner / "a.png").touch()
+    (inner / "a.png").write_bytes(b"GIF89a")
     (tmp_path / "up.csv").write_text("image_path,text\na.png,a\n")
     return inner
 

@@ -12,6 +12,8 @@ import pytest
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 from tests.slurm_jobs.spec.conftest import Check, Notes
 
+PICTURE = b"GIF89a"
+
 
 @pytest.fixture(autouse=True)
 def _processor(tmp_path: Path) -> None:
@@ -75,7 +77,7 @@ def test_a_path_that_climbs_out_is_found_and_one_that_comes_back_is_not(
     check: Check, tmp_path: Path
 ) -> None:
     (tmp_path / "lists").mkdir()
-    (tmp_path / "lists/a.jpg").touch()
+    (tmp_path / "lists/a.jpg").write_bytes(PICTURE)
     manifest = tmp_path / "lists/m.jsonl"
     manifest.write_text(json.dumps(messages("../lists/a.jpg")))
     assert check(SPEC.format(name="lists/m.jsonl")) == []
@@ -144,7 +146,7 @@ def test_a_manifest_whose_images_are_all_missing_is_refused(
 def test_missing_images_that_the_job_may_lose_or_an_earlier_stage_make_are_noted(
     notes: Notes, tmp_path: Path, names: tuple[str, ...], changes: dict[str, str]
 ) -> None:
-    (tmp_path / "a.jpg").touch()
+    (tmp_path / "a.jpg").write_bytes(PICTURE)
     write(tmp_path, *names)
     text = SPEC.format(name="m.jsonl")
     for old, new in changes.items():
@@ -159,14 +161,14 @@ def test_images_of_a_table_that_is_a_folder_are_in_that_folder(
     pq.write_table(pa.table({"image": ["b.jpg"], "text": ["b"]}), tmp_path / "rows/0.parquet")
     (line,) = check(SPEC.format(name="rows"))
     assert "its image does not exist; b.jpg means rows/b.jpg" in line
-    (tmp_path / "rows/b.jpg").touch()
+    (tmp_path / "rows/b.jpg").write_bytes(PICTURE)
     assert check(SPEC.format(name="rows")) == []
 
 
 def test_an_image_whose_name_is_written_in_another_normal_form_exists(
     check: Check, tmp_path: Path
 ) -> None:
-    (tmp_path / "caf\u00e9.jpg").touch()
+    (tmp_path / "caf\u00e9.jpg").write_bytes(PICTURE)
     write(tmp_path, "cafe\u0301.jpg")
     assert check(SPEC.format(name="m.jsonl")) == []
 
@@ -187,7 +189,7 @@ def test_missing_images_after_a_stage_that_only_downloads_models_are_refused(
 def test_rows_with_missing_images_count_among_those_that_cannot_be_used(
     check: Check, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.jpg").touch()
+    (tmp_path / "a.jpg").write_bytes(PICTURE)
     names = ["a.jpg"] * 5 + ["b.jpg", "c.jpg"]
     write(tmp_path, *names)
     (line,) = check(SPEC.format(name="m.jsonl"))

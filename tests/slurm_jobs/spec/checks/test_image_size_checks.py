@@ -15,13 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pipeline.preprocess.images import FORMATS
 from slurm_jobs.commands import read_spec
+from slurm_jobs.shared.manifest_formats import IMAGE_HEAD_BYTES, begins_as_image
 from slurm_jobs.spec.checks.image_limits import MAX_MEASURED_ROWS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
 from tests.slurm_jobs.spec.conftest import Check, Notes
 
 PHOTO, SMALL = (4032, 3024), (64, 48)
 FOOT = "7 rows checked"
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+BEGINS = " begins with b'a dog\\n': convert such files to PNG or JPEG, or correct their names"
 
 
 def picture(size: tuple[int, int]) -> bytes:
@@ -127,6 +131,45 @@ def test_an_image_that_cannot_be_measured_is_left_to_the_job(
     assert "1 of 1 rows" in line
     lines = check(write(tmp_path, name))
     assert [line for line in lines if "its image does not exist" not in line] == []
+
+
+@pytest.mark.parametrize("data", [b"", b"a dog\n", b"<!DOCTYPE html>", b"\0" * 20, HEIC, "table"])
+def test_a_manifest_of_which_no_file_is_an_image_is_refused(
+    check: Check, tmp_path: Path, data: bytes | str
+) -> None:
+    if data == "table":
+        image = {"bytes": b"a dog\n", "path": None}
+        pq.write_table(pa.Table.from_pylist([{"image": image, "text": "a"}]), tmp_path / "m.jsonl")
+        (line,) = check(SPEC.format(name="m.jsonl"))
+        assert line.endswith("its image is no image file; image 1 (m.jsonl:row 0)" + BEGINS)
+        return
+    (tmp_path / "x.png").write_bytes(data if isinstance(data, bytes) else b"")
+    spec = write(tmp_path, *["x.png"] * 3)
+    (line,) = check(spec)
+    assert line.startswith(
+        "7:17: stages.p.config.manifest: m.jsonl: none of 3 images checked is an image file; x.png "
+        f"(m.jsonl:1) {f'begins with {data[:16]!r}' if data else 'is empty'}: convert such files"
+    )
+    assert check(spec + "      max_reject_share: 1\n") == []
+
+
+def test_some_files_that_are_no_images_are_noted(notes: Notes, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a dog\n")
+    spec = write(tmp_path, "gone.png", "small.png", "x.txt")
+    (note,) = [note for note in notes(spec) if "image files" in note]
+    assert "1 of 2 images checked are no image files; x.txt (m.jsonl:3)" + BEGINS in note
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_that_the_job_decodes_begins_as_an_image(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "x"
+    if kind == "PSD":  # Pillow only reads it
+        file.write_bytes(b"8BPS\0\1")
+    elif kind == "QOI":
+        file.write_bytes(b"qoif")
+    else:
+        Image.new("RGB", (64, 48)).save(file, kind)
+    assert begins_as_image(file.read_bytes()[:IMAGE_HEAD_BYTES])
 
 
 def test_few_headers_of_a_long_manifest_are_read(
