@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -132,26 +134,33 @@ def run_consolidate(
     return run(config, context), folder / "output"
 
 
+def preprocess_rows(
+    tmp_path: Path,
+    processor_dir: Path,
+    num_rows: int,
+    num_slices: int,
+    *,
+    lines: Mapping[int, str] = MappingProxyType({}),
+    **config: Any,
+) -> tuple[list[dict[str, Any]], Path]:
+    """Results and output of `preprocess`; some lines of the manifest are replaced."""
+    manifest = write_csv_manifest(tmp_path / "source", num_rows)
+    text = manifest.read_text().splitlines()
+    for number, line in lines.items():
+        text[number] = line
+    manifest.write_text("\n".join(text) + "\n")
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1} | config
+    return run_preprocess(tmp_path / "prep", config, num_slices)
+
+
 def preprocess_23(tmp_path: Path, processor_dir: Path, num_slices: int = 2) -> Path:
     """The output of `preprocess` over 23 good rows; the manifest lies in `tmp_path/source`."""
-    manifest = write_csv_manifest(tmp_path / "source", 23)
-    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
-    return run_preprocess(tmp_path / "prep", config, num_slices)[1]
+    return preprocess_rows(tmp_path, processor_dir, 23, num_slices)[1]
 
 
 def preprocess_with_3_bad_rows_of_40(
     tmp_path: Path, processor_dir: Path, num_slices: int, **config: Any
 ) -> Path:
     """The output of `preprocess`; two images are missing, one row has no image's name."""
-    manifest = write_csv_manifest(tmp_path / "source", 40)
-    lines = manifest.read_text().splitlines()
-    lines[4] = lines[15] = "gone.png,words"
-    lines[34] = ",words"
-    manifest.write_text("\n".join(lines) + "\n")
-    config = {
-        "manifest": str(manifest),
-        "processor": str(processor_dir),
-        "num_threads": 1,
-        **config,
-    }
-    return run_preprocess(tmp_path / f"prep-{num_slices}", config, num_slices)[1]
+    lines = {4: "gone.png,words", 15: "gone.png,words", 34: ",words"}
+    return preprocess_rows(tmp_path, processor_dir, 40, num_slices, lines=lines, **config)[1]

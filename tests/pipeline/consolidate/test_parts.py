@@ -4,44 +4,65 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.shared.errors import StageError
-from tests.pipeline.build import (
-    make_context,
-    preprocess_23,
-    preprocess_with_3_bad_rows_of_40,
-    run_consolidate,
+from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
+from tests.pipeline.consolidate.conftest import preprocess_again
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+
+
+def add_a_row(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "end_row": 24}))
+
+
+def add_a_setting(path: Path) -> None:
+    """As after an update between the array tasks."""
+    values = json.loads(path.read_text())
+    values["settings"]["of_one_version"] = None
+    path.write_text(json.dumps(values))
+
+
+NO_PART = r"^[^:]*part-00001\.json: format None, expected '[^']*'; preprocess slice 1 again$"
+OTHER = r"part-00001\.json: made with other settings .*\(of_one_version differ\)"
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it", "words"),
+    [
+        ("part-00001.json", Path.unlink, r"1 of 2 parts are missing: part-00001\.json"),
+        ("part-00001.tar", cut, r"part-00001\.tar: .* bytes, expected"),
+        ("part-00000.tar", flip_a_bit, "sample 000000000 at byte 0 does not match"),
+        (
+            *("part-00001.json", add_a_row),
+            r"part-00001\.json: 12 samples and rejects, expected 13; preprocess slice 1 again",
+        ),
+        *((f"part-0000{number}.json", add_a_setting, OTHER) for number in (0, 1)),
+        *(
+            ("part-00001.json", lambda path, text=text: path.write_text(text), NO_PART)
+            for text in ("null", "5", "[]", "{}")
+        ),
+    ],
 )
-
-
-def test_missing_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    (parts_dir / "parts" / "part-00001.json").unlink()
-    with pytest.raises(StageError, match=r"1 of 2 parts are missing: part-00001\.json"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-    assert not (tmp_path / "set" / "output" / "dataset.json").exists()
-
-
-def test_truncated_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    tar = parts_dir / "parts" / "part-00001.tar"
-    tar.write_bytes(tar.read_bytes()[:-1000])
-    with pytest.raises(StageError, match=r"part-00001\.tar: .* bytes, expected"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
-def test_part_that_does_not_account_for_each_of_its_rows_is_named(
-    tmp_path: Path, processor_dir: Path
+def test_part_that_is_missing_damaged_or_made_otherwise_is_named(
+    tmp_path: Path, parts_dir: Path, name: str, break_it: Callable[[Path], object], words: str
 ) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    index = parts_dir / "parts" / "part-00001.json"
-    index.write_text(json.dumps({**json.loads(index.read_text()), "end_row": 24}))
-    words = r"part-00001\.json: 12 samples and rejects, expected 13; preprocess slice 1 again"
+    break_it(parts_dir / "parts" / name)
     with pytest.raises(StageError, match=words):
         run_consolidate(tmp_path / "set", parts_dir, 2)
+    assert not (tmp_path / "set" / "output" / "dataset.json").exists()
 
 
 def test_part_whose_list_of_rejects_was_cut_or_lost_is_named(
@@ -58,41 +79,10 @@ def test_part_whose_list_of_rejects_was_cut_or_lost_is_named(
         run_consolidate(tmp_path / "set", parts_dir, 4)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_setting_that_only_one_part_has_is_named(
-    tmp_path: Path, processor_dir: Path, number: int
+def test_parts_of_different_manifests_are_not_mixed(
+    tmp_path: Path, parts_dir: Path, processor_dir: Path
 ) -> None:
-    """As after an update between the array tasks."""
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    index = parts_dir / "parts" / f"part-{number:05d}.json"
-    values = json.loads(index.read_text())
-    values["settings"]["of_one_version"] = None
-    index.write_text(json.dumps(values))
-    words = r"part-00001\.json: made with other settings .*\(of_one_version differ\)"
-    with pytest.raises(StageError, match=words):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
-def test_flipped_bit_in_a_part_is_named_with_its_sample(
-    tmp_path: Path, processor_dir: Path
-) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    tar = parts_dir / "parts" / "part-00000.tar"
-    data = bytearray(tar.read_bytes())
-    data[700] ^= 1
-    tar.write_bytes(data)
-    with pytest.raises(StageError, match="sample 000000000 at byte 0 does not match"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
-def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_dir: Path) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    manifest = tmp_path / "source" / "train.csv"
-    manifest.write_text(manifest.read_text().replace("blue ", "azure "))
-    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
-    from pipeline.preprocess.stage import run
-
-    run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
+    preprocess_again(parts_dir, processor_dir, 1, azure=True)
     again = rf"again by `slurm-jobs resume {re.escape(str(parts_dir.parent.parent))} --again prep`$"
     with pytest.raises(StageError, match=rf"part-00001.json.*manifest_xxh3.*{again}"):
         run_consolidate(tmp_path / "set", parts_dir, 2)
@@ -100,28 +90,13 @@ def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_di
 
 @pytest.mark.parametrize("name", ["pillow", "simplejpeg", "tokenizers", "torch", "transformers"])
 def test_parts_of_different_versions_of_what_makes_samples_are_not_mixed(
-    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    parts_dir: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A second version is not to be had: its number is made up."""
     from pipeline.preprocess import stage
-    from pipeline.preprocess.stage import run
 
-    parts_dir = preprocess_23(tmp_path, processor_dir)
     real = stage.version
     monkeypatch.setattr(stage, "version", lambda of: "0.0" if of == name else real(of))
-    manifest = tmp_path / "source" / "train.csv"
-    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
-    run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
+    preprocess_again(parts_dir, processor_dir, 1, azure=False)
     with pytest.raises(StageError, match=r"part-00001\.json.*\(versions differ\)"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
-@pytest.mark.parametrize("text", ["null", "5", "[]", "{}"])
-def test_file_that_describes_no_part_is_named_once(
-    tmp_path: Path, processor_dir: Path, text: str
-) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    (parts_dir / "parts" / "part-00001.json").write_text(text)
-    words = r"[^:]*part-00001\.json: format None, expected '[^']*'; preprocess slice 1 again"
-    with pytest.raises(StageError, match=f"^{words}$"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
+        run_consolidate(parts_dir.parent / "set", parts_dir, 2)

@@ -28,7 +28,13 @@ def read_chat(tmp_path: Path, *values: object) -> list[ManifestRow]:
     return read_manifest(write(tmp_path / "m.jsonl", lines))
 
 
+def user(content: object) -> dict[str, object]:
+    return {"role": "user", "content": content}
+
+
 ANSWER = {"role": "assistant", "content": "yes"}
+TURNS = [user("ok?"), ANSWER]
+HEAD, GOOD = b"image_path,text\n", b"x.png,words\n"
 
 
 def test_csv_row_is_prompt_and_answer(tmp_path: Path) -> None:
@@ -43,17 +49,30 @@ def test_csv_row_is_prompt_and_answer(tmp_path: Path) -> None:
     assert [row.key for row in rows] == ["000000000", "000000001"]
 
 
-def test_csv_without_its_columns_names_them(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.csv", "snap,text\nx.png,a\n")
-    with pytest.raises(StageConfigError, match=r"m\.csv:1: no column has images .* snap, text"):
-        read_manifest(path)
-
-
-@pytest.mark.parametrize("name", ["image_path", "text"])
-def test_csv_that_names_a_column_twice_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / "m.csv", f"image_path,text,{name}\nx.png,a,b\n")
-    with pytest.raises(StageConfigError, match=rf"m\.csv:1: column {name} named twice"):
-        read_manifest(path)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"snap,text\nx.png,a\n", r":1: no column has images .* snap, text"),
+        (b"image_path,text,text\nx.png,a,b\n", ":1: column text named twice"),
+        (b"image_path,text,image_path\nx.png,a,b\n", ":1: column image_path named twice"),
+        (HEAD + b"x.png,caf\xe9\n" + GOOD,
+         r":2: no UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
+        (HEAD + GOOD * 498 + b"x.png,caf\xe9\n" + GOOD, r":500: no UTF-8 \(byte 0xe9"),
+        (HEAD + GOOD * 10 + b'x.png,"a cup\n' + GOOD,
+         r":12: .* no CSV \(unexpected end of data at line 13\); a double qu"),
+        # The line of the quote itself, though a later row has quotes.
+        (HEAD + GOOD + b'y.png,"a cup\nz.png,b\nz.png,"two, of tin"\n',
+         r":3: .* expected after '\"' at line 5\)"),
+        # An odd quote may open what the next rows close.
+        (HEAD + b'a.png,"he said "hi", and\nb.png,"left\nc.png,ok\nd.png,ok2"\n', ":2: .* no CSV"),
+    ],
+)  # fmt: skip
+def test_csv_that_cannot_be_read_is_refused_with_its_line(
+    tmp_path: Path, text: bytes, words: str
+) -> None:
+    (tmp_path / "m.csv").write_bytes(text)
+    with pytest.raises(StageConfigError, match=rf"m\.csv{words}"):
+        read_manifest(tmp_path / "m.csv")
 
 
 def test_csv_may_name_a_column_twice_that_is_not_read(tmp_path: Path) -> None:
@@ -61,45 +80,11 @@ def test_csv_may_name_a_column_twice_that_is_not_read(tmp_path: Path) -> None:
     assert row.problem == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "cell", "words"),
-    [
-        (2, b"caf\xe9", r"m\.csv:2: no UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
-        (500, b"caf\xe9", r"m\.csv:500: no UTF-8 \(byte 0xe9"),
-        (12, b'"a cup', r"m\.csv:12: .* no CSV \(unexpected end of data at line 13\); a double qu"),
-    ],
-)
-def test_csv_that_cannot_be_read_is_refused_with_its_line(
-    tmp_path: Path, line: int, cell: bytes, words: str
-) -> None:
-    path = tmp_path / "m.csv"
-    good = b"x.png,words\n"
-    path.write_bytes(b"image_path,text\n" + good * (line - 2) + b"x.png," + cell + b"\n" + good)
-    with pytest.raises(StageConfigError, match=words):
-        read_manifest(path)
-
-
-def test_unclosed_quote_is_told_at_its_own_line_though_a_later_row_has_quotes(
-    tmp_path: Path,
-) -> None:
-    text = 'image_path,text\nx.png,a\ny.png,"a cup\nz.png,b\nz.png,"two, of tin"\n'
-    with pytest.raises(StageConfigError, match=r"m\.csv:3: .* expected after '\"' at line 5\)"):
-        read_manifest(write(tmp_path / "m.csv", text))
-
-
 def test_quotes_in_the_wrong_place_are_a_fault_of_their_row_alone(tmp_path: Path) -> None:
     text = 'image_path,text\nx.png,a\ny.png,"a "tin" cup"\nz.png,"two, of tin"\n'
     good, bad, other = read_manifest(write(tmp_path / "m.csv", text))
     assert bad.problem == "no CSV (',' expected after '\"')"
     assert (good.problem, other.problem, bad.origin.line) == ("", "", 3)
-
-
-def test_odd_quote_ends_the_stage_because_it_may_open_what_the_next_rows_close(
-    tmp_path: Path,
-) -> None:
-    text = 'image_path,text\na.png,"he said "hi", and\nb.png,"left\nc.png,ok\nd.png,ok2"\n'
-    with pytest.raises(StageConfigError, match=r"m\.csv:2: .* no CSV"):
-        read_manifest(write(tmp_path / "m.csv", text))
 
 
 def test_csv_row_with_too_many_or_too_few_cells_is_bad_and_hides_no_other(tmp_path: Path) -> None:
@@ -112,16 +97,12 @@ def test_csv_row_with_too_many_or_too_few_cells_is_bad_and_hides_no_other(tmp_pa
 
 
 def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
-    inline = [{"type": "image", "path": "x.png"}, {"type": "text", "text": "ok?"}]
-    listed = [{"type": "image"}, {"type": "text", "text": "ok?"}]
-    marked = [{"type": "text", "text": "<image>\nok?"}]
+    text = {"type": "text", "text": "ok?"}
+    listed = ([{"type": "image"}, text], [{"type": "text", "text": "<image>\nok?"}], "<image>\nok?")
     rows = read_chat(
         tmp_path,
-        {"messages": [{"role": "user", "content": inline}, ANSWER]},
-        {"messages": [{"role": "user", "content": listed}, ANSWER], "images": ["x.png"]},
-        {"messages": [{"role": "user", "content": "<image>\nok?"}, ANSWER], "images": ["x.png"]},
-        {"messages": [{"role": "user", "content": marked}, ANSWER], "images": ["x.png"]},
-        {"messages": [{"role": "user", "content": "ok?"}, ANSWER], "images": ["x.png"]},
+        {"messages": [user([{"type": "image", "path": "x.png"}, text]), ANSWER]},
+        *({"messages": [user(each), ANSWER], "images": ["x.png"]} for each in (*listed, "ok?")),
     )
     expected = [("user", [("image", "x.png"), ("text", "ok?")]), ("assistant", [("text", "yes")])]
     assert [said(row) for row in rows] == [expected] * 5
@@ -133,18 +114,16 @@ def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
 def test_empty_list_of_images_does_not_hide_the_other(
     tmp_path: Path, filled: str, other: str, empty: object
 ) -> None:
-    turns = [{"role": "user", "content": "ok?"}, ANSWER]
-    (row,) = read_chat(tmp_path, {"messages": turns, other: empty, filled: "x.png"})
+    (row,) = read_chat(tmp_path, {"messages": TURNS, other: empty, filled: "x.png"})
     assert (row.image_paths, row.source, row.problem) == (("x.png",), "x.png", "")
 
 
 def test_row_that_names_its_images_twice_is_bad_only_where_they_differ(tmp_path: Path) -> None:
-    turns = [{"role": "user", "content": "ok?"}, ANSWER]
     same, bad, none = read_chat(
         tmp_path,
-        {"messages": turns, "images": [{"path": "x.png"}], "image": "x.png"},
-        {"messages": turns, "images": ["x.png", "y.png"], "image": "x.png"},
-        {"messages": turns, "images": [], "image": None},
+        {"messages": TURNS, "images": [{"path": "x.png"}], "image": "x.png"},
+        {"messages": TURNS, "images": ["x.png", "y.png"], "image": "x.png"},
+        {"messages": TURNS, "images": [], "image": None},
     )
     assert (same.image_paths, same.problem) == (("x.png",), "")
     assert bad.problem == "`images` lists ['x.png', 'y.png'], `image` ['x.png']"
@@ -152,27 +131,13 @@ def test_row_that_names_its_images_twice_is_bad_only_where_they_differ(tmp_path:
 
 
 def test_id_that_is_null_is_none(tmp_path: Path) -> None:
-    turns = [{"role": "user", "content": "ok?"}, ANSWER]
     rows = read_chat(
         tmp_path,
-        {"id": None, "messages": turns, "images": ["x.png"]},
-        {"id": None, "messages": turns},
-        {"id": 0, "messages": turns, "images": ["x.png"]},
+        {"id": None, "messages": TURNS, "images": ["x.png"]},
+        {"id": None, "messages": TURNS},
+        {"id": 0, "messages": TURNS, "images": ["x.png"]},
     )
     assert [row.source for row in rows] == ["x.png", "", "0"]
-
-
-def test_llava_conversations_are_read(tmp_path: Path) -> None:
-    turns = [
-        {"from": "human", "value": "<image>\nWhat?"},
-        {"from": "gpt", "value": "A cat."},
-        {"from": "human", "value": "Sure?"},
-        {"from": "gpt", "value": "Yes."},
-    ]
-    value = [{"id": "n7", "image": "x.png", "conversations": turns}]
-    (row,) = read_manifest(write(tmp_path / "m.json", json.dumps(value)))
-    assert [role for role, _ in said(row)] == ["user", "assistant"] * 2
-    assert (row.image_paths, row.source, row.problem) == (("x.png",), "n7", "")
 
 
 @pytest.mark.parametrize(
@@ -180,32 +145,22 @@ def test_llava_conversations_are_read(tmp_path: Path) -> None:
     [
         ({"words": "x"}, "neither `messages` nor `conversations`"),
         ({"messages": []}, "empty"),
-        ({"messages": [{"role": "user", "content": "x"}]}, "last turn is the user's"),
+        ({"messages": [user("x")]}, "last turn is the user's"),
         ({"messages": [{"role": "bot", "content": "x"}]}, "role 'bot'; allowed are"),
         ({"messages": [{"role": ["user"], "content": "x"}]}, "role ['user']; allowed are"),
-        (
-            {"id": "\ud800", "messages": [{"role": "user", "content": "a\ud800"}, ANSWER]},
-            "half of a surrogate pair in 'a\\ud800'",
-        ),
+        ({"id": "\ud800", "messages": [user("a\ud800"), ANSWER]}, "surrogate pair in 'a\\ud800'"),
         ({"messages": [ANSWER, {"role": "user"}]}, "without `role` and `content`"),
         (
-            {"messages": [{"role": "user", "content": "<image>"}, ANSWER]},
+            {"messages": [user("<image>"), ANSWER]},
             "the text has 1 place for images, and the row lists 0 images",
         ),
-        ({"messages": [{"role": "user", "content": [{"type": "video"}]}, ANSWER]}, "'video'"),
+        ({"messages": [user([{"type": "video"}]), ANSWER]}, "'video'"),
     ],
 )
 def test_bad_row_says_what_is_wrong(tmp_path: Path, value: object, problem: str) -> None:
     (row,) = read_chat(tmp_path, value)
     assert problem in row.problem
     (row.source + row.problem).encode()
-
-
-def test_bad_line_does_not_hide_the_others(tmp_path: Path) -> None:
-    good = json.dumps({"messages": [{"role": "user", "content": "a"}, ANSWER]})
-    rows = read_manifest(write(tmp_path / "m.jsonl", f"{good}\n\n{{broken\n{good}\n"))
-    assert [bool(row.problem) for row in rows] == [False, True, False]
-    assert str(rows[1].origin) == "m.jsonl:3"
 
 
 def nested(depth: int) -> str:
@@ -215,15 +170,20 @@ def nested(depth: int) -> str:
 @pytest.mark.parametrize(
     "line",
     [
+        "\n{broken",
         f'{{"messages": {nested(200_000)}}}',
         *(f'{{"messages": [{{"role": {nested(d)}, "content": "x"}}]}}' for d in (500, 960, 975)),
     ],
+    ids=["broken", "200,000 deep", "500 deep", "960 deep", "975 deep"],
 )
-def test_row_that_is_nested_too_deeply_does_not_hide_the_others(tmp_path: Path, line: str) -> None:
-    good = json.dumps({"messages": [{"role": "user", "content": "a"}, ANSWER]})
+def test_line_that_is_broken_or_nested_too_deeply_does_not_hide_the_others(
+    tmp_path: Path, line: str
+) -> None:
+    good = json.dumps({"messages": TURNS})
     rows = read_manifest(write(tmp_path / "m.jsonl", f"{good}\n{line}\n{good}\n"))
     assert [bool(row.problem) for row in rows] == [False, True, False]
     assert len(rows[1].problem) < 300
+    assert str(rows[1].origin) == f"m.jsonl:{len(line.splitlines()) + 1}"
 
 
 def test_json_list_that_is_nested_too_deeply_is_refused_and_not_tried_again(
