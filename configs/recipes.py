@@ -8,6 +8,7 @@ conversations about them, so that each recipe runs as it is; put your own manife
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.expand import expand_typed
 from slurm_jobs.shared.files import write_text_atomic
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records import TaskContext, resume_command
 
 if TYPE_CHECKING:
     import shapes_demo
@@ -51,29 +53,64 @@ class ModelsConfig:
 def models(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Put each model's folder, or a link to it, into the output folder."""
     settings = build_config(ModelsConfig, config)
-    for name, on_hub in settings.models.items():
-        place = context.output_dir / name
+    for name in settings.models:
         if settings.source == HUB:
-            _download(on_hub, settings.revisions.get(name), place)
+            _download(name, settings, context)
         else:
-            _link(Path(settings.source) / name, place)
+            _link(Path(expand_typed(settings.source), name), context.output_dir / name)
     return {"models": settings.models, "source": settings.source}
 
 
-def _download(on_hub: str, revision: str | None, place: Path) -> None:
+def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
     """What is there already is not fetched again."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
-    snapshot_download(on_hub, revision=revision, local_dir=place, allow_patterns=list(FILES))
+    on_hub, place = settings.models[name], context.output_dir / name
+    if place.is_symlink():  # to the user's folder, by an attempt with another `source`
+        place.unlink()
+    revision = settings.revisions.get(name)
+    failed = f"cannot download {on_hub} from {constants.ENDPOINT}"
+    try:
+        snapshot_download(on_hub, revision=revision, local_dir=place, allow_patterns=list(FILES))
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        wanted = f"such model as revision {revision}" if revision else "such model"
+        message = (
+            f"{failed}: there is no {wanted}, or it is private or gated: correct its name in "
+            "`config`, or accept its terms there and export your HF_TOKEN in `setup`"
+        )
+        raise StageConfigError(message) from error
+    except LocalEntryNotFoundError as error:  # neither there nor in the output folder
+        cause = error.__cause__ or error
+        if isinstance(cause, HfHubHTTPError):  # the hub is down: a retry may help
+            raise
+        downloads = " and ".join(
+            f"`hf download {model} --local-dir FOLDER/{folder}`"
+            for folder, model in settings.models.items()
+        )
+        option = f"stages.{context.stage}.config.source=FOLDER"
+        message = (
+            f"{failed}: {context.node_name} has no network, or does not reach it ({cause}). On a "
+            f"machine with a network: {downloads}; copy FOLDER to where the nodes read it, then "
+            f"`{resume_command(context.run_dir, '--set', option)}`"
+        )
+        raise StageConfigError(message) from error
 
 
 def _link(folder: Path, place: Path) -> None:
     if not (folder / "config.json").is_file():
         message = (
-            f"source: {folder} has no config.json: give a folder that has a model as "
+            f"source: {folder.absolute()} has no config.json: give a folder that has a model as "
             f"{folder.name}/, or `hub`"
         )
         raise StageConfigError(message)
+    if place.is_dir() and not place.is_symlink():  # a download, perhaps of a part
+        shutil.rmtree(place)
     place.unlink(missing_ok=True)
     place.symlink_to(folder.resolve(), target_is_directory=True)
 
