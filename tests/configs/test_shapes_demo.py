@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from slurm_jobs.shared.errors import StageConfigError
 from tests.contexts import make_context
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +149,7 @@ def test_chat_template_trains_on_the_assistant_alone(rendered):
 
 
 def test_unknown_settings_and_bad_numbers_are_refused(shapes_demo, tmp_path):
-    with pytest.raises(TypeError, match="num_trian"):
+    with pytest.raises(StageConfigError, match="did you mean `num_train`"):
         shapes_demo.render({"num_trian": 5}, context_for(tmp_path / "a"))
     with pytest.raises(ValueError, match="num_broken is 9"):
         shapes_demo.render({"num_train": 5, "num_broken": 9}, context_for(tmp_path / "b"))
