@@ -16,7 +16,13 @@ from slurm_jobs.cli.options import (
     shown_path,
     with_short_path,
 )
-from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, expanded, inspect_weights
+from slurm_jobs.commands.starter_data import (
+    DEFAULT_MODEL,
+    Place,
+    existing,
+    hub_note,
+    inspect_weights,
+)
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.redact import plain
 
@@ -61,7 +67,7 @@ def run_init(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.init import Request, begin, inspect_cluster
     from slurm_jobs.commands.read_spec import load
 
-    _refuse_wrong(options)
+    _refuse_wrong(options)  # before Slurm is asked, which takes seconds
     place = inspect_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
@@ -97,12 +103,13 @@ def run_init(options: argparse.Namespace) -> int:
             }
         )
     else:
-        _print_begun(begun, place, problems, notes)
+        _print_begun(begun, place, problems, notes, is_local=options.local)
     return 2 if problems else 0
 
 
 def _refuse_wrong(options: argparse.Namespace) -> None:
-    """Raise InputError for options that exclude each other, or a name that no spec may have."""
+    """Raise InputError for options that exclude each other, and what is invalid or not there."""
+    from slurm_jobs.commands.init import ALL, recipe_text
     from slurm_jobs.spec.model import check_name
 
     local_options = [
@@ -123,12 +130,22 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
             message = f"--name {options.name}: {error}"
     if message:
         raise InputError(message)
+    if options.recipe not in {None, ALL}:
+        recipe_text(options.recipe)
+    if options.data is not None:
+        existing(options.data)
+    if options.model is not None:
+        inspect_weights(options.model, as_named=options.model)
 
 
-def _print_begun(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:
+def _print_begun(
+    begun: Begun, place: Place, problems: list[str], notes: list[str], *, is_local: bool
+) -> None:
     from slurm_jobs.commands.init import NONE_READ, room_text
 
-    print(f"cluster: {place.name}" if place.is_slurm else "no Slurm here: jobs run on this machine")
+    where = "jobs run on this machine"
+    here = f"{where} (--local)" if is_local else f"no Slurm here: {where}"
+    print(f"cluster: {place.name}" if place.is_slurm else here)
     print(f"CPU jobs: {room_text(place.cpu)}")
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
     unread = [] if problems else [line for line in begun.said if line.startswith(NONE_READ)]
@@ -174,13 +191,15 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
     answers = dict(given)
     if answers["data"] is None:
         what = "your manifest or folder of images (Enter: the demo, which brings its own)"
-        answers["data"] = _valid_answer(what, _existing)
+        answers["data"] = _valid_answer(what, lambda text: existing(Path(text)))
     if answers["data"] is None:
         return place, answers
     if answers["model"] is None:
         what = f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]"
         model = _valid_answer(what, lambda text: inspect_weights(text, as_named=text))
         answers["model"] = model.name if model is not None else ""
+        if model is not None and model.is_on_hub:
+            print(f"note: {hub_note(model.name)}", file=sys.stderr)
     if len(place.accounts) > 1:
         account = _one_of("account", (_DEFAULT, *place.accounts), place.account or _DEFAULT)
         place = dataclasses.replace(place, account=None if account == _DEFAULT else account)
@@ -192,12 +211,6 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
         default = next(name for name, room in names.items() if room == place.gpu)
         place = dataclasses.replace(place, gpu=names[_one_of("GPUs", list(names), default)])
     return place, answers
-
-
-def _existing(text: str) -> Path:
-    path = expanded(Path(text))
-    path.stat()
-    return path
 
 
 def _valid_answer(question: str, parse: Callable[[str], T]) -> T | None:

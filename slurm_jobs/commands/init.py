@@ -543,6 +543,10 @@ def _own(
     if model.is_on_hub:
         text = with_download(text)
         notes.append(f"model: {model.name}, which the stage `models` downloads on a node")
+        if model.name != starter_data.DEFAULT_MODEL:
+            notes.append(f"note: {starter_data.hub_note(model.name)}")
+    if place.gpu is None:
+        notes.append(f"{_without_gpus('train', place)}, so the spec trains on CPU cores")
     text = edit_text(text, own_changes(name, profile, data, model, place))
     text, changes = _with_fitting_resources(text, place)
     return text, manifests, [*notes, *changes]
@@ -555,12 +559,15 @@ def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
     text, notes = _with_fitting_resources(text, place)
     on_gpus = [n for n, stage in stages.items() if stage.get("resources", {}).get("gpus_per_node")]
     if on_gpus and place.gpu is None:
-        notes.append(
-            f"{', '.join(on_gpus)} asks for GPUs, but you have none here: see `sinfo -o '%P %G'`"
-            if place.is_slurm
-            else f"{', '.join(on_gpus)} is meant for GPUs, and this machine shows none"
-        )
+        notes.append(_without_gpus(", ".join(on_gpus), place))
     return text, notes
+
+
+def _without_gpus(stages: str, place: Place) -> str:
+    none = (
+        "you have none here (`sinfo -o '%P %G'`)" if place.is_slurm else "this machine shows none"
+    )
+    return f"{stages} is meant for GPUs, and {none}"
 
 
 def _with_fitting_resources(text: str, place: Place) -> tuple[str, list[str]]:

@@ -128,6 +128,24 @@ def expanded(path: Path) -> Path:
         raise InputError(message) from error
 
 
+def existing(path: Path) -> Path:
+    """Return the expanded path of data.
+
+    Raises:
+        InputError: it does not exist.
+    """
+    path = expanded(path)
+    try:
+        path.stat()
+    except OSError as error:
+        raise _not_read(path, error) from error
+    return path
+
+
+def _not_read(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: {error.strerror}; name the file of a manifest, or a folder")
+
+
 def inspect_data(manifest: Path, *, as_named: str) -> Data:
     """Count the rows of a manifest, a file or a folder that is a table, if that is quick.
 
@@ -159,8 +177,7 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         message = f"{manifest}{error}{of_images}"
         raise InputError(message) from error
     except OSError as error:
-        message = f"{manifest}: {error.strerror}; name the file of a manifest, or a folder"
-        raise InputError(message) from error
+        raise _not_read(manifest, error) from error
     num_rows += last != b"\n"
     if manifest.suffix.lower() == ".csv":
         num_rows = max(0, num_rows - 1)
@@ -381,6 +398,11 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
         raise InputError(message)
     match = _BILLIONS.search(name)
     return Model(name=name, is_on_hub=True, weights_gb=2 * float(match[1]) if match else None)
+
+
+def hub_note(name: str) -> str:
+    """Return the note on a name that may also be meant as a folder."""
+    return f"there is no folder {name} here, so it is taken as a name on the Hugging Face hub"
 
 
 def image_rules(name: str) -> ImageRules | None:

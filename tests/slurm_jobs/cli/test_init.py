@@ -15,7 +15,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from slurm_jobs.commands.init import recipe_names
+from slurm_jobs.commands.init import _GPUS_DIR, recipe_names
 from tests.slurm_jobs.cli.command import Command, Ended
 
 Init = Callable[..., Ended]
@@ -91,7 +91,9 @@ def test_a_model_on_the_hub_needs_one_module_which_the_spec_names(
     init: Init, tmp_path: Path
 ) -> None:
     images(tmp_path / "pics")
-    init("specs", "--data", "pics", "--model", "Some/Model", "--yes")
+    said = init("specs", "--data", "pics", "--model", "Some/Model", "--yes").out
+    assert "note: there is no folder Some/Model here, so it is taken as a name on the" in said
+    assert said.startswith("jobs run on this machine (--local)\n")
     spec = (tmp_path / "specs/finetune.yaml").read_text()
     assert sorted(path.name for path in (tmp_path / "specs").glob("*.py")) == ["recipes.py"]
     assert "add `source: FOLDER` to `config`" in spec
@@ -257,6 +259,25 @@ def test_questions_are_answered_and_enter_takes_the_default(
     said = init("--name", "asked")
     assert "your manifest or folder of images" in said.err
     assert "Qwen/Qwen2.5-VL-3B-Instruct, which the stage `models` downloads" in said.out
+    assert "there is no folder" not in said.err + said.out
+
+
+def test_a_model_that_may_be_meant_as_a_folder_is_noted_at_the_prompt(
+    init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images(tmp_path / "pics")
+    answering(monkeypatch, "pics\nmodels/missing\n")
+    assert "note: there is no folder models/missing here" in init("--name", "asked").err
+
+
+@pytest.mark.skipif(_GPUS_DIR.is_dir(), reason="this machine has GPUs")
+def test_without_gpus_the_training_is_noted_for_own_data_and_for_recipes(
+    init: Init, tmp_path: Path
+) -> None:
+    images(tmp_path / "pics")
+    note = "train is meant for GPUs, and this machine shows none"
+    assert note in init("--data", "pics", "--yes").out
+    assert note in init("--recipe", "packing").out
 
 
 DATA, MODEL = "your manifest or folder", "model: a folder, or OWNER/NAME"
@@ -265,9 +286,15 @@ DATA, MODEL = "your manifest or folder", "model: a folder, or OWNER/NAME"
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
-        ("picz\npics\n\n", f"picz: No such file or directory\n{DATA}"),
+        (
+            "picz\npics\n\n",
+            f"picz: No such file or directory; name the file of a manifest, or a folder\n{DATA}",
+        ),
         ("~nobody-of-that-name\npics\n\n", f"for a name that begins with `~`\n{DATA}"),
-        (f"{'x' * 300}\npics\n\n", f"File name too long\n{DATA}"),
+        (
+            f"{'x' * 300}\npics\n\n",
+            f"File name too long; name the file of a manifest, or a folder\n{DATA}",
+        ),
         ("pics\n./nomodel\n\n", f"\n{MODEL}"),
         ("pics\npics\n\n", f"\n{MODEL}"),
         ("pics\n~nobody-of-that-name\n\n", f"\n{MODEL}"),
@@ -387,4 +414,6 @@ def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
     silent = dict.fromkeys(SLURM, "echo 'slurm_load: unable to contact' >&2; exit 1")
     fake_slurm(tmp_path / "bin", monkeypatch, **silent)
     assert "add --local to run the jobs on this machine" in begin("--yes", code=3).err
+    for option, value in (("--data", "nosuch"), ("--model", "nosuch"), ("--recipe", "nosuch")):
+        assert "nosuch: n" in begin(option, value, "--yes", code=2).err.lower()
     assert not (tmp_path / "configs").exists()
