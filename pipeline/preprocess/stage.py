@@ -515,10 +515,11 @@ def _write_and_check_rejects(
             pixels_of_token=pixels_of_token(inputs),
             max_tokens=stage.max_tokens,
         )
+        setting = f"max_tokens={max(lengths)}" if lengths else "KEY=VALUE"
         problem = (
             f"{where}{too_long}. Keep these rows by {remedies}, or leave them out by "
             f"max_too_long_share={limit.needed_too_long_share(counts):g}{others}: "
-            f"`{resume_command(context.run_dir, '--set', f'{key}.KEY=VALUE')}`"
+            f"`{resume_command(context.run_dir, '--set', f'{key}.{setting}')}`"
         )
     elif is_empty:
         problem = limit.nothing_left(

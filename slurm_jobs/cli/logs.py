@@ -246,9 +246,7 @@ class _Choice:
             if numbers
         )
         there_is = f"there is {known_text}" if known_text else "it has not begun"
-        message = (
-            f"{has} log of that rank or attempt; without --rank and --attempt: all ({there_is})"
-        )
+        message = f"{has} log of that rank or attempt; {there_is}"
         raise InputError(message)
 
 

@@ -22,7 +22,7 @@ from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.records import CompletionRecord
 from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
-from slurm_jobs.worker.launch import AFTER_SIGTERM, GONE
+from slurm_jobs.worker.launch import AFTER_SIGTERM, GONE, SHELL_CODES
 
 if TYPE_CHECKING:
     from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
@@ -36,8 +36,8 @@ _IN_FILE = re.compile(r"(?:rank \d+ on \S+: \w+: )?/(?!.*: no such)")
 """Start of the reason of a stage that refused a file, rather than a value of its config."""
 _IN_CODE = re.compile(
     r"(?:rank \d+ on \S+: \w+: )?`run: [^`]*:|rank \d+ on \S+: "
-    r"(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|AttributeError|"
-    r"ImportError|ModuleNotFoundError): "
+    r"(?:(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|AttributeError|"
+    r"ImportError|ModuleNotFoundError): |TypeError: \w+\(\) (?:takes|got|missing) )"
 )
 """Start of the reason of a function whose code is wrong."""
 _MORE_TIME = 2
@@ -238,6 +238,7 @@ def _barred_line(name: str, status: RunStatus) -> str:
     return f"{name} stranded: its parents are complete by their records, failed for the scheduler"
 
 
+_NO_COMMAND = f"(in a shell: {SHELL_CODES[127]})"
 _REFUSED = "StageConfigError: "
 """Part of the reason of a stage that cannot follow its config."""
 _FIX_SPEC = "fix the spec's file, or give `--set KEY=VALUE` instead of --update-spec"
@@ -319,7 +320,7 @@ def _resumes(
         named = [_named_resume(words, stage.stage.name) for words in _RESUME.findall(reason)]
         ways = [way for way in named if way is not None]
         if not ways or any(map(_OPEN.fullmatch, ways[0].settings.values())):
-            ways.insert(0, _Resume(update=_update(run_dir, stage, part, reason)))
+            ways.insert(0, _fresh_input(run_dir, stage, part, reason))
         first.take(ways[0])
         second.take(ways[-1])
     return first, second
@@ -346,14 +347,23 @@ def _named_resume(text: str, stage: str) -> _Resume | None:
     return resume
 
 
-def _update(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> dict[str, None]:
-    """Return what a resume must read again, for a reason without a command."""
+def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> _Resume:
+    """Return a resume that takes what must change, for a reason without a command."""
     record = _record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
     if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
-        return {"--update-code": None}
+        return _Resume(update={"--update-code": None})
     is_refused = _REFUSED in text or (record is not None and not record.retryable)
-    return {"--update-spec": None} if is_refused and not _IN_FILE.match(text) else {}
+    if not (is_refused or _NO_COMMAND in text) or _IN_FILE.match(text):
+        return _Resume()
+    overrides: list[str] = []
+    with suppress(OSError, DamagedFileError):
+        overrides = read_json(RunPaths(run_dir).spec_origin)["overrides"]
+    keys = [override.partition("=")[0] for override in overrides]
+    kept = [key for key in keys if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
+    if kept:  # --update-spec would keep these values
+        return _Resume(settings=dict.fromkeys(kept, "VALUE"))
+    return _Resume(update={"--update-spec": None})
 
 
 def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:

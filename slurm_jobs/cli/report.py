@@ -249,7 +249,7 @@ def _epochs(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= _MOST_EPOCHS:
-        message = f"{text} is not a number above 0, and of {_MOST_EPOCHS:,} at most"
+        message = f"{text} is not a number above 0 and at most {_MOST_EPOCHS:,}"
         raise argparse.ArgumentTypeError(message)
     return number
 

@@ -148,14 +148,14 @@ def run_resume(options: argparse.Namespace) -> int:
     if options.json:
         print_json(resumption_values(resumption))
     elif options.dry_run:
-        _print_prepared(resumption)
-        print("nothing was submitted: this was a dry run")
+        _print_prepared(resumption, cancelled="would be cancelled")
+        print("nothing was cancelled or submitted: this was a dry run")
     else:
         print(f"next: {command_text('status', shown_path(run_dir))}")
     return 0
 
 
-def _print_prepared(resumption: Resumption) -> None:
+def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled") -> None:
     """Print what runs again and why, and what must be cancelled before."""
     preparation = resumption.preparation
     for problem in preparation.problems:
@@ -167,7 +167,7 @@ def _print_prepared(resumption: Resumption) -> None:
             numbers = ranges_text(sorted(damaged))
             print(f"output of {stage} is missing or cut short: slices {numbers}")
     if preparation.cancel:
-        print(f"jobs that block the resume and are cancelled: {' '.join(preparation.cancel)}")
+        print(f"jobs that block the resume and {cancelled}: {' '.join(preparation.cancel)}")
     for job in resumption.plan.jobs:
         is_array = resumption.plan.stage(job.stage).is_array
         word = "slice" if len(job.slices) == 1 else "slices"

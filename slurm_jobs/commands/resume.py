@@ -138,10 +138,8 @@ def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[s
             with suppress(ValueError):
                 slices = slices or parse_ranges(ranges, below=numbers[name])
             if not slices:
-                message = (
-                    f"--again {text}: `{name}` has the slices 0 to {numbers[name] - 1}, as "
-                    f"{name}:0-3,7"
-                )
+                last = numbers[name] - 1
+                message = f"--again {text}: `{name}` has the slices 0 to {last}: {name}:0-{last}"
                 raise InputError(message)
             chosen[name] = chosen.get(name, frozenset()) | frozenset(slices)
     return chosen

@@ -49,7 +49,7 @@ POLL_S = 0.05
 AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
 """Start of a failure reason that may not be the stage's fault."""
 GONE = "(its node or its keeper is gone)"
-_SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
+SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -352,8 +352,8 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         reason += f": {error['type']}: {message[0]}"
     else:
         reason += f" {_how_ended(code if number is None else -number)}"
-        if code in _SHELL_CODES:
-            reason += f" (in a shell: {_SHELL_CODES[code]})"
+        if code in SHELL_CODES:
+            reason += f" (in a shell: {SHELL_CODES[code]})"
     return RanksEnd(
         outcome="failed",
         exit_code=code,

@@ -27,7 +27,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 _ROW = '{"image": "a.png", "text": "words"}\n'
 STAND_INS = {
     "clusters/ours.yaml": "scheduler: slurm\n",
-    "data/a.png": "",
+    "data/a.png": "GIF89a",
     "data/train.jsonl": _ROW,
     "data/heldout.jsonl": _ROW,
     "data/colour.jsonl": _ROW,

@@ -260,9 +260,9 @@ def test_grep_for_an_attempt_that_no_stage_has_names_every_stage(
         log(paths, name, text="epoch 1\n")
     _, said = logs(paths, "--grep", "epoch", "--attempt", "7", code=2)
     assert "no log of `later` yet" in said
-    assert "none of `clean`, `train` has a log of that rank or attempt; without" in said
+    assert "none of `clean`, `train` has a log of that rank or attempt; there is" in said
     _, said = logs(paths, "train", "--grep", "epoch", "--attempt", "7", code=2)
-    assert "`train` has no log of that rank or attempt; without" in said
+    assert "`train` has no log of that rank or attempt; there is" in said
 
 
 def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
@@ -334,7 +334,7 @@ def test_a_number_that_no_attempt_or_rank_has_is_refused_with_those_that_there_a
     attempts.rank_log("train", 0, 2, 1).write_text("another rank\n")
     for words in ("--attempt 0", "--attempt -1", "--rank -1", "--rank 7"):
         _, said = logs(attempts, "train", *words.split(), code=2)
-        assert "(there is attempt 1-2, rank 0-1)" in said
+        assert "there is attempt 1-2, rank 0-1" in said
 
 
 HEAD = "==> slurm-12.log <== (the supervisor's, as no rank said why it failed)"

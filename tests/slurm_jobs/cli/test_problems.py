@@ -11,7 +11,9 @@ from slurm_jobs.cli.options import command_text
 from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import NEVER
+from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.status import STOPPED_AND_LEFT, RunStatus, StageStatus
+from slurm_jobs.worker.launch import SHELL_CODES
 from tests.slurm_jobs.cli.statuses import stage
 
 
@@ -109,6 +111,7 @@ def test_a_stage_that_reached_a_limit_is_offered_more_unless_it_was_saved_or_a_r
     assert lines_of(reached)[-1] == f"next: {resume(*options)}"
 
 
+NO_COMMAND = f"ended with exit code 127 (in a shell: {SHELL_CODES[127]})"
 REFUSED = "rank 0 on local0: StageConfigError: "
 AGAIN = "`slurm-jobs resume RUN --again prep`"
 SHARE = "--set stages.c.config.max_reject_share=0.25"
@@ -124,7 +127,14 @@ OPEN = "too many; or `slurm-jobs resume RUN --set stages.a.config.share=SHARE`"
         ("m:f", f"{REFUSED}`run: m:f`: /u/m.py has no function `f`", ["--update-code"]),
         ("m:f", "rank 0 on n1: NameError: name 'x' is not defined", ["--update-code"]),
         ("m:f", "rank 0 on n1: SyntaxError: invalid syntax (m.py, line 3)", ["--update-code"]),
+        (
+            "m:f",
+            "rank 0 on n1: TypeError: f() takes 1 argument but 2 were given",
+            ["--update-code"],
+        ),
+        ("m:f", "rank 0 on n1: TypeError: unsupported operand", [""]),
         ("m:f", "rank 0 on n1: ValueError: no number", [""]),
+        ("shell", f"rank 0 on n1 {NO_COMMAND}", ["--update-spec"]),
         ("shell", "rank 0 on n1 ended with exit code 3", [""]),
         ("train", "rank 0 on n1: AttributeError: no attribute", [""]),
         ("preprocess", f"{REFUSED}/d/m.csv:3: a quote is not closed", [""]),
@@ -149,6 +159,13 @@ def test_the_resume_that_is_offered_reads_again_what_was_at_fault(
     assert any(line.startswith("fix the spec's file") for line in lines) is (
         ways == ["--update-spec"]
     )
+
+
+def test_a_value_of_an_earlier_set_is_changed_by_another_set(paths: RunPaths) -> None:
+    write_stage(paths)
+    write_json_atomic(paths.spec_origin, {"overrides": ["stages.a.config.size=7", "limit=3"]})
+    refused = stage("a", ["failed"], reason=f"{REFUSED}size 7 is no multiple of 2")
+    assert lines_of(refused)[-1] == f"next: {resume('--set', 'stages.a.config.size=VALUE')}"
 
 
 def test_one_resume_has_the_settings_of_all_stages_that_failed() -> None:

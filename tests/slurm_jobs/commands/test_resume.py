@@ -101,7 +101,7 @@ def test_again_takes_the_name_of_a_combination_or_for_all_of_them_that_of_the_fi
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a:0-3", "`a-2` has the slices 0 to 1, as a-2:0-3,7"),
+        ("a:0-3", "`a-2` has the slices 0 to 1: a-2:0-1"),
         ("b", "no stage `b` (stages: a-2, a-9, z)"),
         (":0", "no stage ``"),
     ],
