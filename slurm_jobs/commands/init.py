@@ -32,6 +32,7 @@ from slurm_jobs.shared.manifest_formats import SMALL_VLM, RowSize, measure, pick
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.units import number_of
+from slurm_jobs.spec.checks.manifests import unreadable
 from slurm_jobs.spec.overrides import edit_text, flow_text
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.yaml import KeyPath, read_yaml
@@ -598,18 +599,29 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Seen:
             rows, unread = _row_sizes(image_data.train)
             return data, texts, rows, [*lines, *image_data.notes, *unread]
         data = data_files.inspect_data(manifest, as_named=_as_named(manifest, folder))
+        _refuse_unreadable(manifest, "train on")
         lines = [f"data: {manifest}, the list of {path}; other files there are not read"]
         if held_out is not None:
+            _refuse_unreadable(held_out, "evaluate on")
             lines.append(f"evaluation: {held_out}")
             data = replace(data, evaluation=_as_named(held_out, folder))
         rows, unread = _listed_sizes(manifest)
         return data, {}, rows, [*lines, *unread]
     data = data_files.inspect_data(path, as_named=_as_named(path, folder))
+    _refuse_unreadable(path, "train on")
     rows, unread = _listed_sizes(path)
     if data.num_rows is None:
         return data, {}, rows, [f"data: {path}; its rows were not counted", *unread]
     about = "" if data.is_exact else "about "
     return data, {}, rows, [f"data: {path}, {about}{data.num_rows:,} rows", *unread]
+
+
+def _refuse_unreadable(manifest: Path, verb: str) -> None:
+    """Raise InputError for content that no change of the spec makes readable."""
+    problem = unreadable(str(manifest.absolute()), verb, disk_files(), RowOptions())
+    if problem:
+        message = f"{manifest}{problem}"
+        raise InputError(message)
 
 
 def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:

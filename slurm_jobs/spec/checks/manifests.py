@@ -27,7 +27,7 @@ from slurm_jobs.shared.manifest_formats import (
 )
 from slurm_jobs.shared.manifests.keys import normal, split_of, split_of_column
 from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
+from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
 from slurm_jobs.shared.processors.folder import changed_files, changed_processor
 from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
@@ -146,8 +146,8 @@ def manifest_problems(spec: CheckedSpec) -> Iterator[Problem]:
         if verb and item.given:
             options = row_options(spec, item.path)
             wrong = (
-                _wrong(item.resolved, verb, spec.files, options)
-                or spec.files.manifest_damage(item.resolved, options)
+                unreadable(item.resolved, verb, spec.files, options)
+                or _wrong_columns(item.resolved, spec.files, options)
                 or _wrong_rows(item.resolved, spec.files, options)
             )
             if wrong:
@@ -301,13 +301,24 @@ def row_options(spec: CheckedSpec, place: KeyPath) -> RowOptions:
     return RowOptions(columns=Columns(**names, ignore=tuple(ignored)))
 
 
-def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
-    """Return a message to follow the manifest's name; empty if it may have rows."""
+def unreadable(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
+    """Return why rows cannot be read, whatever columns the config names; empty if they may be.
+
+    The message follows the manifest's name.
+    """
+    wrong = _wrong_content(manifest, verb, files)
+    if wrong or _wrong_columns(manifest, files, options):
+        return wrong
+    damage = files.manifest_damage(manifest, options)
+    rows = files.first_rows(manifest, options)
+    is_json = not rows or any(not row.problem.startswith(NO_JSON) for row in rows)
+    return damage or ("" if is_json else _wrong_rows(manifest, files, options))
+
+
+def _wrong_content(manifest: str, verb: str, files: Files) -> str:
     no_rows = f" has no rows; there is nothing to {verb}"
     table = files.table(manifest)
     if table is not None:
-        if not table.problem and (wrong := options.wrong_columns(table.names)):
-            return f": {wrong}"
         return table.problem or ("" if table.has_rows else no_rows)
     is_csv = manifest.lower().endswith(".csv")
     beginning = files.beginning(manifest)
@@ -323,16 +334,28 @@ def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
             records = csv.reader(io.StringIO(text or "", newline=""))
             if text is not None and sum(1 for record in records if record) < 2:
                 return no_rows
-        with contextlib.suppress(csv.Error):
-            if line is not None and (text is not None or line.strip()):  # all of it may be blank
-                wrong = options.wrong_columns(next(csv.reader([line], strict=True), []))
-        return f":1: {wrong}" if wrong else ""
+        return ""
     if text is not None and "".join(text.split()) in {"", "[]"}:
         return no_rows
     start = ((text if text is not None else line) or "").lstrip(_BLANKS)
     if not start or start.startswith(_MAY_BE_ONE):
         return ""
     return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
+
+
+def _wrong_columns(manifest: str, files: Files, options: RowOptions) -> str:
+    table = files.table(manifest)
+    if table is not None:
+        wrong = "" if table.problem else options.wrong_columns(table.names)
+        return f": {wrong}" if wrong else ""
+    line, is_small = files.first_line(manifest), files.small_text(manifest) is not None
+    if not manifest.lower().endswith(".csv") or line is None:
+        return ""
+    with contextlib.suppress(csv.Error):
+        if is_small or line.strip():  # all of it may be blank
+            wrong = options.wrong_columns(next(csv.reader([line], strict=True), []))
+            return f":1: {wrong}" if wrong else ""
+    return ""
 
 
 def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:

@@ -193,6 +193,29 @@ def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
     assert "no problems found" not in said.out
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("m.csv", b"image,text\na.jpg,caf\xe9\n", "m.csv:2: no UTF-8 (byte 0xe9"),
+        ("m.csv", b'image,text\na.jpg,"cat\n', "a double quote that opens"),
+        ("m.csv", b"image,text\n", "m.csv has no rows; there is nothing to train on"),
+        ("m.json", b'[{"image": "a.jpg", "text": "x"},', "m.json: starts like a JSON list but"),
+        ("m.jsonl", b'{"image": "a.jpg", "text": "\xe9"}\n', "m.jsonl:1, cannot be used: no valid"),
+        ("m.parquet", b"PAR1 cut short PAR1", "m.parquet is damaged or cut short"),
+        ("pics/metadata.csv", b"file_name,text\n1.jpg,\xe9\n", "metadata.csv:2: no UTF-8"),
+    ],
+)
+def test_data_that_must_change_are_refused_so_that_the_same_command_works_after_that(
+    init: Init, tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    images(tmp_path / "pics")
+    manifest = tmp_path / name
+    manifest.write_bytes(content)
+    words = ("--data", name if manifest.parent == tmp_path else "pics", "--yes")
+    assert problem in init(*words, code=2).err
+    assert not (tmp_path / "configs").exists()
+
+
 def test_a_second_init_keeps_what_it_would_write_and_replaces_nothing(
     init: Init, tmp_path: Path
 ) -> None:
