@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
 from slurm_jobs.shared.errors import truncated
+from slurm_jobs.shared.manifest_formats import ABSOLUTE_HINT
 from slurm_jobs.shared.records import resume_command
 
 Reason = Literal[
@@ -226,22 +227,26 @@ def too_long_remedies(
     return " or ".join(changes)
 
 
-def about_places(counts: Mapping[str, int], *, root: Path, command: str, has_samples: bool) -> str:
+def about_places(
+    counts: Mapping[str, int], *, first: str, root: Path, command: str, has_samples: bool
+) -> str:
     """Return hints for images that were not found or are in other folders; come after all else.
 
     Args:
         counts: Rejects by reason.
+        first: Message of the first; `root` has no effect on an absolute path.
         root: Base folder of relative paths.
         command: Command that sets a key of the stage, up to the key.
         has_samples: True if some rows can be used.
     """
     hints = ""
-    if set(counts) == {"missing_image"} and not has_samples:
+    is_missing = "missing_image" in counts and ABSOLUTE_HINT not in first
+    if is_missing and len(counts) == 1 and not has_samples:
         hints += (
             f". Images are expected in {root}; if that is the wrong folder: "
             f"`{command}.image_root=FOLDER`"
         )
-    elif "missing_image" in counts:
+    elif is_missing:
         hints += f". Images are expected in {root} (image_root)"
     if "image_outside" in counts:
         hints += (

@@ -501,7 +501,11 @@ def _write_and_check_rejects(
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         command = resume_command(context.run_dir, "--set", key)
         hints = about_places(
-            counts, root=_image_root(stage), command=command, has_samples=has_samples
+            counts,
+            first=first.message,
+            root=_image_root(stage),
+            command=command,
+            has_samples=has_samples,
         )
         problem = (
             f"{where}{problem}. The first is {first.place}: "

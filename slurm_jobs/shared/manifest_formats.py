@@ -129,15 +129,20 @@ def strange_name(name: str) -> tuple[str, str]:
     return f"it has {' and '.join(seen)}", unquote(_URL_END.sub("", meant)).replace("\\", "/")
 
 
+ABSOLUTE_HINT = "the path is absolute; correct it, or write it relative to image_root"
+
+
 def missing_hint(name: str, exists: Callable[[str], bool]) -> str:
-    """Describe the strange name of a missing file, and suggest a file that `exists`."""
+    """Describe the strange or absolute name of a missing file; suggest a file that `exists`."""
     strange, meant = strange_name(name)
     if strange and not meant:
         return strange
     near = [meant] if strange else other_suffixes(name)
     there = next((other for other in near if exists(other)), None)
+    if there is None and not strange:
+        return ABSOLUTE_HINT if _without_file_scheme(name).startswith("/") else ""
     if there is None:
-        return f"{strange}: write the plain path" if strange else ""
+        return f"{strange}: write the plain path"
     return f"{f'{strange}; ' if strange else ''}write `{there}`, which is there"
 
 

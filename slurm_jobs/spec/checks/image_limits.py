@@ -20,6 +20,7 @@ from slurm_jobs.shared.configs.stages import (
 )
 from slurm_jobs.shared.errors import Problem, truncated
 from slurm_jobs.shared.manifest_formats import (
+    ABSOLUTE_HINT,
     MADE_IMAGES,
     MODEL_CONFIG,
     SMALL_VLM,
@@ -219,11 +220,6 @@ class _NamedImages:
         """Return the first bytes of an image; None if it is not read."""
         return self.files.image_head(image, self.root)
 
-    def has_folder_of(self, file: str) -> bool:
-        """Check whether the folder of an image is visible here."""
-        is_inside = lies_within(file, self.root)
-        return self.files.is_folder(self.root if is_inside else posixpath.dirname(file))
-
 
 def _named_images(spec: CheckedSpec) -> Iterator[_NamedImages]:
     files, resolved = spec.files, {item.path: item.resolved for item in spec.marked if item.given}
@@ -251,11 +247,15 @@ def image_place_problems(spec: CheckedSpec) -> Iterator[Problem]:
         elsewhere = [item for item in images.names if not lies_within(item[1], images.root)]
         if elsewhere and images.path[:-1] not in let_in:
             folder = posixpath.commonpath([posixpath.dirname(file) for _, file in elsewhere])
+            fault = remedy = ""
+            if images.is_missing(*elsewhere[0]):
+                fault = "does not exist here and "
+                remedy = "correct the path, or write it relative to image_root; "
             message = (
-                f"{images.manifest} names the image {_shown(elsewhere[0][0])}, which is outside "
-                f"of {images.root}; if this list may bring such files into the data set, set "
-                f"`{_KEY}` next to it, to a folder that holds them all; those of the first rows "
-                f"are in {printable(folder)}"
+                f"{images.manifest} names the image {_shown(elsewhere[0][0])}, which {fault}is "
+                f"outside of {images.root}; {remedy}if this list may bring such files into the "
+                f"data set, set `{_KEY}` next to it, to a folder that holds them all; those of the "
+                f"first rows are in {printable(folder)}"
             )
             yield spec.problem(images.path, message)
 
@@ -264,8 +264,8 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
     """Yield the manifests that name missing images.
 
     It is an error if none of the images exists. It is a note if an earlier stage may create them,
-    if their folder is not visible here, if `max_reject_share: 1` lets the job lose any number of
-    rows, and for commands that submit nothing.
+    if `max_reject_share: 1` lets the job lose any number of rows, and for commands that submit
+    nothing.
     """
     for images in _named_images(spec):
         chosen = [images.names[place] for place in spread(len(images.names), _MAX_IMAGES)]
@@ -280,12 +280,11 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
             share = many if len(chosen) > 1 else "its image does not exist"
         remedy = missing_hint(name, images.exists)
         remedy = remedy or "set image_root to the folder that these names start from" * is_all
-        message = (
-            f"{images.manifest}: {share}; {_shown(name)} means "
-            f"{printable(truncated(file))}{remedy and f': {remedy}'}"
-        )
-        is_error = is_all and images.has_folder_of(file) and _must_be_usable(spec, images)
-        yield spec.problem(images.path, message), is_error
+        place = f"{printable(truncated(name))} does not exist here"
+        if remedy != ABSOLUTE_HINT:
+            place = f"{_shown(name)} means {printable(truncated(file))}"
+        message = f"{images.manifest}: {share}; {place}{remedy and f': {remedy}'}"
+        yield spec.problem(images.path, message), is_all and _must_be_usable(spec, images)
 
 
 def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
@@ -389,9 +388,7 @@ def _num_rows_without_images(
     """
     if len(images.names) > _MAX_IMAGES:
         return 0
-    gone = {
-        n for n, file in images.names if images.has_folder_of(file) and images.is_missing(n, file)
-    }
+    gone = {name for name, file in images.names if images.is_missing(name, file)}
     return sum(
         any(image.data is None and image.value in gone for image in row.images)
         for row in rows

@@ -56,6 +56,17 @@ def test_a_manifest_of_which_no_row_became_a_sample_fails_and_names_the_first(
         run_preprocess(tmp_path, config)
 
 
+def test_another_image_root_is_not_advised_for_a_missing_absolute_path(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = {**csv_config(tmp_path, processor_dir), "images_within": "/"}
+    Path(config["manifest"]).write_text("image_path,text\n/gone/a.png,a\n")
+    with pytest.raises(StageConfigError) as caught:
+        run_preprocess(tmp_path, config)
+    assert "/gone/a.png: no such file; the path is absolute; correct it, or" in str(caught.value)
+    assert "Images are expected in" not in str(caught.value)
+
+
 def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
     config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53, "max_reject_share": 0.0}
     (result,), _ = run_preprocess(tmp_path, config | {"max_too_long_share": 0.3})

@@ -58,19 +58,30 @@ def test_the_first_image_elsewhere_and_the_key_that_lets_it_in_are_told(
     (tmp_path / name).write_text(ROWS[name])
     (line,) = check(SPEC.format(name=name))
     assert line.startswith(
-        f"7:17: stages.p.config.manifest: {name} names the image /pool/cats/a.jpg, which is "
-        f"outside of {tmp_path}; "
+        f"7:17: stages.p.config.manifest: {name} names the image /pool/cats/a.jpg, which does not "
+        f"exist here and is outside of {tmp_path}; correct the path, or write it relative to"
     )
     assert line.endswith("those of the first rows are in /pool")
 
 
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("folder", ["/pool", "/elsewhere/on/nodes", "."])
-def test_where_the_spec_says_which_are_let_in_the_rest_is_left_to_the_job(
-    check: Check, tmp_path: Path, name: str, folder: str
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_an_image_elsewhere_must_exist_where_the_spec_allows_other_folders(
+    check: Check, tmp_path: Path, *, is_missing: bool
 ) -> None:
-    (tmp_path / name).write_text(ROWS[name])
-    assert check(SPEC.format(name=name) + f"      images_within: {folder}\n") == []
+    (tmp_path / "lists").mkdir()
+    manifest, image = tmp_path / "lists/m.jsonl", tmp_path / "pool/a.jpg"
+    manifest.write_text("\n".join([json.dumps(messages(str(image)))] * 2))
+    if not is_missing:
+        image.parent.mkdir()
+        image.write_bytes(PICTURE)
+    spec = SPEC.format(name="lists/m.jsonl")
+    (line,) = check(spec)
+    assert ("does not exist here" in line, "set `images_within`" in line) == (is_missing, True)
+    lines = check(spec + f"      images_within: {tmp_path}\n")
+    said = "pool/a.jpg does not exist here: the path is absolute; correct it, or write it relative "
+    assert [("none of 2 images exists" in line, said in line) for line in lines] == (
+        [(True, True)] * is_missing
+    )
 
 
 def test_a_path_that_climbs_out_is_found_and_one_that_comes_back_is_not(
@@ -136,10 +147,6 @@ def test_a_manifest_whose_images_are_all_missing_is_refused(
     [
         (("b.jpg", "a.jpg"), {}),
         (("b.jpg",), {"processor: proc": "processor: proc\n      max_reject_share: 1"}),
-        (
-            ("/of/nodes/b.jpg",),
-            {"processor: proc": "processor: proc\n      images_within: /of/nodes"},
-        ),
         (("b.jpg",), {"  p:": "  x: {shell: tar xf photos.tar}\n  p:\n    after: x"}),
     ],
 )
