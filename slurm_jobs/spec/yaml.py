@@ -677,7 +677,7 @@ def problem_at(
 ) -> Problem:
     """Return a problem at the nearest place that the file knows for `path`.
 
-    A missing value has the place of the key that lacks it.
+    A missing value has the place of the key that lacks it. Indented lines of the message are kept.
     """
     file, line, column = document.file, 1, 1
     for length in range(len(path), -1, -1):
@@ -688,7 +688,8 @@ def problem_at(
             line, column = place.line, place.column
             file = document.sources.get(here, file)
             break
-    return Problem(file=file, line=line, column=column, message=printable(message))
+    text = "\n  ".join(map(printable, message.split("\n  ")))
+    return Problem(file=file, line=line, column=column, message=text)
 
 
 def path_text(path: KeyPath) -> str:

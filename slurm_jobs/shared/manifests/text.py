@@ -231,7 +231,8 @@ class CsvFile:
                 if isinstance(cells, str):
                     yield bad_row(origin, cells)
                 elif len(cells) != len(header):
-                    problem = f"{len(cells)} cells, the first line names {len(header)} columns"
+                    num_cells = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+                    problem = f"{num_cells}, the first line names {len(header)} columns"
                     if len(cells) > len(header):
                         problem += '; put a text that has commas in double quotes: "a dog, running"'
                     yield bad_row(origin, problem)

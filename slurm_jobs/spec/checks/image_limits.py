@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import posixpath
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -43,7 +42,13 @@ from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.folder import PixelLimitsError, with_image_pixels
 from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
 from slurm_jobs.shared.redact import printable, shortened
-from slurm_jobs.spec.checks.manifests import MANIFESTS, has_all_rows, row_options, row_problem
+from slurm_jobs.spec.checks.manifests import (
+    MANIFESTS,
+    has_all_rows,
+    reason_lines,
+    row_options,
+    row_problem,
+)
 from slurm_jobs.spec.graph import CheckedSpec, ancestors, preprocess_of
 from slurm_jobs.spec.model import BUILTIN_STAGES
 from slurm_jobs.spec.spec_files import Files, MarkedString
@@ -328,8 +333,8 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
 
     It is an error if the stage certainly fails: all rows were read, no earlier stage can write
     others, `max_reject_share` does not allow so many, and it counts for all rows together. A row
-    whose image does not exist counts, too. Manifests without a usable row are left to the other
-    checks.
+    whose image is missing or no image counts, too. Manifests without a usable row are left to the
+    other checks.
     """
     values, configs = spec.document.value, spec.configs
     limit = values.get("limit") if isinstance(values, Mapping) else None
@@ -343,24 +348,21 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
         is_whole = not is_table and has_all_rows(images.manifest, rows, spec.files)
         if config is not None and isinstance(limit, int) and 0 < limit < len(rows):
             rows, is_whole = rows[:limit], True
-        bad = [(problem, row.origin) for row in rows if (problem := row_problem(row))]
-        if len(bad) == len(rows):
+        reasons: dict[str, list[str]] = {}
+        for row in rows:
+            if problem := row_problem(row):
+                reasons.setdefault(problem, []).append(f"{row.origin}: {problem}")
+        num_bad = sum(map(len, reasons.values()))
+        if num_bad == len(rows):
             continue
+        has_bad = num_bad > 0
         is_final = is_whole and not _may_be_made(spec, stage)
         max_images = None if config is None else config.max_images
-        num_missing = _num_rows_without_images(rows, images, max_images) if is_final else 0
-        first, counts = dict(reversed(bad)), Counter(problem for problem, _ in bad)
-        reasons = [
-            f"{number:,} x {problem} ({'the first: ' if number > 1 else ''}{first[problem]})"
-            for problem, number in counts.most_common(_MAX_REASONS)
-        ]
-        num_others = len(counts) - _MAX_REASONS
-        if num_others > 0:
-            reasons.append(f"{num_others} other reason{'s' if num_others > 1 else ''}")
-        if num_missing:
-            reasons.append(f"{num_missing:,} x an image does not exist")
-        num_bad, which = len(bad) + num_missing, "" if is_whole else "the first "
-        message = f"{num_bad:,} of {which}{len(rows):,} rows cannot be used: {'; '.join(reasons)}"
+        if is_final:
+            for kind, place in _unusable_images(rows, images, max_images):
+                reasons.setdefault(kind, []).append(place)
+                num_bad += 1
+        which, remedy = "" if is_whole else "the first ", ""
         fails = False
         is_final &= bool(merging) or not spec.views[stage].has_array  # a slice counts its own rows
         if config is not None:  # `consolidate` may allow more
@@ -369,31 +371,42 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
             allowed = math.ceil(Fraction(str(share)) * len(rows))
             fails = num_bad > allowed
             if fails:
-                message += (
+                remedy = (
                     f". The stage {'fails' if is_final else 'would fail with rows like these'}, "
-                    f"because max_reject_share: {share:g} allows {allowed:,}; fix or remove these "
-                    "rows, or raise max_reject_share"
+                    f"because max_reject_share: {share:g} allows {allowed:,}. Raise "
+                    "max_reject_share, or fix or remove these rows"
                 )
-        if bad or fails:  # missing images alone are noted elsewhere
+        if has_bad or fails:  # images alone are noted elsewhere
+            count = f"{num_bad:,} of {which}{len(rows):,} rows cannot be used"
+            lines = reason_lines(reasons, _MAX_REASONS)
+            message = f"{images.manifest}: {count}{remedy}:{lines}"
             is_error = fails and is_final and spec.files.needs_images
-            yield spec.problem(images.path, f"{images.manifest}: {message}"), is_error
+            yield spec.problem(images.path, message), is_error
 
 
-def _num_rows_without_images(
+def _unusable_images(
     rows: Sequence[ManifestRow], images: _NamedImages, max_images: int | None
-) -> int:
-    """Return how many usable rows name a missing image; 0 if there are too many to check.
+) -> Iterator[tuple[str, str]]:
+    """Yield a kind and a message for each usable row with an image that is missing or none.
 
-    Rows with more than `max_images` are rejected as too long, and do not count.
+    Nothing if there are too many images to check. Rows with more than `max_images` are rejected as
+    too long, and do not count.
     """
     if len(images.names) > _MAX_IMAGES:
-        return 0
-    gone = {name for name, file in images.names if images.is_missing(name, file)}
-    return sum(
-        any(image.data is None and image.value in gone for image in row.images)
-        for row in rows
-        if not row_problem(row) and (max_images is None or len(row.images) <= max_images)
-    )
+        return
+    missing = {name for name, file in images.names if images.is_missing(name, file)}
+    for row in rows:
+        if row_problem(row) or (max_images is not None and len(row.images) > max_images):
+            continue
+        for image in row.images:
+            head, kind = images.head(image), ""
+            if image.data is None and image.value in missing:
+                kind = "does not exist"
+            elif head is not None and not begins_as_image(head):
+                kind = "is no image file"
+            if kind:
+                yield kind, f"{row.origin}: {_shown(image.value)} {kind}"
+                break
 
 
 def _may_be_made(spec: CheckedSpec, stage: str) -> bool:

@@ -248,21 +248,30 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
     missing = missing_columns(options.columns, keys) if keys else ""
     if missing:
         return f": {missing}"
-    problems = [row_problem(row) for row in rows]
-    if not rows or not all(problems):
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        problem = row_problem(row)
+        reasons.setdefault(problem, []).append(f"{row.origin}: {problem}")
+    if not rows or "" in reasons:
         return ""
-    counts = Counter(problems).most_common()
-    reasons = "; ".join(f"{count:,} x {problem}" for problem, count in counts[:_MAX_REASONS])
-    left = len(counts) - _MAX_REASONS
-    more = f"; {left} other reason{'s' if left > 1 else ''}" if left > 0 else ""
     line = (files.first_line(manifest) or "").strip()
     hint = _SPREAD_OUT if line == "{" and len(rows) > 1 else ""
     if len(rows) == 1:
-        return f": the first row, {rows[0].origin}, cannot be used: {problems[0]}{hint}"
-    return (
-        f": none of the first {len(rows):,} rows can be used, from {rows[0].origin} on: "
-        f"{reasons}{more}{hint}"
-    )
+        return f": the first row, {rows[0].origin}, cannot be used: {next(iter(reasons))}{hint}"
+    lines = reason_lines(reasons, _MAX_REASONS)
+    return f": none of the first {len(rows):,} rows can be used{hint}:{lines}"
+
+
+def reason_lines(reasons: Mapping[str, Sequence[str]], most: int) -> str:
+    """Return a line for each of the most common reasons: its first message, and the count."""
+    common = sorted(reasons.values(), key=len, reverse=True)
+    lines = [
+        rows[0] + (f" (the first of {len(rows):,} rows)" if len(rows) > 1 else "")
+        for rows in common[:most]
+    ]
+    if num_others := len(common[most:]):
+        lines.append(f"{num_others} other reason{'s' if num_others > 1 else ''}")
+    return "".join(f"\n  {line}" for line in lines)
 
 
 def row_problem(row: ManifestRow) -> str:

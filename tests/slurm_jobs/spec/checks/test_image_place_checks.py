@@ -193,11 +193,31 @@ def test_missing_images_after_a_stage_that_only_downloads_models_are_refused(
     assert [("its image does not exist" in line) for line in check(text)] == [True] * is_error
 
 
-def test_rows_with_missing_images_count_among_those_that_cannot_be_used(
+def test_each_reason_why_rows_cannot_be_used_has_a_line_with_the_first_row(
     check: Check, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.jpg").write_bytes(PICTURE)
-    names = ["a.jpg"] * 5 + ["b.jpg", "c.jpg"]
-    write(tmp_path, *names)
-    (line,) = check(SPEC.format(name="m.jsonl"))
-    assert "2 of 7 rows cannot be used: 2 x an image does not exist. The stage fails" in line
+    (tmp_path / "b.txt").write_text("words")
+    rows = ["a.jpg,x"] * 5 + [
+        "a.jpg,x,y,z",
+        "a.jpg",
+        "a.jpg,x,y,z",
+        "b.txt,x",
+        "b.jpg,x",
+        "c.jpg,x",
+    ]
+    (tmp_path / "m.csv").write_text("image_path,text\n" + "\n".join(rows))
+    (line,) = check(SPEC.format(name="m.csv"))
+    head, *reasons = line.split("\n  ")
+    assert head.endswith(
+        "m.csv: 6 of 11 rows cannot be used. The stage fails, because max_reject_share: 0.01 "
+        "allows 1. Raise max_reject_share, or fix or remove these rows:"
+    )
+    assert reasons == [
+        (
+            "m.csv:7: 4 cells, the first line names 2 columns; put a text that has commas in "
+            'double quotes: "a dog, running" (the first of 2 rows)'
+        ),
+        "m.csv:11: b.jpg does not exist (the first of 2 rows)",
+        "m.csv:8: 1 cell, the first line names 2 columns",
+        "m.csv:10: b.txt is no image file",
+    ]

@@ -78,13 +78,17 @@ UTF_16 = ":1: no UTF-8 (it begins as UTF-16 does); save the manifest as UTF-8"
         ("m.json", json.dumps({"data": [CHAT]}, indent=2), "It looks like one JSON value over sev"),
         ("m.jsonl", [{"data": [CHAT]}], "the first row, m.jsonl:1, cannot be used: `data` holds a"),
         ("m.jsonl", [{"question": "a"}, {"question": "b"}], ": none of the first 2 rows can be us"),
-        ("m.json", json.dumps([{**CHAT, "videos": ["v.mp4"]}] * 3), "3 x `videos` holds video"),
-        ("m.jsonl", [{**CHAT, "photo": "p.png"}] * 9, "9 x `photo` names a pict"),
-        ("m.csv", HEADER + "a.png,\n" * 3000, "the first 1,000 rows can be used, from m.csv:2 on"),
+        (
+            "m.json",
+            json.dumps([{**CHAT, "videos": ["v.mp4"]}] * 3),
+            "m.json:row 0: `videos` holds video",
+        ),
+        ("m.jsonl", [{**CHAT, "photo": "p.png"}] * 9, "\n  m.jsonl:1: `photo` names a pict"),
+        ("m.csv", HEADER + "a.png,\n" * 3000, "the first 1,000 rows can be used:\n  m.csv:2: "),
         ("m.csv", "image,text,caption\na.png,b,c\n", "`text` and `caption` differ"),
         (
             *("m.jsonl", [{"image": "https://example.org/1.jpg", "text": "words"}] * 2),
-            "2 x its image cannot be read: https:// is not fetched",
+            "m.jsonl:1: its image cannot be read: https:// is not fetched",
         ),
         ("m.jsonl", [{"image": "data:image/png;base64,%%%", "text": "b"}] * 2, "broken base64"),
         (
@@ -206,8 +210,7 @@ def test_rows_that_cannot_be_used_and_keys_that_are_not_read_are_noted(
         notes(write(tmp_path, [CHAT, VIDEO, {**CHAT, "mood": "glad"}])),
         key=lambda note: "cannot be used" in note,
     )
-    assert "1 of 3 rows cannot be used: 1 x `video` holds" in bad
-    assert "(m.jsonl:2)" in bad
+    assert "1 of 3 rows cannot be used:\n  m.jsonl:2: `video` holds" in bad
     assert ignored.endswith("keys that are not read: `mood`")
     assert notes(write(tmp_path, [CHAT, {**CHAT, "source": "coco"}])) == []
 
@@ -277,9 +280,10 @@ def test_rows_of_which_too_many_cannot_be_used_are_an_error_with_the_numbers(
     check: Check, tmp_path: Path
 ) -> None:
     (line,) = check(write(tmp_path, [CHAT] * 40 + [VIDEO] * 2))
-    assert "2 of 42 rows cannot be used: 2 x `video` holds video, which is not read" in line
-    said = "(the first: m.jsonl:41). The stage fails, because max_reject_share: 0.01 allows 1"
+    said = "2 of 42 rows cannot be used. The stage fails, because max_reject_share: 0.01 allows 1"
     assert said in line
+    assert "\n  m.jsonl:41: `video` holds video, which is not read" in line
+    assert line.endswith("(the first of 2 rows)")
 
 
 @pytest.mark.parametrize(
