@@ -311,7 +311,10 @@ NULLS = {"", "~", "null", "Null", "NULL"}
 _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i:yes|no|on|off|y|n)"),
-        "is a truth value in YAML 1.1 and text in YAML 1.2; quote it; a switch takes true or false",
+        (
+            "is a truth value in YAML 1.1 and text in YAML 1.2; write true or false, a number in "
+            "digits, or text in quotes"
+        ),
     ),
     (
         re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
+from slurm_jobs.shared.redact import printable
 from slurm_jobs.spec.checks.image_limits import (
     foreign_image_findings,
     image_pixels_problems,
@@ -69,6 +71,7 @@ from slurm_jobs.spec.validation import readable_fields, validate_values
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, problem_at, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
+_DATA_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 _ANY_STAGES = {"stages": {"any": {"shell": "true"}}}
 
 
@@ -93,6 +96,13 @@ def load_spec(
     Raises:
         SpecError: with every problem found.
     """
+    is_data = file.lower().endswith(_DATA_SUFFIXES) and files.holds(file)
+    if is_data or files.is_folder(file):
+        message = (
+            f"{'data' if is_data else 'a folder'}, but a spec is a YAML file; for images or a "
+            f"manifest: `slurm-jobs init --data {shlex.quote(printable(file))}`"
+        )
+        raise SpecError([Problem(file=printable(file), line=0, column=1, message=message)])
     text = read_text_of(file, files)
     document = read_yaml(text, file)
     if document.value is None:

@@ -41,6 +41,7 @@ _UNITS = {
 }
 """By the unit that ends a key's name: its name, and the units that can follow a number."""
 _WITH_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?([A-Za-z]+)")
+_PERCENT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?%")
 _DECIMAL_COMMA = re.compile(r"([+-]?[0-9]+),([0-9]+)")
 
 
@@ -56,6 +57,8 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
         return f"; {clock}"
     if (comma := _DECIMAL_COMMA.fullmatch(value.strip())) and kind == "float_type":
         return f"; {decimal_comma(comma[1], comma[2])}"
+    if (percent := _PERCENT.fullmatch(value.strip())) and kind == "float_type":
+        return f"; write {_shown(float(percent[1]) / 100)}"
     match = _WITH_UNIT.fullmatch(value.strip())
     converted = _in_unit(key.rpartition("_")[2], match[1], match[2].lower()) if match else None
     if converted is None or not _fits(converted, kind):

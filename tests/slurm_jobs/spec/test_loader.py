@@ -1,3 +1,4 @@
+import shlex
 import time
 from pathlib import Path
 
@@ -53,9 +54,18 @@ def test_a_spec_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path}/nope.yaml: no such file"
 
 
-def test_a_folder_is_no_spec(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="cannot be read: Is a directory"):
-        load(tmp_path)
+@pytest.mark.parametrize(("name", "kind"), [("photos", "a folder"), ("my rows.CSV", "data")])
+def test_a_folder_or_manifest_is_no_spec_and_is_for_init(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    path = tmp_path / name
+    path.mkdir() if kind == "a folder" else path.write_text("image_path,text\na.png,a\n")
+    with pytest.raises(SpecError) as caught:
+        load(path)
+    assert str(caught.value) == (
+        f"{path}: {kind}, but a spec is a YAML file; for images or a manifest: `slurm-jobs init "
+        f"--data {shlex.quote(str(path))}`"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n"])
