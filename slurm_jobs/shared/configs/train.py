@@ -396,12 +396,18 @@ def _data_problems(config: TrainConfig) -> Iterator[str]:
         )
     if config.global_batch_size % config.num_lanes:
         fewer = config.global_batch_size // config.num_lanes * config.num_lanes
-        multiples = [n for n in (fewer, fewer + config.num_lanes) if n]
-        yield (
-            f"num_lanes is {config.num_lanes}: give a divisor of global_batch_size "
-            f"({config.global_batch_size}), or let global_batch_size be a multiple of it "
-            f"({' or '.join(map(str, multiples))})"
-        )
+        multiples = " or ".join(str(n) for n in (fewer, fewer + config.num_lanes) if n)
+        if config.num_lanes == DEFAULT_NUM_LANES:
+            yield (
+                f"global_batch_size is {config.global_batch_size}: give a multiple of "
+                f"{config.num_lanes} (the default of num_lanes), such as {multiples}"
+            )
+        else:
+            yield (
+                f"num_lanes is {config.num_lanes}: give a divisor of global_batch_size "
+                f"({config.global_batch_size}), or let global_batch_size be a multiple of it "
+                f"({multiples})"
+            )
     num_steps = config.num_steps
     if config.phases and all(phase.num_steps for phase in config.phases):
         num_steps = sum(phase.num_steps or 0 for phase in config.phases)

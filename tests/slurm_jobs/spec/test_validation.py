@@ -168,18 +168,35 @@ def test_each_kind_of_dependency_can_be_meant(check: Check) -> None:
     ]
 
 
-def test_a_check_across_keys_points_at_the_key_that_it_names(check: Check) -> None:
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (
+            "num_lanes: 7",
+            (
+                "11:18: stages.t.config: num_lanes is 7: give a divisor of global_batch_size (64), "
+                "or let global_batch_size be a multiple of it (63 or 70)"
+            ),
+        ),
+        (
+            "global_batch_size: 100",
+            (
+                "11:26: stages.t.config: global_batch_size is 100: give a multiple of 8 (the "
+                "default of num_lanes), such as 96 or 104"
+            ),
+        ),
+    ],
+)
+def test_a_check_across_keys_points_at_the_key_that_it_names(
+    check: Check, key: str, message: str
+) -> None:
     text = (
         "name: a\ncluster: local\nstages:\n  t:\n    run: train\n"
         "    resources: {tasks_per_node: 2}\n"
         "    config:\n      device: cpu\n      dataset: .\n      num_steps: 5\n"
-        "      num_lanes: 7\n"
+        f"      {key}\n"
     )
-    (line,) = check(text)
-    assert line == (
-        "11:18: stages.t.config: num_lanes is 7: give a divisor of global_batch_size (64), or let "
-        "global_batch_size be a multiple of it (63 or 70)"
-    )
+    assert check(text) == [message]
 
 
 def test_a_long_value_is_shortened_and_made_printable() -> None:

@@ -52,7 +52,7 @@ def test_plain_text_means_what_yaml_1_2_says(text: str, value: object) -> None:
     [
         (
             "off",
-            "truth value in YAML 1.1 and text in YAML 1.2; quote it; a switch",
+            "truth value in YAML 1.1 and text in YAML 1.2; write true or false, a number",
         ),
         ("n", "truth value"),
         ("08", "octal"),

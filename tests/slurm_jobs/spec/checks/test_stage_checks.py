@@ -173,7 +173,7 @@ def test_adapters_that_no_phase_learns_are_sent_to_the_learn_of_a_phase(check: C
         ("resources.tasks_per_node=1", "needs two ranks or more"),
         ("config.phases.0.name=b", "phases.1.name is b, as is phases.0.name: give each a name"),
         ("config.phases.1.name=a", "phases.1.name is a, as is phases.0.name: give each a name"),
-        ("config.phases.1.global_batch_size=12", "give a divisor of global_batch_size (12)"),
+        ("config.phases.1.global_batch_size=12", "of phase b is 12: give a multiple of 8"),
         ("config.phases.1.num_microbatches=3", "cannot be cut into 3"),
         ("config.profile.steps=[4, 5]", "begins at step 4, and the training has 4, counted from"),
         ("config.profile.steps=[3, 3]", ""),
