@@ -140,6 +140,7 @@ def build_parser(verbs: Sequence[str]) -> _Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run the command, and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    words = ["--help"] if words in ([], ["help"]) else words
     if "_ARGCOMPLETE" in os.environ:  # TAB in a shell with our completion script
         from slurm_jobs.cli.completion import complete
 

@@ -17,7 +17,7 @@ from slurm_jobs.spec.profile import ClusterProfile
 _QUESTIONS = {
     "config": ["scontrol", "show", "config"],
     "partitions": ["scontrol", "-a", "show", "partition", "-o"],
-    "kinds": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
+    "node types": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
     "queue": ["squeue", "--all", "--me", "--noheader", "--array", "-o", "%i"],
 }
 _ENFORCED = {"limits", "safe", "qos", "all"}
@@ -55,7 +55,7 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     if _ENFORCED & enforced:
         more, unanswered = _ask_all(_accounting_questions(config.get("ClusterName", "")))
         answers, problems = {**answers, **more}, (*problems, *unanswered)
-    kinds = tables.parse_kinds(answers.get("kinds", ""))
+    kinds = tables.parse_kinds(answers.get("node types", ""))
     partitions = tables.parse_partitions(answers.get("partitions", ""), kinds)
     return ClusterLimits(
         cluster_name=config.get("ClusterName") or None,
@@ -102,5 +102,5 @@ def _ask_all(questions: Mapping[str, list[str]]) -> tuple[dict[str, str], tuple[
             try:
                 answers[name] = future.result()
             except SchedulerError as error:
-                problems.append(f"the cluster's {name} could not be asked: {error}")
+                problems.append(f"Slurm did not answer a query for its {name}: {error}")
     return answers, tuple(problems)

@@ -392,9 +392,8 @@ def test_nothing_is_written_where_slurm_does_not_say_what_nodes_there_are(
     begin: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_slurm(tmp_path / "bin", monkeypatch, sinfo="echo 'timed out' >&2; exit 1")
-    assert (
-        "nothing was written: the cluster's kinds could not be asked" in begin("--yes", code=3).err
-    )
+    problem = "nothing was written: Slurm did not answer a query for its node types"
+    assert problem in begin("--yes", code=3).err
     assert not (tmp_path / "configs").exists()
 
 
