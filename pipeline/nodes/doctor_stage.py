@@ -257,7 +257,7 @@ def run_drill(_config: Mapping[str, Any], context: TaskContext) -> dict[str, Any
     record = {"started": start, "asked_unix_s": time.time(), "by": signal_name, "count": count}
     write_json_atomic(path, record)
     write_json_atomic(path, {**record, "saved_unix_s": time.time()})
-    message = f"the counter stands at {count}"
+    message = f"the counter is {count}"
     raise StageStoppedError(message)
 
 

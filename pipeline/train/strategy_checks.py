@@ -177,7 +177,7 @@ def check_effect(
         (f"{name} {what}", value, wanted)
         for name, parameter in bare.named_parameters()
         for what, value, wanted in (
-            ("lies", placement_of(parameter), requested.placement),
+            ("has the placement", placement_of(parameter), requested.placement),
             ("is on", parameter.device.type, requested.device),
             (
                 "is stored as",

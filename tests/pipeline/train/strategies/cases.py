@@ -288,12 +288,12 @@ SABOTAGED: dict[str, tuple[Callable[[Any], Spread], dict[str, Any], str]] = {
     "another strategy than asked for": (
         replicate,
         {},
-        "fsdp2 did not take effect: vision.embeddings.patch_embedding.weight lies whole",
+        "did not take effect: vision.embeddings.patch_embedding.weight has the placement whole",
     ),
     "root forgotten": (
         lambda model: shard(model, root=False),
         {},
-        "embeddings.patch_embedding.weight lies whole, expected Shard(dim=0)",
+        "embeddings.patch_embedding.weight has the placement whole, expected Shard(dim=0)",
     ),
     "units forgotten": (
         lambda model: shard(model, layers=False),
@@ -303,7 +303,7 @@ SABOTAGED: dict[str, tuple[Callable[[Any], Spread], dict[str, Any], str]] = {
     "hybrid forgotten": (
         shard,
         {"sharding": {"within": "node"}},
-        "lies Shard(dim=0), expected Replicate(), Shard(dim=0)",
+        "has the placement Shard(dim=0), expected Replicate(), Shard(dim=0)",
     ),
     "activation checkpointing forgotten": (
         shard,

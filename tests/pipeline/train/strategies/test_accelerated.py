@@ -76,10 +76,13 @@ def test_a_file_whose_sharding_is_ignored_ends_the_attempt_on_all_ranks(by_rank)
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("accelerate's plugin ignored", "weight lies whole, expected Shard(dim=0)"),
+        ("accelerate's plugin ignored", "weight has the placement whole, expected Shard(dim=0)"),
         ("accelerate's layers forgotten", "parts gathered one at a time: 1, expected 5"),
-        ("accelerate's weight left whole", "language.lm_head.weight lies whole, expected Shard"),
-        ("accelerate's type another", "lies Shard(dim=0), expected whole"),
+        (
+            "accelerate's weight left whole",
+            "lm_head.weight has the placement whole, expected Shard",
+        ),
+        ("accelerate's type another", "has the placement Shard(dim=0), expected whole"),
         ("accelerate fsdp2, no such layer", "names LlamaDecoderLayer, but this model has"),
         ("accelerate refuses", "accelerate refuses it: invalid truth value shard_grad_op"),
     ],
