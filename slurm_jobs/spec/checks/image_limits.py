@@ -212,6 +212,13 @@ class _NamedImages:
     names: Sequence[tuple[str, str]]
     """Names in the manifest, with the file or archive that each refers to."""
     files: Files
+    runs_here: bool
+    """True if the jobs run on this machine."""
+
+    def may_be_on_nodes(self, file: str) -> bool:
+        """Check whether a file may be in a folder outside of the root that only the nodes see."""
+        is_hidden = not self.files.is_folder(posixpath.dirname(file))
+        return is_hidden and not self.runs_here and not lies_within(file, self.root)
 
     def is_missing(self, name: str, file: str) -> bool:
         """Check that neither the name nor another normal form of it is a file."""
@@ -238,7 +245,13 @@ def _named_images(spec: CheckedSpec) -> Iterator[_NamedImages]:
             names = [i.value for row in usable for i in row.images if i.data is None]
             placed = [(name, place_of(name, root)[0]) for name in names]
             yield _NamedImages(
-                path=path, manifest=manifest, rows=rows, root=root, names=placed, files=files
+                path=path,
+                manifest=manifest,
+                rows=rows,
+                root=root,
+                names=placed,
+                files=files,
+                runs_here=spec.document.value.get("cluster") == "local",
             )
 
 
@@ -269,8 +282,8 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
     """Yield the manifests that name missing images.
 
     It is an error if none of the images exists. It is a note if an earlier stage may create them,
-    if `max_reject_share: 1` lets the job lose any number of rows, and for commands that submit
-    nothing.
+    if only the nodes may see their folder, if `max_reject_share: 1` lets the job lose any number
+    of rows, and for commands that submit nothing.
     """
     for images in _named_images(spec):
         chosen = [images.names[place] for place in spread(len(images.names), _MAX_IMAGES)]
@@ -289,7 +302,8 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
         if remedy != ABSOLUTE_HINT:
             place = f"{_shown(name)} means {printable(truncated(file))}"
         message = f"{images.manifest}: {share}; {place}{remedy and f': {remedy}'}"
-        yield spec.problem(images.path, message), is_all and _must_be_usable(spec, images)
+        is_error = is_all and not images.may_be_on_nodes(file) and _must_be_usable(spec, images)
+        yield spec.problem(images.path, message), is_error
 
 
 def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
@@ -394,7 +408,11 @@ def _unusable_images(
     """
     if len(images.names) > _MAX_IMAGES:
         return
-    missing = {name for name, file in images.names if images.is_missing(name, file)}
+    missing = {
+        name
+        for name, file in images.names
+        if images.is_missing(name, file) and not images.may_be_on_nodes(file)
+    }
     for row in rows:
         if row_problem(row) or (max_images is not None and len(row.images) > max_images):
             continue

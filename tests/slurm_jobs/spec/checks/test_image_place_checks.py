@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -148,9 +149,16 @@ def test_a_manifest_whose_images_are_all_missing_is_refused(
         (("b.jpg", "a.jpg"), {}),
         (("b.jpg",), {"processor: proc": "processor: proc\n      max_reject_share: 1"}),
         (("b.jpg",), {"  p:": "  x: {shell: tar xf photos.tar}\n  p:\n    after: x"}),
+        (
+            ("/of/nodes/b.jpg",),
+            {
+                "cluster: local": "cluster: auto",
+                "processor: proc": "processor: proc\n      images_within: /of/nodes",
+            },
+        ),
     ],
 )
-def test_missing_images_that_the_job_may_lose_or_an_earlier_stage_make_are_noted(
+def test_missing_images_that_may_be_lost_made_or_on_nodes_are_noted(
     notes: Notes, tmp_path: Path, names: tuple[str, ...], changes: dict[str, str]
 ) -> None:
     (tmp_path / "a.jpg").write_bytes(PICTURE)
@@ -158,7 +166,7 @@ def test_missing_images_that_the_job_may_lose_or_an_earlier_stage_make_are_noted
     text = SPEC.format(name="m.jsonl")
     for old, new in changes.items():
         text = text.replace(old, new)
-    assert [note for note in notes(text) if "b.jpg means " in note]
+    assert [note for note in notes(text) if re.search(r"b\.jpg (means|does not exist here)", note)]
 
 
 def test_images_of_a_table_that_is_a_folder_are_in_that_folder(
