@@ -10,17 +10,19 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.shared.config import AddressMarker, PathMarker
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
-from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, fields_of, is_model
 from slurm_jobs.spec.yaml import KeyPath
+
+if TYPE_CHECKING:
+    from slurm_jobs.shared.manifests.values import RowOptions
 
 # Access of the loader to the file system, passed in as functions.
 
