@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.expand import expand_typed
 from slurm_jobs.shared.files import write_text_atomic
 from slurm_jobs.shared.records import TaskContext, resume_command
@@ -79,9 +79,9 @@ def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
     try:
         snapshot_download(on_hub, revision=revision, local_dir=place, allow_patterns=list(FILES))
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        wanted = f"such model as revision {revision}" if revision else "such model"
+        wanted = f"it has no revision {revision}" if revision else "there is no such model"
         message = (
-            f"{failed}: there is no {wanted}, or it is private or gated: correct its name in "
+            f"{failed}: {wanted}, or it is private or gated: correct its name in "
             "`config`, or accept its terms there and export your HF_TOKEN in `setup`"
         )
         raise StageConfigError(message) from error
@@ -90,7 +90,7 @@ def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
         if isinstance(cause, HfHubHTTPError):  # the hub is down: a retry may help
             raise
         downloads = " and ".join(
-            f"`hf download {model} --local-dir FOLDER/{folder}`"
+            f"`hf download {model}{_revision(settings, folder)} --local-dir FOLDER/{folder}`"
             for folder, model in settings.models.items()
         )
         option = f"stages.{context.stage}.config.source=FOLDER"
@@ -99,7 +99,11 @@ def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
             f"machine with a network: {downloads}; copy FOLDER to where the nodes read it, then "
             f"`{resume_command(context.run_dir, '--set', option)}`"
         )
-        raise StageConfigError(message) from error
+        raise StageError(message) from error  # of a short fault, a retry may get it
+
+
+def _revision(settings: ModelsConfig, name: str) -> str:
+    return f" --revision {settings.revisions[name]}" if name in settings.revisions else ""
 
 
 def _link(folder: Path, place: Path) -> None:

@@ -257,7 +257,7 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
         StageConfigError: it is of the same work, but still cannot be continued.
     """
     if info.work.num_again != now.work.num_again:
-        return "the stage was submitted again"
+        return "a resume ran the stage --again"
     changes = describe_changes(info.config, now.lasting_config)
     if info.dataset_fingerprint != now.dataset_fingerprint:
         changes.append(f"data set: {info.dataset_fingerprint} then, {now.dataset_fingerprint} now")

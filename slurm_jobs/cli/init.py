@@ -20,7 +20,6 @@ from slurm_jobs.commands.starter_data import (
     DEFAULT_MODEL,
     Place,
     existing,
-    hub_note,
     inspect_weights,
 )
 from slurm_jobs.shared.errors import InputError, SpecError
@@ -198,8 +197,6 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
         what = f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]"
         model = _valid_answer(what, lambda text: inspect_weights(text, as_named=text))
         answers["model"] = model.name if model is not None else ""
-        if model is not None and model.is_on_hub:
-            print(f"note: {hub_note(model.name)}", file=sys.stderr)
     if len(place.accounts) > 1:
         account = _one_of("account", (_DEFAULT, *place.accounts), place.account or _DEFAULT)
         place = dataclasses.replace(place, account=None if account == _DEFAULT else account)

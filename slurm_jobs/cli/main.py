@@ -40,7 +40,7 @@ VERBS = {
     "packing": "compare the padding and speed of each way of batching on a data set",
     "samples": "show decoded samples, and audit labels and images of a data set",
     "probe": "measure the speed of the nodes of a spec's training",
-    "doctor": "find problems of a site before they cost an hour, and their remedies",
+    "doctor": "find problems of a site, with remedies, before they cost an hour",
     "schema": "print the JSON Schema of specs, for editors",
     "completion": "print the completion script for bash, zsh or fish",
 }

@@ -37,7 +37,7 @@ _IN_FILE = re.compile(r"(?:rank \d+ on \S+: \w+: )?/(?!.*: no such)")
 _IN_CODE = re.compile(
     r"(?:rank \d+ on \S+: \w+: )?`run: [^`]*:|rank \d+ on \S+: "
     r"(?:(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|AttributeError|"
-    r"ImportError|ModuleNotFoundError): |TypeError: \w+\(\) (?:takes|got|missing) )"
+    r"ImportError|ModuleNotFoundError): |TypeError: [\w.]+\(\) (?:takes|got|missing) )"
 )
 """Start of the reason of a function whose code is wrong."""
 _MORE_TIME = 2
@@ -261,11 +261,19 @@ class _Resume:
         return [*sets, *again, *sorted(self.update)]
 
     def take(self, other: _Resume) -> None:
-        """Add what another failure needs. Shares that slices of one manifest lost add up."""
+        """Add what another failure needs: the sum of lost shares, the longest sample."""
         for key, value in other.settings.items():
-            is_sum = key.endswith("_share") and key in self.settings
-            share = min(1.0, float(self.settings[key]) + float(value)) if is_sum else 0.0
-            self.settings[key] = f"{share:.3g}" if is_sum else value
+            known = self.settings.get(key)
+            if known is None or _OPEN.fullmatch(known):
+                self.settings[key] = value
+            elif _OPEN.fullmatch(value):
+                continue
+            elif key.endswith("_share"):
+                self.settings[key] = f"{min(1.0, float(known) + float(value)):.3g}"
+            elif key.endswith(".max_tokens"):
+                self.settings[key] = max(known, value, key=float)
+            else:
+                self.settings[key] = value
         self.again |= other.again
         self.update |= other.update
 
@@ -359,7 +367,8 @@ def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: s
     overrides: list[str] = []
     with suppress(OSError, DamagedFileError):
         overrides = read_json(RunPaths(run_dir).spec_origin)["overrides"]
-    keys = [override.partition("=")[0] for override in overrides]
+    own = tuple(f"stages.{name}." for name in (stage.stage.name, stage.stage.origin) if name)
+    keys = [override.partition("=")[0] for override in overrides if override.startswith(own)]
     kept = [key for key in keys if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
     if kept:  # --update-spec would keep these values
         return _Resume(settings=dict.fromkeys(kept, "VALUE"))

@@ -50,9 +50,11 @@ from slurm_jobs.run.resume import (
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
     code_sources,
+    module_source,
     own_functions,
     renew_ours,
     take_snapshot,
+    top_module,
     tree_fingerprint,
 )
 from slurm_jobs.run.submission import (
@@ -454,11 +456,12 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
         with suppress(PathExpansionError):  # most texts are no paths
             new_paths.add(absolute(expand(value), folders[0]))
     new_paths.difference_update(folders)
+    own_paths = {absolute(value, folders[0]) for value in expanded}
 
     def exists(file: str) -> bool:
         """Check only what the overrides name: the run's own input may be gone after its use."""
         is_new = not new_paths.isdisjoint((file, *map(str, PurePosixPath(file).parents)))
-        return Path(file).exists() if is_new else True
+        return Path(file).exists() if is_new and file not in own_paths else True
 
     files = Files(read_text=read_text, exists=exists, expand=expand)
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
@@ -794,17 +797,22 @@ def _code(
     Raises:
         InputError: the user's new code lacks a function, or is no valid Python.
     """
-    if request.update_code:
-        read_text = disk_files().read_text
-        found = [entry_point_problem(run, str(spec_dir), read_text) for run in own_functions(spec)]
-        found += [f"code: nothing at {path}" for path in spec.code if not Path(path).exists()]
-        if problems := [problem for problem in found if problem]:
-            raise InputError("\n".join(dict.fromkeys(problems)))
-    sources = code_sources(spec, spec_dir)
     values = read_plan_values(paths)["snapshot"]
     used = CodeSnapshot(
         folder=paths.code_snapshot(values["name"]), user_fingerprint=values["user_fingerprint"]
     )
+    if request.update_code:
+        read_text, functions = disk_files().read_text, own_functions(spec)
+        found = [entry_point_problem(run, str(spec_dir), read_text) for run in functions]
+        found += [
+            f"the module `{module}` of this run is no longer in {spec_dir}"
+            for module in map(top_module, functions)
+            if module_source(module, used.folder / "user") and not module_source(module, spec_dir)
+        ]
+        found += [f"code: nothing at {path}" for path in spec.code if not Path(path).exists()]
+        if problems := [problem for problem in found if problem]:
+            raise InputError("\n".join(dict.fromkeys(problems)))
+    sources = code_sources(spec, spec_dir)
     if request.update_code or not used.folder.is_dir():
         if request.dry_run:
             return replace(used, user_fingerprint=tree_fingerprint(sources)), False, False

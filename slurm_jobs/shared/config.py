@@ -130,7 +130,7 @@ def build_config(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
         if key not in fields
     ]
     if problems:
-        message = f"`config` {', and '.join(problems)} (keys: {', '.join(fields)})"
+        message = f"`config` ({cls.__name__}) {', and '.join(problems)} (keys: {', '.join(fields)})"
         raise StageConfigError(message)
     hints = typing.get_type_hints(cls)
     return cls(**{key: _build_value(hints.get(key, Any), value) for key, value in values.items()})

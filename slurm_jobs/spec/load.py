@@ -132,8 +132,11 @@ def name_and_runs_dir(file: str, files: Files) -> tuple[str, str]:
     values = document.value if isinstance(document.value, dict) else {}
     needed = {key: values[key] for key in ("name", "runs_dir") if key in values}
     spec, problems = validate_values(RunSpec, document, needed | _ANY_STAGES, ())
+    repeated = tuple(f"key `{key}` is repeated" for key in needed)
     if spec is None:
         raise SpecError(_sorted([*document.problems] or problems))
+    if problems := [p for p in document.problems if p.message.startswith(repeated)]:
+        raise SpecError(problems)
     around = Surroundings(base_dir=str(PurePosixPath(file).parent), expand=files.expand)
     plain, marked = resolve_marked(RunSpec, spec.model_dump(mode="json"), around)
     if problems := list(path_problems(marked, document, files.holds)):

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.contexts import make_context
 
 MODELS = {"vision": "google/siglip", "language": "Qwen/small"}
@@ -63,7 +63,7 @@ def test_a_node_without_network_names_the_model_and_the_resume_with_a_folder(
     recipes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, "http://127.0.0.1:9")
-    with pytest.raises(StageConfigError) as caught:
+    with pytest.raises(StageError) as caught:
         recipes.models({"models": MODELS}, make_context("models", tmp_path))
     message = str(caught.value)
     assert "download google/siglip from http://127.0.0.1:9: node-0 has no network" in message
@@ -77,7 +77,7 @@ def test_a_node_without_network_names_the_model_and_the_resume_with_a_folder(
     [
         ("RepoNotFound", "there is no such model, or it is private or gated: correct its name"),
         ("GatedRepo", "there is no such model, or it is private or gated: correct its name"),
-        ("RevisionNotFound", "there is no such model as revision v9, or it is private"),
+        ("RevisionNotFound", "it has no revision v9, or it is private"),
     ],
 )
 def test_a_model_that_the_hub_does_not_give_is_named(

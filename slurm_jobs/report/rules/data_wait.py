@@ -89,8 +89,7 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         severity="high" if (worst.step_share or 0.0) >= _WAITS_LONG else "medium",
         title=f"other processes use the job's cores on {load.node}",
-        text="Processes of other jobs or users run on these cores while the job's own threads "
-        "wait.",
+        text="Processes that are not of the job run on these cores while its own threads wait.",
         evidence=tuple(evidence),
         next_knob=_END_OTHERS.format(node=load.node),
         ceiling="not known: shared caches and a lower clock also slow down threads that have a "
@@ -304,7 +303,7 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
     if load is not None and _is_held(load):
         return Cause(
             kind="cores",
-            text="The loader's threads wait for a free core: processes of other jobs or users have "
+            text="The loader's threads wait for a free core: processes outside of the job have "
             "them.",
             evidence=(_threads_text(loader), _held_text(load)),
             next_knob=_END_OTHERS.format(node=load.node),
@@ -398,7 +397,7 @@ def _busy_cores(load: NodeLoad, device: str) -> Cause:
     if _is_held(load):
         return Cause(
             kind="cores",
-            text="All cores are busy, many of them with processes of other jobs or users.",
+            text="All cores are busy, many of them with processes outside of the job.",
             evidence=(_held_text(load),),
             next_knob=_END_OTHERS.format(node=load.node),
             confidence="medium: the readings show busy cores and whose processes run on them, not "

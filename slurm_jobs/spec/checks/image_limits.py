@@ -326,11 +326,10 @@ def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
         if is_all:
             many = f"none of {len(read)} images checked is an image file"
             share = many if len(read) > 1 else "its image is no image file"
-        beginning = f"begins with {head!r}" if head else "is empty"
-        message = (
-            f"{images.manifest}: {share}; {_shown(image.value)} ({origin}) {beginning}: convert "
-            "such files to PNG or JPEG, or correct their names"
-        )
+        fault = "is empty: copy or download such files again"
+        if head:
+            fault = f"begins with {head!r}: convert such files to PNG or JPEG, or correct the names"
+        message = f"{images.manifest}: {share}; {_shown(image.value)} ({origin}) {fault}"
         yield spec.problem(images.path, message), is_all and _must_be_usable(spec, images)
 
 

@@ -285,12 +285,12 @@ def test_questions_are_answered_and_enter_takes_the_default(
     assert "there is no folder" not in said.err + said.out
 
 
-def test_a_model_that_may_be_meant_as_a_folder_is_noted_at_the_prompt(
+def test_a_model_that_may_be_meant_as_a_folder_is_noted(
     init: Init, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images(tmp_path / "pics")
     answering(monkeypatch, "pics\nmodels/missing\n")
-    assert "note: there is no folder models/missing here" in init("--name", "asked").err
+    assert "note: there is no folder models/missing here" in init("--name", "asked").out
 
 
 @pytest.mark.skipif(_GPUS_DIR.is_dir(), reason="this machine has GPUs")

@@ -117,6 +117,7 @@ AGAIN = "`slurm-jobs resume RUN --again prep`"
 SHARE = "--set stages.c.config.max_reject_share=0.25"
 ROOT = "--set stages.a.config.image_root=FOLDER"
 BY_SHARE = f"/m.csv: bad rows; fix these, then {AGAIN}, or `slurm-jobs resume RUN {SHARE}`"
+SETTING = "stages.a.config.max_tokens"
 OPEN = "too many; or `slurm-jobs resume RUN --set stages.a.config.share=SHARE`"
 
 
@@ -166,6 +167,30 @@ def test_a_value_of_an_earlier_set_is_changed_by_another_set(paths: RunPaths) ->
     write_json_atomic(paths.spec_origin, {"overrides": ["stages.a.config.size=7", "limit=3"]})
     refused = stage("a", ["failed"], reason=f"{REFUSED}size 7 is no multiple of 2")
     assert lines_of(refused)[-1] == f"next: {resume('--set', 'stages.a.config.size=VALUE')}"
+
+
+def test_a_value_set_for_another_stage_is_not_at_fault(paths: RunPaths) -> None:
+    write_stage(paths)
+    write_json_atomic(paths.spec_origin, {"overrides": ["stages.a.shell=exit 0"]})
+    failed = stage("b", ["failed"], reason=f"rank 0 on n1 {NO_COMMAND}")
+    failed = dataclasses.replace(failed, stage=dataclasses.replace(failed.stage, run="shell"))
+    assert lines_of(failed)[-1] == f"next: {resume('--update-spec')}"
+
+
+def test_slices_with_one_open_value_share_it(paths: RunPaths) -> None:
+    write_stage(paths)
+    write_json_atomic(paths.spec_origin, {"overrides": ["stages.a.config.drop_share=0.1"]})
+    failed = stage("a", ["failed", "failed"], reason=f"{REFUSED}has the unknown key `drop_share`")
+    assert lines_of(failed)[-1] == f"next: {resume('--set', 'stages.a.config.drop_share=VALUE')}"
+
+
+@pytest.mark.parametrize("lengths", [(1020, 520), (520, 1020)])
+def test_the_longest_sample_of_all_slices_counts(lengths: tuple[int, int]) -> None:
+    stages = [
+        stage(name, ["failed"], reason=f"`slurm-jobs resume RUN --set {SETTING}={length}`")
+        for name, length in zip("ab", lengths, strict=True)
+    ]
+    assert lines_of(*stages)[-1] == f"next: {resume('--set', f'{SETTING}=1020')}"
 
 
 def test_one_resume_has_the_settings_of_all_stages_that_failed() -> None:

@@ -106,7 +106,8 @@ def test_a_path_that_an_override_names_must_exist_and_the_runs_own_may_be_gone(
     paths = make(TRAINING)
     shutil.rmtree(tmp_path / "proc")
     (tmp_path / "rows.jsonl").unlink()
-    assert spec_of(paths, ["stages.preprocess.retries=1"], update_spec=False)
+    for unrelated in ("retries=1", f"environment.CACHE={tmp_path}", f"node_local_dir={tmp_path}"):
+        assert spec_of(paths, [f"stages.preprocess.{unrelated}"], update_spec=False)
     override = f"stages.preprocess.config.{key}=missing"
     with pytest.raises(SpecError, match=f"--set {override}.*: nothing at {tmp_path}/missing"):
         spec_of(paths, [override], update_spec=False)

@@ -60,7 +60,7 @@ class Needy:
     ],
 )
 def test_a_missing_or_unknown_key_of_a_function_is_named(values: dict, problem: str) -> None:
-    message = re.escape(f"`config` {problem} (keys: models, source)")
+    message = re.escape(f"`config` (Needy) {problem} (keys: models, source)")
     with pytest.raises(StageConfigError, match=message):
         build_config(Needy, values)
 

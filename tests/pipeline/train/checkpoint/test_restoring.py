@@ -57,7 +57,7 @@ def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_ot
 
 def test_a_stage_that_is_asked_for_again_begins_anew_once(taken, caplog):
     assert taken.run_here(AGAIN)["resumed_from_step"] == 0
-    assert "step-00000006 is of other work (the stage was submitted again); kept" in caplog.text
+    assert "step-00000006 is of other work (a resume ran the stage --again); kept" in caplog.text
     assert taken.run_here(AGAIN)["resumed_from_step"] == 6
 
 

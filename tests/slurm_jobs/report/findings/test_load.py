@@ -322,12 +322,12 @@ def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(held
     assert last.startswith("the loader's threads of rank ")
     data_wait = finding(report, "data-wait")
     assert data_wait.cause == "cores"
-    assert "processes of other jobs or users have them" in data_wait.text
+    assert "processes outside of the job have them" in data_wait.text
 
 
 def test_records_without_the_threads_times_still_tell_whose_the_busy_cores_are(held):
     text = finding(held(8.0, 3.0, data_wait_s=0.5), "data-wait").text
-    assert "many of them with processes of other jobs or users" in text
+    assert "many of them with processes outside of the job" in text
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_causes_are_told_apart_by_the_threads_time(told, load, device, kind):
 def test_cores_that_others_hold_are_neither_free_nor_shared_with_the_model(told):
     found = cause_by_threads(told, node(1.0, own_cores=1.5), "cpu")
     assert found.kind == "cores"
-    assert "processes of other jobs or users have them" in found.text
+    assert "processes outside of the job have them" in found.text
     assert "6.5 of the 8 requested cores are taken" in found.evidence[-1]
     shared = cause_by_threads(told, node(1.0, own_cores=7.9), "cpu")
     assert "the model and the loader share them" in shared.text

@@ -25,7 +25,7 @@ from tests.slurm_jobs.spec.conftest import Check, Notes
 PHOTO, SMALL = (4032, 3024), (64, 48)
 FOOT = "7 rows checked"
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
-BEGINS = " begins with b'a dog\\n': convert such files to PNG or JPEG, or correct their names"
+BEGINS = " begins with b'a dog\\n': convert such files to PNG or JPEG, or correct the names"
 
 
 def picture(size: tuple[int, int]) -> bytes:
@@ -148,7 +148,7 @@ def test_a_manifest_of_which_no_file_is_an_image_is_refused(
     (line,) = check(spec)
     assert line.startswith(
         "7:17: stages.p.config.manifest: m.jsonl: none of 3 images checked is an image file; x.png "
-        f"(m.jsonl:1) {f'begins with {data[:16]!r}' if data else 'is empty'}: convert such files"
+        f"(m.jsonl:1) {f'begins with {data[:16]!r}: convert' if data else 'is empty: copy'}"
     )
     assert check(spec + "      max_reject_share: 1\n") == []
 
