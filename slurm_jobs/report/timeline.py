@@ -298,7 +298,7 @@ def timeline(
     note = _coverage_note(inputs, attempts, end)
     if not note:
         idle = _nothing_submitted(inputs, parents_end, start, end)
-        claims.append(("gaps without a queued job", "idle", idle))
+        claims.append(("gaps between jobs", "idle", idle))
     return budget(start, end, claims, ("unexplained", "unexplained")), note
 
 

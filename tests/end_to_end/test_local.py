@@ -371,7 +371,7 @@ def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local
     for name in ("tokenizer", "preprocessor_config", "processor_config", "chat_template"):
         local.write(f"pipeline/{name}.json", "{}")
     local.write("rows.csv", "image_path,text\na.png,words\n")
-    local.write("a.png", "")
+    local.write("a.png", "GIF89a")
     local.write("demo.yaml", _small_preprocess())
     status = local.wait(local.submit("demo.yaml"))
     reason = stage_of(status, "preprocess")["slices"][0]["reason"]

@@ -30,7 +30,7 @@ def test_the_counter_is_saved_on_request_and_the_next_attempt_goes_on(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stop_after(monkeypatch, 3)
-    with pytest.raises(StageStoppedError, match="stands at 3"):
+    with pytest.raises(StageStoppedError, match="the counter is 3"):
         doctor_stage.run_drill({}, context)
     assert doctor_stage.run_drill({}, replace(context, attempt=2)) == {"count": 4}
     kept = read_json(context.output_dir / drill_name(0))

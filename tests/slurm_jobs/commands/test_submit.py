@@ -63,7 +63,7 @@ def test_a_submit_goes_on_where_any_question_is_answered(
     slurm.says("sbatch", "Submitted batch job 12")
     submission = submit(load(spec))
     assert [job.job_id for job in submission.jobs] == ["12"]
-    assert all("could not be asked" in note for note in submission.notes)
+    assert all("Slurm did not answer a query for" in note for note in submission.notes)
     assert submission.notes
 
 

@@ -126,7 +126,7 @@ def test_the_time_from_a_failure_to_its_resume_is_nobodys_wait_for_a_parent(inpu
     changed = with_rows(changed, "13", replace(parent, state="FAILED"), again)
     found = seconds_of(report_from(changed).timeline)
     assert found.get("waiting for a parent stage", 0.0) < 60
-    assert found["gaps without a queued job"] == pytest.approx(86_401, abs=5)
+    assert found["gaps between jobs"] == pytest.approx(86_401, abs=5)
 
 
 @pytest.mark.parametrize("has_row", [True, False])
@@ -170,7 +170,7 @@ def test_an_earlier_report_is_counted_as_its_stages_own_time(inputs_of, has_row)
     found = seconds_of(report.timeline)
     assert found["report running"] == pytest.approx(100)
     if has_row:
-        assert found["gaps without a queued job"] == pytest.approx(86_400, abs=10)
+        assert found["gaps between jobs"] == pytest.approx(86_400, abs=10)
     else:
         assert "(jobs 15): their queue wait counts as unexplained" in report.timeline_note
 
