@@ -31,7 +31,7 @@ def test_profile_and_recipes_fit_the_cluster_as_they_are_written(
 @pytest.mark.cluster
 def test_images_become_a_spec_for_all_gpus_of_a_node(on_slurm: Driver) -> None:
     for name in ("cat", "dog"):
-        on_slurm.write(f"pics/{name}/1.jpg", "")
+        on_slurm.write(f"pics/{name}/1.jpg", "GIF89a")
     said = on_slurm.run("init", "--data", "pics", "--partition", "gpu", "--yes").stdout
     assert "GPU jobs: partition gpu: 2 nodes of 8 cores" in said
     assert "configs/finetune.yaml: no problems found" in said
