@@ -62,7 +62,7 @@ def models(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 
 def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
-    """What is there already is not fetched again."""
+    """Download the files of a model that are not there yet."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -99,7 +99,7 @@ def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
             f"machine with a network: {downloads}; copy FOLDER to where the nodes read it, then "
             f"`{resume_command(context.run_dir, '--set', option)}`"
         )
-        raise StageError(message) from error  # of a short fault, a retry may get it
+        raise StageError(message) from error  # a retry may succeed after a short fault
 
 
 def _revision(settings: ModelsConfig, name: str) -> str:

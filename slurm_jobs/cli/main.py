@@ -21,7 +21,7 @@ from slurm_jobs.shared.errors import FileError, SlurmJobsError, SpecError
 
 VERBS = {
     "init": "write a first spec and a cluster profile, for this cluster and your data",
-    "check": "find all problems of a spec",
+    "check": "find all problems in a spec",
     "plan": "show the jobs of a spec without submitting them",
     "submit": "submit a spec's jobs and return at once",
     "run": "submit a spec's jobs and watch them until they end",

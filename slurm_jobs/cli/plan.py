@@ -245,8 +245,8 @@ def _print_plan(plan: Plan, scheduler: str) -> None:
         flow.append([f"{job.stage}{_which(plan, job)}", stage.run, after or "-", tasks])
     print(f"{plan.name} on {scheduler}\n")
     screen = console()
-    resources = [_resources(job) for job in plan.jobs]
-    rows = [[*cells, ", ".join(parts)] for cells, parts in zip(flow, resources, strict=True)]
+    requests = [_resources(job) for job in plan.jobs]
+    rows = [[*cells, ", ".join(parts)] for cells, parts in zip(flow, requests, strict=True)]
     whole = table_of((*_FLOW, _ASKED), rows)
     if is_room_for(whole, screen):
         screen.print(whole)
@@ -254,7 +254,7 @@ def _print_plan(plan: Plan, scheduler: str) -> None:
         width = screen.width - max(len(row[0]) for row in flow) - 2
         screen.print(table_of(_FLOW, flow), "")
         rows = []
-        for cells, parts in zip(flow, resources, strict=True):
+        for cells, parts in zip(flow, requests, strict=True):
             lines = [parts[0]]  # no line breaks a part
             for part in parts[1:]:
                 if len(f"{lines[-1]}, {part},") <= width:

@@ -803,15 +803,15 @@ def _code(
     )
     if request.update_code:
         read_text, functions = disk_files().read_text, own_functions(spec)
-        found = [entry_point_problem(run, str(spec_dir), read_text) for run in functions]
-        found += [
+        problems = [entry_point_problem(run, str(spec_dir), read_text) for run in functions]
+        problems += [
             f"the module `{module}` of this run is no longer in {spec_dir}"
             for module in map(top_module, functions)
             if module_source(module, used.folder / "user") and not module_source(module, spec_dir)
         ]
-        found += [f"code: nothing at {path}" for path in spec.code if not Path(path).exists()]
-        if problems := [problem for problem in found if problem]:
-            raise InputError("\n".join(dict.fromkeys(problems)))
+        problems += [f"code: nothing at {path}" for path in spec.code if not Path(path).exists()]
+        if any(problems):
+            raise InputError("\n".join(filter(None, dict.fromkeys(problems))))
     sources = code_sources(spec, spec_dir)
     if request.update_code or not used.folder.is_dir():
         if request.dry_run:

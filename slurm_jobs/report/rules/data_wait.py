@@ -89,7 +89,7 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         severity="high" if (worst.step_share or 0.0) >= _WAITS_LONG else "medium",
         title=f"other processes use the job's cores on {load.node}",
-        text="Processes that are not of the job run on these cores while its own threads wait.",
+        text="Processes outside of the job run on these cores while its own threads wait.",
         evidence=tuple(evidence),
         next_knob=_END_OTHERS.format(node=load.node),
         ceiling="not known: shared caches and a lower clock also slow down threads that have a "
