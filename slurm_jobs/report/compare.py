@@ -51,14 +51,14 @@ class Verdict:
     high: float
     """End of the `CONFIDENCE` interval; infinite if the runs have no spread."""
     more_runs: int | None = None
-    """Number in each arm for a narrow enough interval, if the ratio and the spread stay as they
-    are. None if nothing is missing, or more than `MAX_RUNS` would be."""
+    """Additional runs of each arm that suffice for a claim, if the ratio and the spread stay as
+    they are. None if none are needed, or more than `MAX_RUNS`."""
 
 
 def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
     """Compare the speeds of two arms, one number per run (Welch's t-test on their logarithms).
 
-    With few runs the degrees of freedom are held down, see `_half`.
+    With few runs the degrees of freedom are limited, see `_half`.
 
     Args:
         first: speeds of the runs of the first arm, at least `MIN_RUNS`, each above 0.
@@ -68,7 +68,7 @@ def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
         ValueError: an arm has too few runs, or a speed is not above 0.
     """
     if min(len(first), len(second)) < MIN_RUNS:
-        message = f"{MIN_RUNS} runs an arm are needed, here are {len(first)} and {len(second)}"
+        message = f"{MIN_RUNS} runs an arm are needed, not {len(first)} and {len(second)}"
         raise ValueError(message)
     a, b = _logarithms(first), _logarithms(second)
     change, half = _welch(a, b)
@@ -82,15 +82,15 @@ def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
     # distance from the change to the margin (then: equal). The larger of the two is reached first.
     wanted = max(abs(change), margin - abs(change))
 
-    def would_tell(num_more: int) -> bool:
+    def would_decide(num_more: int) -> bool:
         return _half(a, b, num_more) < wanted
 
     low, high = 0, MAX_RUNS - min(len(a), len(b))
-    if not would_tell(high):
+    if not would_decide(high):
         return _verdict_of("cannot tell", change, half)
     while high - low > 1:  # `low` would not, `high` would: more runs give a narrower interval
         middle = (low + high) // 2
-        low, high = (low, middle) if would_tell(middle) else (middle, high)
+        low, high = (low, middle) if would_decide(middle) else (middle, high)
     return _verdict_of("cannot tell", change, half, more_runs=high)
 
 
@@ -98,15 +98,15 @@ def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
     """Compare one run with one other, by the speeds of their stretches.
 
     Args:
-        first: speeds of stretches of the one run that follow each other and are long enough for
-            their means to be nearly independent; see `stretch_speeds`.
+        first: speeds of consecutive stretches of one run, each long enough that their means are
+            nearly independent; see `stretch_speeds`.
         second: speeds of the other run.
 
     Raises:
         ValueError: a run has fewer than two stretches, or a speed is not above 0.
     """
     if min(len(first), len(second)) < MIN_RUNS:
-        message = f"2 stretches a run are needed, here are {len(first)} and {len(second)}"
+        message = f"2 stretches a run are needed, not {len(first)} and {len(second)}"
         raise ValueError(message)
     change, half = _welch(_logarithms(first), _logarithms(second))
     return _verdict_of("different here" if abs(change) > half else "alike here", change, half)
@@ -207,7 +207,7 @@ class RunMeasure:
     token_stretches: tuple[float, ...]
     """Tokens/s of stretches of the run, in order; see `stretch_speeds`."""
     apart_s: Mapping[str, float]
-    """Seconds over all its steps, by step phase that is no training (`checkpoint_s` ...)."""
+    """Seconds over all its steps, by step phase that is not training (`checkpoint_s` ...)."""
     num_compiled_steps: int
     """Steps after the warm-up that compiled, which are excluded."""
     memory_peak_bytes: float
@@ -227,7 +227,7 @@ class RunMeasure:
     """Share of its requested cores that others kept busy during the steps, on the worst node; None
     without readings."""
     start_share: float | None = None
-    """For a run without such stretches: see `shared.statistics.start_share`."""
+    """For a run without `token_stretches`: see `shared.statistics.start_share`."""
     num_profiled_steps: int = 0
     """Steps after the warm-up that were profiled, or warmed up the profiler: also excluded."""
     notes: tuple[str, ...] = ()
@@ -267,19 +267,19 @@ class Comparison:
 
 
 MEMORY_SHARE = 0.80
-"""Peak share of a GPU's memory. It was 81 % in the case above; PyTorch's profiler warns from 90 %.
-"""
+"""Peak share of a GPU's memory from which on it is under pressure. It was 81 % in the case above;
+PyTorch's profiler warns from 90 %."""
 SLOW_START = 0.80
 """Speed of the first tenth of a run, over the median of the others. A lower one suggests
 compilation, kernel tuning or a cold cache. Own choice."""
 MOST_EFFICIENCY = 1.05
 """Above it, the base was slowed down: caches give at most a few percent. Own choice."""
 HELD_SHARE = 0.25
-"""Smallest reported share of the requested cores that processes of others hold. Own choice."""
+"""Smallest reported share of the requested cores that other processes keep busy. Own choice."""
 
 
 def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[str, ...]:
-    """Return the problems of runs on so many ranks as a base for others; empty if none is known.
+    """Return why runs are a bad base to compare others with; empty if no reason is known.
 
     Args:
         runs: on the same number of ranks.
@@ -292,7 +292,9 @@ def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[
     ):
         known, known_others = kinds - {()}, usual - {()}
         if known and known_others and not known <= known_others:
-            lines.append(f"other {what} than the rest: {_kinds(known)}, not {_kinds(known_others)}")
+            lines.append(
+                f"different {what} from the rest: {_kinds(known)}, not {_kinds(known_others)}"
+            )
     return tuple(dict.fromkeys(lines))
 
 
@@ -311,12 +313,12 @@ def _problems_of(run: RunMeasure) -> Iterator[str]:
         start = run.token_stretches[0] / statistics.median(run.token_stretches[1:])
     if start is not None and start < SLOW_START:
         yield (
-            f"its first tenth ran at {units.percent(start)} of the speed of the rest, as with "
-            f"compiling inside ({run.run_id}); leave more out with --warmup-steps"
+            f"its first tenth ran at {units.percent(start)} of the speed of the rest, as if "
+            f"it compiled then ({run.run_id}); leave out more steps with --warmup-steps"
         )
     if run.share_held is not None and run.share_held >= HELD_SHARE:
         share = units.percent(run.share_held)
-        yield f"processes of others held {share} of the cores that it had asked for ({run.run_id})"
+        yield f"other processes kept {share} of its requested cores busy ({run.run_id})"
 
 
 def memory_not_judged(runs: Sequence[RunMeasure]) -> str:
@@ -403,8 +405,8 @@ def _why_none(comparison: Comparison) -> str:
     short = [f"{run.run_id} has {run.num_steps}" for run in runs if not run.token_stretches]
     return (
         f"too few steps after the warm-up: {', '.join(short)}, and {MIN_BLOCK_STEPS} are needed to "
-        f"tell a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 B1,B2), "
-        f"for which {MIN_STEPS} steps each will do"
+        f"estimate a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 "
+        f"B1,B2), for which {MIN_STEPS} steps each are enough"
     )
 
 
@@ -425,9 +427,9 @@ def notes_once(runs: Sequence[RunMeasure]) -> list[str]:
     for run in runs:
         for note in run.notes:
             names.setdefault(note.removeprefix(f"{run.run_id}: "), []).append(run.run_id)
-    everybody = f"all {len(runs)} runs"
+    all_runs = f"all {len(runs)} runs"
     return [
-        f"{everybody if len(ids) == len(runs) > 1 else ', '.join(ids)}: {text}"
+        f"{all_runs if len(ids) == len(runs) > 1 else ', '.join(ids)}: {text}"
         for text, ids in names.items()
     ]
 
@@ -439,17 +441,17 @@ ABSENT = "-"
 """Shown for a setting that a run does not have."""
 TRAINING = "train"
 """Name of the compared stage, regardless of its name in each spec."""
-OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.")
+DIFFERS_BETWEEN_REPEATS = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.")
 """Prefixes of settings in which repeats may differ: Slurm chooses the nodes, another seed is a
 valid repeat, and steps that were profiled are excluded."""
 _OTHER_STAGE = "stage "
-_WHOLE = "a stage of its own"
+_WHOLE = "only here"
 _RUN_WIDE = ("environment", "setup", "limit")
 """Keys of the spec that affect all stages."""
 _CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")
 """Keys of the cluster profile."""
 _NO_SETTING = frozenset({"name", "run", "after", "description"})
-"""Keys of a stage in the resolved spec that are no setting."""
+"""Keys of a stage in the resolved spec that are not settings."""
 
 
 def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dict[str, str]:
@@ -485,7 +487,7 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
 
 
 def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[Difference]:
-    """Return settings of which the arms have different sets of values: the training's first."""
+    """Return settings whose values differ between the arms, those of the training first."""
 
     def order(name: str) -> tuple[bool, bool, str]:
         is_training = name == "num_ranks" or name.startswith(f"{TRAINING}.")
@@ -520,7 +522,7 @@ def in_short(
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:
     """Return names of settings that the runs of one arm do not share, but repeats would."""
     names = sorted({name for run in arm for name in run.settings})
-    settings = [name for name in names if not name.startswith(OWN_OF_A_RUN)]
+    settings = [name for name in names if not name.startswith(DIFFERS_BETWEEN_REPEATS)]
     return [name for name in settings if len(_values(arm, name)) > 1]
 
 
@@ -604,23 +606,26 @@ def _run_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> 
             listed = ", ".join(unlike[:_MANY])
             if len(unlike) > _MANY:
                 listed += f" and {len(unlike) - _MANY} more"
-            yield f"the runs of {name} are no repeats of each other: they differ in {listed}"
+            yield f"the runs of {name} are not repeats of each other: they differ in {listed}"
     devices = {run.device for run in runs if run.device}
     if len(devices) > 1:
-        yield f"the runs had unlike devices: {', '.join(sorted(devices))}"
+        yield f"the runs used different devices: {', '.join(sorted(devices))}"
     if len({run.num_ranks for run in runs}) > 1:
         yield (
-            "the numbers of ranks differ: this compares what whole jobs do a second; "
+            "the numbers of ranks differ: this compares the speeds of whole jobs; "
             "`slurm-jobs scaling` shows what each rank adds"
         )
     for what, kinds in (("cards", {r.cards for r in runs}), ("processors", {r.cpus for r in runs})):
         known = kinds - {()}
         if len(known) > 1:
-            yield f"not all runs had the same {what} ({_kinds(known)}): part of the difference"
+            yield (
+                f"not all runs had the same {what} ({_kinds(known)}): that is part of the "
+                "difference"
+            )
 
 
 def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Iterator[str]:
-    """Yield warnings on other processes on a run's cores, which are no setting but slow it down."""
+    """Yield warnings on other processes on a run's cores: not a setting, but they slow it down."""
     shares_by_arm = [
         [r.share_held for r in arm if r.share_held is not None] for arm in (first, second)
     ]
@@ -636,8 +641,8 @@ def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
             for name, mean in zip("AB", means, strict=True)
         )
         yield (
-            f"processes of others held cores that the runs had asked for ({shown}, on average): "
-            "that is a part of the difference, or hides one"
+            f"other processes kept requested cores busy ({shown}, on average): that is part of the "
+            "difference, or hides one"
         )
 
 
@@ -646,7 +651,7 @@ def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
     lengths = [_mean([r.tokens_per_sample for r in arm]) for arm in arms]
     if min(lengths) > 0 and max(lengths) / min(lengths) - 1 > TOKENS_ALIKE:
         yield (
-            f"the samples are not alike: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
+            f"the samples differ: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
             "in B; tokens/s and samples/s then mean different things"
         )
     for phase in {name for run in (*first, *second) for name in run.phase_shares}:
@@ -654,12 +659,12 @@ def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
         if abs(a - b) > TOKENS_ALIKE:
             yield (
                 "the phases of the training do not have the same shares of the steps in A and B, "
-                "and each phase has a speed of its own"
+                "and each phase has its own speed"
             )
             break
     batches = [_mean([r.samples_per_step for r in arm]) for arm in arms]
     if max(batches) / min(batches) - 1 > TOKENS_ALIKE:
         yield (
             f"the global batches differ ({batches[0]:.0f} and {batches[1]:.0f} samples a step): "
-            "times of steps are not compared, and what a step teaches is not the same"
+            "times of steps are not compared, and a step of one arm learns from more samples"
         )

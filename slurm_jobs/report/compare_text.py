@@ -50,10 +50,10 @@ def communication_lines(comparison: Comparison) -> list[str]:
             exposed = units.percent(_mean_exposed(profiles))
             text = f"{units.percent(whole)} of {num_steps}, {exposed} exposed"
         lines.append(f"{name}: {text}")
-    return [*lines, *_reading(comparison, *arms)]
+    return [*lines, *_prediction(comparison, *arms)]
 
 
-def _reading(
+def _prediction(
     comparison: Comparison,
     first: Sequence[ExposedCommunication],
     second: Sequence[ExposedCommunication],
@@ -70,18 +70,19 @@ def _reading(
     before, after = _mean_exposed(first), _mean_exposed(second)
     if abs(before - after) < _DIFFERS or max(before, after) >= 1:
         return []
-    promised = (1 - after) / (1 - before)
+    predicted = (1 - after) / (1 - before)
     has_less = after < before
     text = (
         f"{'less' if has_less else 'more'} time is exposed communication in B: by that alone B / A "
-        f"would be {promised:.2f}, and it is {verdict.ratio:.2f}"
+        f"would be {predicted:.2f}, and it is {verdict.ratio:.2f}"
     )
     if has_less and not verdict.low > 1:
         is_hidden = _share_hidden(second) > _share_hidden(first) + _DIFFERS
+        reason = "More communication is hidden" if is_hidden else "There is less communication"
         text += (
-            f". It is {'hidden' if is_hidden else 'less'}, and yet B is not surely faster: the "
-            "computation may have become slower with it, or recorded steps, which are slower "
-            "than others, showed more than there was"
+            f". {reason}, yet B is not surely faster: "
+            "computation may have become slower, or the profile, which slows steps down, shows "
+            "more exposed communication than other steps have"
         )
     return [text]
 
@@ -142,16 +143,16 @@ def scaling_headline(series: Series) -> str:
     """Return the conclusion on a series, in one sentence."""
     base, last = series.as_given[0], series.as_given[-1]
     if base.problems and series.honest:
-        sound = series.honest[-1]
+        last_valid = series.honest[-1]
         return (
             f"baseline unhealthy: against {units.number_of('rank', base.num_ranks)}, "
             f"{_reached(last)}; against the first valid base, "
-            f"{units.number_of('rank', series.honest[0].num_ranks)}, {_reached(sound)}"
+            f"{units.number_of('rank', series.honest[0].num_ranks)}, {_reached(last_valid)}"
         )
     if base.problems:
         return (
-            f"baseline unhealthy, and no other is valid: {_reached(last)} says nothing; fix what "
-            "is named below and run the base again"
+            f"baseline unhealthy, and no other is valid: do not trust that {_reached(last)}; "
+            "fix the problems below and run the base again"
         )
     return f"{_reached(last)}, against {units.number_of('rank', base.num_ranks)}"
 
@@ -212,9 +213,9 @@ class _Bar:
 
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
-_OF_TWO = {"different here", "alike here"}
+_SINGLE_RUN_WORDS = {"different here", "alike here"}
 _TWO_RATES = (
-    "  tokens/s: all tokens over all time but what is set apart below. Ratio above: of the "
+    "  tokens/s: all tokens over all time, except what is set apart below. The ratio above is of "
     "geometric means of stretches, in which a single long stall weighs less."
 )
 _MOST_DIFFERENCES = 20
@@ -266,7 +267,7 @@ def _runs(comparison: Comparison) -> list[RenderableType]:
                 units.significant(run.rank_hours),
             )
             names.append(Text(f" {short_name:3} {run.run_id}"))
-    if comparison.tokens is not None and comparison.tokens.word in _OF_TWO:
+    if comparison.tokens is not None and comparison.tokens.word in _SINGLE_RUN_WORDS:
         names.append(Text(_TWO_RATES, style="dim"))
     return [table, *names]
 
@@ -280,7 +281,7 @@ def _apart(comparison: Comparison) -> RenderableType:
         )
         counts = {
             "that compiled": sum(run.num_compiled_steps for run in runs),
-            "about a profile": sum(run.num_profiled_steps for run in runs),
+            "for a profile": sum(run.num_profiled_steps for run in runs),
         }
         left_out = [f"{units.number_of('step', n)} {which}" for which, n in counts.items() if n]
         if left_out:

@@ -71,7 +71,7 @@ def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
     )
 
 
-def tells(level: Level | None, num_each: int = 1) -> bool:
+def has_readings(level: Level | None, num_each: int = 1) -> bool:
     """Check whether there are enough readings; `num_each` at one moment count as one."""
     return level is not None and level.num >= MIN_READINGS * num_each
 
@@ -93,16 +93,16 @@ def cores_of_others(load: NodeLoad) -> float | None:
     host of a virtual machine, and for up to 30 s processes that the job has started.
     """
     others = load.other_cores
-    if others is None or not tells(others):
+    if others is None or not has_readings(others):
         return None
     return max(0.0, others.mean)
 
 
-def cores_held(load: NodeLoad) -> float | None:
+def cores_taken(load: NodeLoad) -> float | None:
     """Return how many of the requested cores others keep busy; None without enough readings.
 
     Without binding, a job may use all cores, and neighbours may use theirs. So only what others
-    take beyond the cores that the job did not request counts as held.
+    take beyond the cores that the job did not request counts.
     """
     others = cores_of_others(load)
     if others is None:

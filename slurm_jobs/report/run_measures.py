@@ -12,7 +12,7 @@ import numpy as np
 
 from slurm_jobs.report.compare import RunMeasure, settings_of
 from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
-from slurm_jobs.report.node_load import cores_held, node_loads
+from slurm_jobs.report.node_load import cores_taken, node_loads
 from slurm_jobs.report.rank_numbers import exposed_communication
 from slurm_jobs.report.steps import AttemptSteps, last_losses, of_newest, split_attempts
 from slurm_jobs.run_folder.paths import RunPaths
@@ -134,7 +134,7 @@ def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[s
     shares = [
         num_cores / load.num_cores_asked
         for load in loads
-        if load.num_cores_asked and (num_cores := cores_held(load)) is not None
+        if load.num_cores_asked and (num_cores := cores_taken(load)) is not None
     ]
     return {
         "exposed": exposed_communication([p for p in stage.profiles if p.attempt in numbers]),

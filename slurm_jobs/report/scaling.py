@@ -9,9 +9,9 @@ from typing import Literal
 
 from slurm_jobs.report.compare import (
     ABSENT,
+    DIFFERS_BETWEEN_REPEATS,
     MIN_RUNS,
     MOST_EFFICIENCY,
-    OWN_OF_A_RUN,
     RunMeasure,
     interval,
     judge,
@@ -84,7 +84,7 @@ class Scaling:
 BATCH_SHARE = 0.02
 """Batches within this share of each other count as equal. Own choice."""
 _SCALED = (
-    *OWN_OF_A_RUN,
+    *DIFFERS_BETWEEN_REPEATS,
     "num_ranks",
     "train.resources.",
     *(f"train.config.{key}" for key in ("global_batch_size", "num_microbatches", "num_lanes")),
@@ -220,7 +220,7 @@ def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, s
             ", ".join(dict.fromkeys(f"{run.samples_per_step:.4g}" for run in some))
             for some in (by_ranks[num], later)
         )
-        reasons[num] = f"another global batch than the rest: {first} samples a step, not {others}"
+        reasons[num] = f"different global batch from the rest: {first} samples a step, not {others}"
     last = [r for n in nums[-2:] for r in by_ranks[n]]
     return reasons if _kind(last)[0] != "neither" else {}
 

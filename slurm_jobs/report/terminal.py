@@ -57,9 +57,9 @@ class Tiles:
             table.add_column(min_width=width)
         for row, style in zip(zip(*self.tiles, strict=True), ("dim", "bold", "dim"), strict=True):
             table.add_row(*(Text(cell, style=style) for cell in row))
-        words_of = [max(map(len, note.split()), default=0) for _, _, note in self.tiles]
-        least = sum(map(max, widths, words_of)) + 3 * (len(widths) - 1)
-        if least <= options.max_width:
+        word_widths = [max(map(len, note.split()), default=0) for _, _, note in self.tiles]
+        min_width = sum(map(max, widths, word_widths)) + 3 * (len(widths) - 1)
+        if min_width <= options.max_width:
             yield table
             return
         for label, value, note in self.tiles:
@@ -290,8 +290,8 @@ def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:
     if ratio is not None:
         pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
     yield Pairs(pairs)
-    for some in numbers.rates_by_ranks:
-        yield Text(f"  on {units.number_of('rank', some.num_ranks)}: {rates(some)}")
+    for rate in numbers.rates_by_ranks:
+        yield Text(f"  on {units.number_of('rank', rate.num_ranks)}: {rates(rate)}")
     if budget := shown(numbers.budget):
         yield Text("  rank 0, from the start of each attempt to its end:", style="dim")
         yield Pairs([("", _in_words(part)) for part in budget])
@@ -316,7 +316,7 @@ def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in named)
     if others:
         other = "1 other reason" if len(others) == 1 else f"{len(others)} other reasons"
-        rejects += f", of {other} {sum(count for _, count in others):,}"
+        rejects += f", {other} {sum(count for _, count in others):,}"
     if rejects:
         yield _indented(f"rejects: {rejects}")
     if numbers.stored_image:

@@ -68,7 +68,7 @@ def find(
     answers: list[Finding | Check] = [rule(rows) for rows in data for rule in _DATA_RULES]
     answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
-    open_note = "the run continues, and what is left may not wait so long" if is_open else ""
+    open_note = "the run continues, and its remaining jobs may wait less" if is_open else ""
     answers.append(stage_rules.queue_dominates(timeline, timeline_note or open_note))
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]

@@ -24,7 +24,7 @@ _Numbers = ParamSpec("_Numbers")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(Generic[_Numbers]):
-    """Judgement and its threshold; each answer contains both."""
+    """Function that judges, with its threshold and source, which each answer contains."""
 
     name: str
     threshold: str
@@ -32,16 +32,16 @@ class Rule(Generic[_Numbers]):
     source: str
     """Source of the threshold."""
     judge: Callable[_Numbers, Finding | Check]
-    of_gpus: bool
-    of_steps: bool
+    gpus_only: bool
+    needs_steps: bool
 
     def __call__(self, *args: _Numbers.args, **kwargs: _Numbers.kwargs) -> Finding | Check:
         """Return a finding, or the reason for none, with the stage of the first argument."""
         numbers = args[0]
         answer: Finding | Check
-        if self.of_gpus and isinstance(numbers, TrainingNumbers) and numbers.device == "cpu":
+        if self.gpus_only and isinstance(numbers, TrainingNumbers) and numbers.device == "cpu":
             answer = clear(ON_CPUS)
-        elif self.of_steps and isinstance(numbers, TrainingNumbers) and numbers.too_few:
+        elif self.needs_steps and isinstance(numbers, TrainingNumbers) and numbers.too_few:
             answer = abstain(numbers.too_few)
         else:
             answer = self.judge(*args, **kwargs)
@@ -57,17 +57,17 @@ def rule(
     threshold: str,
     source: str = OWN_CHOICE,
     *,
-    of_gpus: bool = False,
-    of_steps: bool = False,
+    gpus_only: bool = False,
+    needs_steps: bool = False,
 ) -> Callable[[Callable[_Numbers, Finding | Check]], Rule[_Numbers]]:
-    """Make a rule of a judgement, which leaves stage, threshold and source to the rule.
+    """Make a rule of a function that judges; the rule adds stage, threshold and source.
 
     Args:
         name: the rule's id without the stage.
         threshold: in words.
         source: source of the threshold.
-        of_gpus: the rule is clear for a training on CPUs.
-        of_steps: the rule abstains if there are too few steps.
+        gpus_only: the rule is clear for a training on CPUs.
+        needs_steps: the rule abstains if there are too few steps.
     """
 
     def with_threshold(judge: Callable[_Numbers, Finding | Check]) -> Rule[_Numbers]:
@@ -76,8 +76,8 @@ def rule(
             threshold=threshold,
             source=source,
             judge=judge,
-            of_gpus=of_gpus,
-            of_steps=of_steps,
+            gpus_only=gpus_only,
+            needs_steps=needs_steps,
         )
 
     return with_threshold
@@ -102,7 +102,7 @@ def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:
 
 
 def ceiling(share: float | None, what: str) -> str:
-    """Return the gain by Amdahl's law if `share` of the time were gone; None if it is unknown."""
+    """Return in words the gain by Amdahl's law without `share` of the time (None: unknown)."""
     if share is None:
         return f"{what}: not known, because some ranks left no step records"
     return f"{what}: {units.speed_without(share)}"
@@ -114,7 +114,7 @@ def times_without(share: float | None) -> float | None:
 
 
 def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
-    """Return the length of a step phase, the rank with the longest, and what it rests on."""
+    """Return the length of a step phase, the rank with the longest, and the number of steps."""
     share, mean_s = share_of(numbers, kind)
     length = f"{units.seconds(mean_s)} of a mean step, {units.percent(share)} of its time"
     # Means are comparable if every rank occurs once, with equally many steps.

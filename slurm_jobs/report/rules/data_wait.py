@@ -6,7 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from slurm_jobs.report.node_load import MIN_READINGS, cores_held, cores_of_others, mean_of, tells
+from slurm_jobs.report.node_load import (
+    MIN_READINGS,
+    cores_of_others,
+    cores_taken,
+    has_readings,
+    mean_of,
+)
 from slurm_jobs.report.report_model import Check, Finding, LoaderLoad, NodeLoad, TrainingNumbers
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.shared import units
@@ -16,7 +22,7 @@ from slurm_jobs.shared import units
 # of the job was ready, and had no core.
 
 
-_HELD = 0.25
+_TAKEN = 0.25
 """Share of the requested cores. Less may be the kernel's work for disks and networks."""
 _WAITS, _WAITS_LONG = 0.05, 0.20
 _LOADER_WAITS = 0.25
@@ -28,20 +34,20 @@ _END_OTHERS = (
 )
 
 
-def _is_held(load: NodeLoad) -> bool:
+def _are_cores_taken(load: NodeLoad) -> bool:
     """Check whether others keep so many of the job's cores busy that too few remain."""
-    num_cores = cores_held(load)
+    num_cores = cores_taken(load)
     return (
-        num_cores is not None and load.num_cores > 0 and num_cores >= _HELD * load.num_cores_asked
+        num_cores is not None and load.num_cores > 0 and num_cores >= _TAKEN * load.num_cores_asked
     )
 
 
-def _held_text(load: NodeLoad) -> str:
+def _taken_text(load: NodeLoad) -> str:
     job = "" if load.job_cpu_cores is None else f", its own {load.job_cpu_cores.mean:.1f}"
     others = "" if load.other_cores is None else f"{max(0.0, load.other_cores.mean):.1f}"
     return (
         f"of the {load.num_cores} cores of {load.node} that the job may use, other processes keep "
-        f"{others} busy{job}: {cores_held(load) or 0.0:.1f} of the {load.num_cores_asked} "
+        f"{others} busy{job}: {cores_taken(load) or 0.0:.1f} of the {load.num_cores_asked} "
         "requested cores are taken"
     )
 
@@ -51,20 +57,20 @@ def _held_text(load: NodeLoad) -> str:
     "other processes keep 25 % of the requested cores busy, and the main thread waits for a core "
     "5 % of its time (20 %: high), or the loader's threads 25 % of their work while steps wait "
     "for data",
-    of_steps=True,
+    needs_steps=True,
 )
 def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
     """Find other processes on a quarter of the requested cores, while the job waits for cores."""
-    known = [load for load in numbers.loads if cores_held(load) is not None and load.num_cores]
+    known = [load for load in numbers.loads if cores_taken(load) is not None and load.num_cores]
     if not known:
         return abstain(
             f"fewer than {MIN_READINGS} readings of a node show how busy its cores were, and with "
             "whose processes"
         )
-    crowded = [load for load in known if _is_held(load)]
+    crowded = [load for load in known if _are_cores_taken(load)]
     if not crowded:
-        fullest = max(known, key=lambda load: (cores_held(load) or 0.0) / load.num_cores_asked)
-        return clear(_held_text(fullest))
+        fullest = max(known, key=lambda load: (cores_taken(load) or 0.0) / load.num_cores_asked)
+        return clear(_taken_text(fullest))
     waits = [_core_waits(numbers, load.node) for load in crowded]
     if all(wait.step_share is None and wait.loader_share is None for wait in waits):
         return abstain("neither the records nor the kernel show how long threads waited for a core")
@@ -74,8 +80,8 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
         key=lambda pair: (pair[0].is_long, pair[0].step_share or 0.0),
     )
     if not worst.is_long:
-        return clear(f"{_held_text(load)}; its threads rarely wait for a core")
-    evidence = [_held_text(load)]
+        return clear(f"{_taken_text(load)}; its threads rarely wait for a core")
+    evidence = [_taken_text(load)]
     if worst.step_share is not None:
         evidence.append(
             f"the main thread of rank {worst.rank} waits for a core "
@@ -139,8 +145,8 @@ def _core_waits(numbers: TrainingNumbers, node: str) -> _CoreWaits:
 
 # Causes of waits for data, from the activity of the loader's threads. Each thread is on a core,
 # ready for one, or blocked. So slow storage, decoding and too few threads are distinguishable on
-# every node, even if the file system is a network's and no disk seems busy. All thresholds are own
-# choices.
+# every node, even if the file system is on the network and no disk seems busy. All thresholds are
+# own choices.
 
 
 _IDLE_THREADS = 0.60
@@ -245,7 +251,7 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         reads = f"the thread that reads is blocked for {blocked} of the step"
         return replace(_ONE_READS, evidence=(evidence, reads))
     if loader.blocked_s < _BLOCKED * loader.work_s:
-        # With streamed shards one thread reads and others decode: which of them computes?
+        # With streamed shards one thread reads and others decode: unknown which of them computes.
         return None if loader.num_threads is None else _computing(loader, load, device)
     if loader.core_wait_s is None:  # blocked, or ready for a core: see the node's readings
         return None
@@ -266,18 +272,17 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
 
 
 def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
-    """Return the cause if threads compute all the time: whether there are more cores.
+    """Return the cause if threads compute all the time: too few threads only if cores are free.
 
-    Other processes make these threads wait for a core, at the latest if there are more threads. So
-    their cores are not free, and full cores are the job's only as far as it uses them.
+    Cores of other processes are not free: more threads would wait for them.
     """
     free = "they rarely wait for a core"
     confidence = "medium: without readings of the node it is not known whether cores are free"
     if load is not None and (load.num_cores or _use(load) >= _ALL_BUSY):
-        used = (loader.num_threads or 1) * max(1, load.num_ranks)
+        num_threads = (loader.num_threads or 1) * max(1, load.num_ranks)
         is_full = _use(load) >= _ALL_BUSY
-        if is_full or used >= load.num_cores - (cores_of_others(load) or 0.0):
-            others_compute = device == "cpu" if is_full else _is_held(load)
+        if is_full or num_threads >= load.num_cores - (cores_of_others(load) or 0.0):
+            others_compute = device == "cpu" if is_full else _are_cores_taken(load)
             if others_compute:
                 return _no_core(loader, load, device)
             return replace(_DECODING, evidence=(_threads_text(loader),))
@@ -293,19 +298,19 @@ def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
 
 
 def _use(load: NodeLoad) -> float:
-    """Return the share of the job's cores that its processes use; by all if unknown."""
-    if tells(load.job_cpu_cores) and load.num_cores:
+    """Return the share of the job's cores that its processes use; if unknown, that all use."""
+    if has_readings(load.job_cpu_cores) and load.num_cores:
         return mean_of(load.job_cpu_cores) / load.num_cores
-    return mean_of(load.cpu_busy) if tells(load.cpu_busy) else 0.0
+    return mean_of(load.cpu_busy) if has_readings(load.cpu_busy) else 0.0
 
 
 def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
-    if load is not None and _is_held(load):
+    if load is not None and _are_cores_taken(load):
         return Cause(
             kind="cores",
             text="The loader's threads wait for a free core: processes outside of the job have "
             "them.",
-            evidence=(_threads_text(loader), _held_text(load)),
+            evidence=(_threads_text(loader), _taken_text(load)),
             next_knob=_END_OTHERS.format(node=load.node),
             confidence="high that its threads wait for a core; medium for the cause: some waits "
             "may be for other threads of the job",
@@ -321,10 +326,10 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
 
 
 def _threads_needed(loader: LoaderLoad) -> str:
-    """Return how many threads would load a step's batches within the step without its wait."""
+    """Return how many threads would load a step's batches as fast as the step computes."""
     rest_s = loader.step_s - loader.data_wait_s
     num = math.ceil(loader.work_s / rest_s) if rest_s > 0 else 0
-    if not 0 < num <= 4 * (loader.num_threads or num):  # otherwise the remedy is another
+    if not 0 < num <= 4 * (loader.num_threads or num):  # else threads are not the remedy
         return "more num_loader_threads"
     return f"more num_loader_threads ({num} would keep up with the steps)"
 
@@ -357,7 +362,7 @@ _GENERAL_KNOB = (
 def find_cause(numbers: TrainingNumbers) -> Cause:
     """Return the cause from the node with the longest wait: one starved rank delays all."""
     starved = max(numbers.ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
-    loads = {load.node: load for load in numbers.loads if tells(load.cpu_busy)}
+    loads = {load.node: load for load in numbers.loads if has_readings(load.cpu_busy)}
     load = loads.get(starved.node) if starved is not None else None
     if numbers.loader is not None:
         cause = cause_by_threads(numbers.loader, load, numbers.device)
@@ -371,7 +376,7 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
             confidence="high that steps wait for data; without readings of nodes the cause is not "
             "known",
         )
-    if tells(load.cpu_iowait) and mean_of(load.cpu_iowait) >= _WAITS_FOR_DISKS:
+    if has_readings(load.cpu_iowait) and mean_of(load.cpu_iowait) >= _WAITS_FOR_DISKS:
         rate = units.num_bytes(mean_of(load.disk_read))
         return Cause(
             kind="storage",
@@ -386,7 +391,7 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
     if mean_of(load.cpu_busy) < _IDLE:
         return _idle_cores(load, numbers.num_loader_threads)
     return Cause(
-        text="The cores are neither all busy nor idle, so there are several causes.",
+        text="The cores are neither all busy nor idle, so several causes are possible.",
         evidence=(_cores_text(load),),
         next_knob=_GENERAL_KNOB,
         confidence="high that steps wait for data, low for the cause",
@@ -394,11 +399,11 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
 
 
 def _busy_cores(load: NodeLoad, device: str) -> Cause:
-    if _is_held(load):
+    if _are_cores_taken(load):
         return Cause(
             kind="cores",
             text="All cores are busy, many of them with processes outside of the job.",
-            evidence=(_held_text(load),),
+            evidence=(_taken_text(load),),
             next_knob=_END_OTHERS.format(node=load.node),
             confidence="medium: the readings show busy cores and whose processes run on them, not "
             "whether the loader waits for a core",

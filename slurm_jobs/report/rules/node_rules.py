@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from slurm_jobs.nodes.probe_records import BY_NAME, MIN_OTHERS, SLOW_SHARE, slow_text
-from slurm_jobs.report.node_load import MIN_READINGS, mean_of, tells
+from slurm_jobs.report.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.report_model import Check, Finding, NodeLoad, ProbedNode, TrainingNumbers
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.shared import units
@@ -18,7 +18,7 @@ _LOW, _NOTE = 0.15, 0.25
 _HIGH_P95, _LOW_P5 = 0.70, 0.10
 _SLOW_STORAGE = 0.10
 _FULL_LINK, _CORES_BUSY = 0.80, 0.85
-_NO_CEILING = "not known from this: the findings on the steps have one"
+_NO_CEILING = "not known from these readings; the findings on the steps have one"
 _IDLE_FOR_SURE = "high that they are idle; when busy, a kernel may still not fill the GPU"
 
 
@@ -27,12 +27,12 @@ _IDLE_FOR_SURE = "high that they are idle; when busy, a kernel may still not fil
     "mean share of the time with a kernel on the GPU, during the steps, under 25 % "
     "(15 % or less: high)",
     "Princeton's jobstats",
-    of_gpus=True,
-    of_steps=True,
+    gpus_only=True,
+    needs_steps=True,
 )
 def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     """Find idle GPUs. Jobstats: busy 15 % of the time or less is wasted; under 25 % is noted."""
-    loads, reason = _of_gpus(numbers)
+    loads, reason = _gpu_loads(numbers)
     if reason:
         return abstain(reason)
     worst = min(loads, key=lambda load: mean_of(load.gpu_busy))
@@ -56,12 +56,12 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     "gpu-fluctuates",
     "p95 of a GPU's busy readings is 70 % or more and p5 under 10 %",
     "Amazon SageMaker Debugger, GPU memory and utilisation fluctuation",
-    of_gpus=True,
-    of_steps=True,
+    gpus_only=True,
+    needs_steps=True,
 )
 def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
     """Find GPUs that wait in between. SageMaker: p95 of 70 % or more with p5 under 10 %."""
-    loads, reason = _of_gpus(numbers)
+    loads, reason = _gpu_loads(numbers)
     if reason:
         return abstain(reason)
     worst, busy = max(
@@ -89,12 +89,12 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-def _of_gpus(numbers: TrainingNumbers) -> tuple[list[NodeLoad], str]:
+def _gpu_loads(numbers: TrainingNumbers) -> tuple[list[NodeLoad], str]:
     """Return the nodes whose GPUs were read often enough, or why there are none."""
     loads = [load for load in numbers.loads if load.gpu_busy is not None]
     if not loads:
         return [], "no reading of a node shows how busy a GPU was"
-    if not all(tells(load.gpu_busy, max(1, len(load.gpu_names))) for load in loads):
+    if not all(has_readings(load.gpu_busy, max(1, len(load.gpu_names))) for load in loads):
         return [], f"fewer than {MIN_READINGS} readings of a node show how busy its GPUs were"
     return loads, ""
 
@@ -116,11 +116,11 @@ def _data_wait_text(numbers: TrainingNumbers) -> str:
     "storage-queue",
     "10 % of the cores' time idle with a disk request outstanding, and data wait of 5 % of the "
     "step",
-    of_steps=True,
+    needs_steps=True,
 )
 def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     """Find cores that are idle with an outstanding disk request, while the steps wait for data."""
-    loads = [load for load in numbers.loads if tells(load.cpu_iowait)]
+    loads = [load for load in numbers.loads if has_readings(load.cpu_iowait)]
     if not loads:
         return abstain(
             f"fewer than {MIN_READINGS} readings of a node show how long it waited for disks"
@@ -151,11 +151,11 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     "network-full",
     "80 % of the links' speed received, data wait of 5 %, cores under 85 % busy and under "
     "10 % waiting for disks",
-    of_steps=True,
+    needs_steps=True,
 )
 def full_network(numbers: TrainingNumbers) -> Finding | Check:
     """Find full links with idle cores and disks, while the steps wait for data."""
-    received = [load for load in numbers.loads if tells(load.network_receive)]
+    received = [load for load in numbers.loads if has_readings(load.network_receive)]
     if not received:
         return abstain(
             f"fewer than {MIN_READINGS} readings of a node show how much its links receive"
@@ -166,19 +166,19 @@ def full_network(numbers: TrainingNumbers) -> Finding | Check:
         if load.link_bytes_per_s
     ]
     if not shares:
-        return abstain("the kernel does not report the speed of its nodes' links")
+        return abstain("the kernel does not report the speed of the nodes' links")
     share, worst = max(shares, key=lambda pair: pair[0])
     waits = share_of(numbers, "data_wait")[0]
-    mostly = f"the links of {worst.node} receive at {units.percent(share)} of their speed"
+    received_text = f"the links of {worst.node} receive at {units.percent(share)} of their speed"
     disks_or_cores = (
         mean_of(worst.cpu_iowait) >= _SLOW_STORAGE or mean_of(worst.cpu_busy) >= _CORES_BUSY
     )
     if share < _FULL_LINK or waits < 0.05 or disks_or_cores:
-        return clear(f"{mostly}; {units.percent(waits)} of the steps wait for data")
+        return clear(f"{received_text}; {units.percent(waits)} of the steps wait for data")
     return Finding(
         title=f"the network of {worst.node} is full, and the steps wait",
         text="Cores and disks have time to spare, so the links are the limit.",
-        evidence=(mostly, _data_wait_text(numbers)),
+        evidence=(received_text, _data_wait_text(numbers)),
         next_knob="read each byte once: staging on node-local storage keeps a copy for the next "
         "epochs and attempts; smaller stored images",
         ceiling="that of the finding on data wait",
@@ -202,7 +202,7 @@ def slow_node(numbers: TrainingNumbers) -> Finding | Check:
     """Find a node under 80 % of similar nodes' lower quartile in what a training uses."""
     probes = numbers.probes
     command = "slurm-jobs probe SPEC" if probes is None else probes.command
-    help_text = f": `{command}`" if command else ", and there is no other machine"
+    help_text = f": `{command}`" if command else ", and there is no other machine to compare"
     if probes is None or not probes.probed:
         return abstain(f"none of its nodes has been probed{help_text}")
     compared = [p for p in probes.probed if p.num_compared >= MIN_OTHERS]
@@ -234,7 +234,7 @@ def slow_node(numbers: TrainingNumbers) -> Finding | Check:
             for measure in p.slow
         ),
         next_knob=f"exclude it: --set stages.{stage}.resources.slurm.exclude={names}"
-        ", and report it to the site; probe it again first where the confidence is not high",
+        ", and report it to the site; probe it again first if the confidence is not high",
         ceiling="not known from a probe: see the finding on the straggler",
         confidence=f"medium: {'; '.join(doubts)}"
         if doubts
@@ -258,7 +258,7 @@ def _doubts(probe: ProbedNode) -> list[str]:
 
 
 def probe_evidence(numbers: TrainingNumbers, nodes: str) -> tuple[str, ...]:
-    """Return a line for each named node (`a, b and c`) with what probes say of it."""
+    """Return a line for each named node (`a, b and c`) with the result of its probe."""
     names = set(re.split(r", | and ", nodes))
     lines = []
     for probe in numbers.probes.probed if numbers.probes is not None else ():

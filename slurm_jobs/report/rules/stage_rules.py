@@ -92,7 +92,8 @@ def _lost_rows(
 
 
 @rule(
-    "tokenising", "tokenising takes half of the work of preprocessing or more, of a minute or more"
+    "tokenising",
+    "tokenising takes half or more of the preprocessing work, if that is at least 60 s",
 )
 def slow_tokenising(data: DataNumbers) -> Finding | Check:
     """Find tokenising that takes half of the preprocessing time, or more."""
@@ -135,7 +136,7 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
         "fewer nodes, or another partition",
         ceiling="not known: nothing but waiting was recorded"
         if share == 1
-        else f"no such waits: the run ends {units.times(1 / (1 - share))} as soon; waits while "
+        else f"no such waits: the run is {units.times(1 / (1 - share))} as fast; waits while "
         "another stage runs are not included",
     )
 
@@ -175,7 +176,7 @@ _USED_ENOUGH = 0.70
 _HEADROOM = 1.2
 
 
-@rule("memory-request", "less than 70 % of the memory used", JOBSTATS)
+@rule("memory-request", "less than 70 % of the requested memory used", JOBSTATS)
 def memory_request(stage: StageNumbers) -> Finding | Check:
     """Find unused memory requests. jobstats: less than 70 % used.
 
@@ -189,7 +190,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
         return abstain("the jobs ran under 300 s")
     share = used.value / requested.value
     if used.at_least and share < _USED_ENOUGH:
-        return abstain(f"what was used is a lower bound: {used.at_least}")
+        return abstain(f"the memory used is only a lower bound: {used.at_least}")
     at_most = ""
     on_node = f"{units.quantity(used)} at most, of {units.quantity(requested)} requested per node"
     if stage.tasks_per_node != 1:
@@ -215,7 +216,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
 
 
 def _enough(share: float, what: str) -> Check:
-    """Return that enough is used, by a resume, too: an earlier start may have used more."""
+    """Return the check for enough use; before a resume, an attempt may have used more."""
     if share > 1:
         return clear(f"an earlier attempt used more than the {what} of the newest")
     return clear(f"{units.percent(share)} of the {what} was used")
@@ -235,7 +236,7 @@ def time_request(stage: StageNumbers) -> Finding | Check:
         return abstain("the jobs ran under 300 s")
     share = used.value / limit.value
     if used.at_least and share < _USED_ENOUGH:
-        return abstain(f"the longest job is a lower bound: {used.at_least}")
+        return abstain(f"the time of the longest job is only a lower bound: {used.at_least}")
     if stage.status != "completed":
         return abstain("the stage is not completed")
     if share >= _USED_ENOUGH:

@@ -106,19 +106,19 @@ def _memory_text(numbers: TrainingNumbers) -> str:
 # The device's activity in profiled steps; `slurm-jobs profile` shows the same steps one by one.
 
 
-@rule("kernel-launches", LAUNCHES, of_gpus=True)
+@rule("kernel-launches", LAUNCHES, gpus_only=True)
 def kernel_launches(numbers: TrainingNumbers) -> Finding | Check:
     """Find kernels of which half are shorter than a launch, on a device that idles in between."""
     return _profiled("kernel-launches", numbers, "the host takes longer than the device")
 
 
-@rule("pageable-copies", PAGEABLE, of_gpus=True)
+@rule("pageable-copies", PAGEABLE, gpus_only=True)
 def pageable_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Find copies from or to memory that is not pinned: 1 % of the steps."""
     return _profiled("pageable-copies", numbers, "host and device wait for these copies")
 
 
-@rule("small-copies", SMALL_COPIES, of_gpus=True)
+@rule("small-copies", SMALL_COPIES, gpus_only=True)
 def small_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Find fifty copies a step of which four fifths are short."""
     return _profiled("small-copies", numbers, "starting a copy takes longer than the copy")
@@ -159,16 +159,15 @@ _MOST_NAMED = 4
     "own work of the slowest rank over the mean of all, or extra data wait, "
     "or time waiting for other ranks: 5 % or more",
     "own measurement: dealing packs by cost takes slowest over mean from 1.055 to 1.003",
-    of_steps=True,
+    needs_steps=True,
 )
 def straggler(numbers: TrainingNumbers) -> Finding | Check:
     """Find the slowest rank. Equal work gives 1.003 slowest over mean, unplanned packs 1.055.
 
-    Compared is each rank's own work, its step without the waits for others: the
-    steps themselves take equally long on all ranks. A collective ends at the
-    same moment on all ranks. So the rank that arrives last where the wait is timed was
-    slow since the last collective: the rank is named rightly, and the delay is
-    a lower bound.
+    The rule compares each rank's own work, its step without the waits for others, because
+    the steps themselves take equally long on all ranks. A collective ends at the same moment
+    on all ranks. So the rank that arrives last where the wait is timed was slow since the last
+    collective: the right rank is named, and the delay is a lower bound.
     """
     worst = numbers.straggler
     if worst is None:
@@ -250,20 +249,20 @@ def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
         return (data,)
     share, mean_s = share_of(numbers, "rank_wait")
     meeting = numbers.meeting_share
-    price = "" if meeting is None else f"; the exchange itself takes {units.percent(meeting)}"
+    exchange = "" if meeting is None else f"; the exchange itself takes {units.percent(meeting)}"
     waits = f"a mean rank waits {units.seconds(mean_s)} a step for others, {units.percent(share)}"
     own_work = (
         f"own work of rank {worst.rank} over the mean of all: {worst.slowest_over_mean:.3f}, most "
         f"of it in {worst.phase} ({units.seconds(worst.phase_excess_s)} a step longer than the "
         "mean rank)"
     )
-    return (own_work, f"{waits}{price}", data)
+    return (own_work, f"{waits}{exchange}", data)
 
 
 def _evened_out(factor: float | None) -> str:
     """Return the gain of even work by the timed waits: no ceiling, because others are not timed."""
-    about = "not known how many" if factor is None else f"about {factor:.2f}"
-    return f"equal work in each step: {about} times the speed; more where waits are hidden"
+    gain = "not known" if factor is None else f"about {factor:.2f} times the speed"
+    return f"equal work in each step: {gain}; more where waits are hidden"
 
 
 def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
@@ -281,7 +280,7 @@ def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
 @rule(
     "meetings",
     "exchanges between the passes, each timed on its last rank: together 5 % of the step or more",
-    of_steps=True,
+    needs_steps=True,
 )
 def meetings(numbers: TrainingNumbers) -> Finding | Check:
     """Find exchanges between the passes that cost time even on the rank that arrives last."""
@@ -332,7 +331,7 @@ _OTHER_ORDER = (
     "far-from-gpu",
     "a rank has none of the cores of its GPU's NUMA node",
     "PyTorch, NUMA binding: typically 1 to 10 % of performance",
-    of_gpus=True,
+    gpus_only=True,
 )
 def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
     """Find ranks far from their GPU. gres.conf(5): only enforce-binding ties cores to GPUs."""
@@ -405,14 +404,14 @@ _TRIGGERS = ("every_min", "every_steps")
 """Keys of the config's `checkpoint` that save a state before the end."""
 _CHECKPOINT_LIMIT, _EVALUATION_LIMIT = 0.05, 0.10
 _AROUND = frozenset({"startup", "unexplained", "between"})
-"""Parts of the attempts' time that are no steps."""
+"""Parts of the attempts' time outside the steps."""
 
 
 @rule(
     "data-wait",
-    "data wait below 5 % of the step is fine, to 20 % moderate, above high",
+    "data wait below 5 % of the step is fine, up to 20 % moderate, above that high",
     "XProf, input-pipeline analysis",
-    of_steps=True,
+    needs_steps=True,
 )
 def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     """Find waits for data. XProf: < 5 % of the step is fine, to 20 % moderate, then high."""
@@ -443,7 +442,7 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     "own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
 )
 def padding(numbers: TrainingNumbers) -> Finding | Check:
-    """Find padding of 5 % or more: best-fit packing leaves 1.5 %, a greedy one 11 %."""
+    """Find padding of 5 % or more: best-fit packing leaves 1.5 %, greedy packing 11 %."""
     share = numbers.padding_share.value
     if share is None:
         return abstain(numbers.padding_share.missing)
@@ -494,10 +493,10 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Find checkpoints that take 5 % of the step time; a short training may save at its end."""
     if numbers.saves_ahead:
-        # What can be changed depends on how the stage saves now; everything if that is unknown.
+        # The advice depends on how the stage saves now; if that is unknown, it names everything.
         now = numbers.checkpoint
         mode = {"async": "", "sync": "checkpoint.mode: async; or "}.get(
-            now.get("mode", ""), "checkpoint.mode: async, where it is sync; or "
+            now.get("mode", ""), "checkpoint.mode: async, if it is sync; or "
         )
         given = [f"checkpoint.{n} (now {now[n]:g})" for n in _TRIGGERS if now.get(n) is not None]
         names = given or [f"checkpoint.{name}" for name in _TRIGGERS]
@@ -513,9 +512,9 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
             "training"
         )
     knob = (
-        "no setting: all checkpoints were saved at an end (of the training, of a phase, or at a "
-        "stop), which is always done; in a longer training their share is smaller, and a faster "
-        "file system shortens them"
+        "no setting helps: all checkpoints were saved at an end (of the training, of a phase, or "
+        "at a stop), which is always done; in a longer training their share is smaller, and a "
+        "faster file system shortens them"
     )
     return _stall(numbers, "checkpoint", _CHECKPOINT_LIMIT, knob)
 
@@ -549,7 +548,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
     saving, _ = share_of(numbers, "checkpoint")
     if saving < _CHECKPOINT_LIMIT:
         knob = f"save more often (checkpoint.every_min or every_steps), or {knob}"
-    else:  # then `checkpoint_stall` advises to save less often
+    else:  # then `checkpoint_stall` advises saving less often
         knob += (
             "; saving more often would cost more: checkpoints already take "
             f"{units.percent(saving)} of the step time"
@@ -603,18 +602,18 @@ def around_steps(numbers: TrainingNumbers) -> Finding | Check:
     largest = sorted(outside, key=lambda s: -s.seconds)[:3]
     return Finding(
         severity="medium" if share >= 0.5 else "note",
-        title=f"{units.percent(share)} of the attempts' time is no training step",
+        title=f"{units.percent(share)} of the attempts' time is outside the steps",
         text="Start-up, staging, export and evaluation take a larger share of jobs that are short "
         "or stop often.",
         evidence=tuple(
             f"{s.name}: {units.seconds(s.seconds)}, {units.percent(s.share)}" for s in largest
         ),
         next_knob=f"shorten {largest[0].name}; fewer and longer attempts spread it over more steps",
-        ceiling=ceiling(share, "nothing but steps"),
+        ceiling=ceiling(share, "only steps"),
     )
 
 
-@rule("unexplained", "unexplained time is 10 % of the step or more", of_steps=True)
+@rule("unexplained", "unexplained time is 10 % of the step or more", needs_steps=True)
 def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
     """Find time of 10 % of the step that no phase explains."""
     share, _ = share_of(numbers, "unexplained")

@@ -30,7 +30,7 @@ def test_single_runs_are_told_to_be_single(tmp_path, command):
     code, out, _ = command("compare", slow, fast)
     assert code == 0
     assert out.startswith("Different in these two runs: B / A 1.")
-    assert "tokens/s: all tokens over all time but what is set apart below." in out
+    assert "tokens/s: all tokens over all time, except what is set apart below." in out
 
 
 def test_repeats_with_spaces_between_them_are_told_to_have_commas(tmp_path, command):

@@ -203,7 +203,7 @@ def test_no_axis_label_is_broken(page):
 def test_each_rules_threshold_stands_once_on_the_page_also_where_nothing_was_found(page):
     thresholds = page.partition("<h3>Thresholds</h3>")[2]
     assert thresholds.count("data wait below 5 % of the step is fine") == 1
-    assert thresholds.count("less than 70 % of the memory used") == 1
+    assert thresholds.count("less than 70 % of the requested memory used") == 1
     assert "XProf, input-pipeline analysis" in thresholds
 
 

@@ -51,7 +51,7 @@ def test_reasons_of_rejects_that_are_not_named_are_counted(report_of):
     reasons = {f"reason_{number}": 10 - number for number in range(9)}
     text = " ".join(printed(report_of(rejects=reasons), width=200).split())
     assert "rejected 57 " in text  # 45 of them are of the six that are named
-    assert "reason_5 5, of 4 other reasons 12" in text
+    assert "reason_5 5, 4 other reasons 12" in text
     assert "other reasons" not in printed(report_of())
 
 

@@ -58,9 +58,9 @@ def test_one_run_beside_several_gives_no_verdict():
 def test_runs_too_short_for_stretches_are_named():
     found = compare(arm("a", 1000), arm("b", 1100, token_stretches=(), num_steps=30))
     assert headline(found) == (
-        "No verdict: too few steps after the warm-up: b0 has 30, and 200 are needed to tell a "
+        "No verdict: too few steps after the warm-up: b0 has 30, and 200 are needed to estimate a "
         "run's noise; train for longer, or give 2 or more of each (A1,A2 B1,B2), for which 20 "
-        "steps each will do."
+        "steps each are enough."
     )
 
 
@@ -70,7 +70,7 @@ def test_two_steps_a_run_allow_no_claim_however_many_runs():
     assert "b0 has 2, b1 has 2, and 20 are needed; train for longer" in headline(found)
 
 
-HELD = "processes of others held cores"
+HELD = "other processes kept requested cores busy"
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_differences_are_those_between_the_arms():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"settings": {"train.config.precision": "bf16"}}, "are no repeats of each other"),
-        ({"tokens_per_sample": 40.0}, "the samples are not alike"),
+        ({"settings": {"train.config.precision": "bf16"}}, "are not repeats of each other"),
+        ({"tokens_per_sample": 40.0}, "the samples differ"),
         ({"samples_per_step": 32.0}, "the global batches differ"),
         ({"phase_shares": {"a": 0.4, "b": 0.6}}, "the phases of the training"),
         ({"num_ranks": 4}, "the numbers of ranks differ"),
         ({"cards": ("Tesla V100",)}, "not all runs had the same cards"),
         ({"cpus": ("an older one",)}, "not all runs had the same processors"),
-        ({"device": "cpu"}, "unlike devices: cpu, cuda"),
+        ({"device": "cpu"}, "different devices: cpu, cuda"),
         ({"notes": ("b1: 1 of 2 attempts left out",)}, "1 of 2 attempts left out"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_note_on_several_runs_is_said_once_with_their_names():
 @pytest.mark.parametrize(
     ("share_held", "told"),
     [
-        (0.42, ("processes of others held 42 % of the cores that it had asked for (r)",)),
+        (0.42, ("other processes kept 42 % of its requested cores busy (r)",)),
         (None, ()),
         (0.0, ()),
         (HELD_SHARE - 0.01, ()),
@@ -215,7 +215,7 @@ def test_a_stage_of_one_arm_alone_is_one_line_and_one_of_both_keeps_its_settings
     assert told == [
         ("train.config.y", (ABSENT,), ("1",)),
         ("stage render.config.seed", ("1",), ("2",)),
-        ("stage eval", ("a stage of its own",), (ABSENT,)),
+        ("stage eval", ("only here",), (ABSENT,)),
     ]
 
 
@@ -248,7 +248,7 @@ PLAIN = (1000, 1002)
         pytest.param(
             (0.2, 0.01), (1001, 1003),
             "less time is exposed communication in B: by that alone B / A would be 1.24, and it is "
-            "1.00. It is hidden, and yet B is not surely faster",
+            "1.00. More communication is hidden, yet B is not surely faster",
             id="a prefetch that overlaps and is no faster",
         ),
         pytest.param(
@@ -283,7 +283,7 @@ def test_what_hidden_communication_promised_is_said_beside_what_came(exposed, sp
 def test_a_step_that_communicates_less_hides_nothing_by_that():
     first = exposed_arm("a", 1000, 1002, exposed=0.2, communicating=0.5)
     second = exposed_arm("b", 1001, 1003, exposed=0.05, communicating=0.05)
-    assert "It is less, and yet B is not surely faster" in lines(first, second)[2]
+    assert "There is less communication, yet B is not surely faster" in lines(first, second)[2]
 
 
 @pytest.mark.parametrize("other", [{"num_ranks": 4}, {"samples_per_step": 128.0}])

@@ -94,7 +94,7 @@ def test_the_small_vlm_with_checkpointing_is_a_series_of_its_own_and_sound():
     assert "activation_checkpointing -" in first.name
     assert "activation_checkpointing true" in second.name
     assert scaling_headline(first).startswith(
-        "baseline unhealthy, and no other is valid: 8 ranks are 5.80"
+        "baseline unhealthy, and no other is valid: do not trust that 8 ranks are 5.80"
     )
     assert second.as_given[0].problems == ()
     assert (
@@ -113,11 +113,11 @@ def test_more_than_linear_without_a_reason_in_the_records_is_not_believed():
     ("changed", "said"),
     [
         ({"num_allocator_retries": 3}, "memory pressure: 3 x allocator retry (r2)"),
-        ({"cards": ("V100",)}, "other cards than the rest: V100, not A100"),
-        ({"cpus": ("old",)}, "other processors than the rest: old, not new"),
+        ({"cards": ("V100",)}, "different cards from the rest: V100, not A100"),
+        ({"cpus": ("old",)}, "different processors from the rest: old, not new"),
         (
             {"token_stretches": (50.0, *[100.0] * 9)},
-            "its first tenth ran at 50 % of the speed of the rest, as with compiling inside (r2)",
+            "its first tenth ran at 50 % of the speed of the rest, as if it compiled then (r2)",
         ),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
     given = with_batches((2, 1000, 16), (4, 1950, 64), (8, 3700, 64))
     (series,) = scale(given).series
     assert series.as_given[0].problems == (
-        "another global batch than the rest: 16 samples a step, not 64",
+        "different global batch from the rest: 16 samples a step, not 64",
     )
     assert [p.num_ranks for p in series.honest] == [4, 8]
     assert scaling_headline(series).startswith("baseline unhealthy: against 2 ranks")
@@ -224,7 +224,7 @@ def test_a_sound_base_stays_where_a_point_has_other_cards():
     old, new = {"cards": ("V100",)}, {"cards": ("A100",)}
     (found,) = scale([*runs({2: 1000, 4: 1950}, **old), *runs({8: 8000}, **new)]).series
     assert found.as_given[0].problems == ()
-    assert found.as_given[-1].problems == ("other cards than the rest: A100, not V100",)
+    assert found.as_given[-1].problems == ("different cards from the rest: A100, not V100",)
 
 
 def test_noise_alone_makes_no_base_unhealthy():

@@ -174,7 +174,7 @@ def test_an_array_with_one_slow_task_is_called_unbalanced(report_of):
 
 def test_a_queue_that_takes_most_of_the_time_is_found(report_of):
     found = finding(report_of(train_queue_s=4000.0), "queue-wait", "")
-    assert found.ceiling.startswith("no such waits: the run ends at most ")
+    assert found.ceiling.startswith("no such waits: the run is at most ")
     assert check(report_of(with_accounting=False), "queue-wait", "").outcome == "abstained"
 
 
@@ -264,7 +264,7 @@ def saving(training, share, **changes):
             {"mode": "sync", "every_min": None, "every_steps": 10},
             "checkpoint.mode: async; or save less often: raise checkpoint.every_steps (now 10) (",
         ),
-        ({}, "checkpoint.mode: async, where it is sync; or save less often: raise checkpoint."),
+        ({}, "checkpoint.mode: async, if it is sync; or save less often: raise checkpoint."),
     ],
     ids=["async", "sync", "unknown"],
 )
@@ -288,7 +288,7 @@ def test_saves_that_are_always_made_are_not_to_be_made_less_often(report_of):
     assert checkpoint_stall(training).outcome == "clear"  # seconds of training deserve no advice
     longer = replace(training, num_measured=10_000)
     assert checkpoint_stall(longer).next_knob.startswith(
-        "no setting: all checkpoints were saved at an end"
+        "no setting helps: all checkpoints were saved at an end"
     )
     assert report_of(num_steps=400, stopped_at=None).training[0].saves_ahead
 

@@ -253,7 +253,7 @@ def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(n
 def test_a_link_whose_speed_nobody_knows_is_not_judged(networked):
     found = check(networked(1e9, link=None), "network-full")
     assert found.outcome == "abstained"
-    assert "the speed of its nodes" in found.reason
+    assert "the speed of the nodes" in found.reason
 
 
 # Cores that other processes hold.
