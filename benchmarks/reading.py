@@ -18,9 +18,11 @@ already (`readinto`, shuffled `preadv`); and for raw arrays a memory copy of the
 where they lie scattered in memory into batches that are there already, in as many threads as ours.
 The CPU time of both, which other work on the machine disturbs less, is a row of its own.
 
-`pip install -e .[bench]` brings the peers; what is missing is left out, and said.
-mosaicml-streaming needs transformers 4, and training transformers 5: install it into an environment
-of its own, and name that one's Python in BENCH_PYTHON_MOSAICML.
+`pip install -e .[bench]` brings the peers; what is missing is left out, and said. Two need an
+environment of their own, whose Python BENCH_PYTHON_MOSAICML and BENCH_PYTHON_LITDATA name:
+mosaicml-streaming requires transformers 4, while training requires 5; litdata (0.2.76 or newer,
+which resumes on another number of ranks) requires torchvision, whose builds on PyPI do not load
+next to a torch for CPUs, and then transformers imports no processor.
 
 The sets (7 GB; with --quick 1) are kept in the folder for temporary files for the next run.
 """

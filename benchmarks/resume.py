@@ -14,7 +14,7 @@ takes the state of rank r modulo those before).
 Seconds are from before the set is opened to the first batch, of the slowest rank, imports left out;
 of ours also to where the position is found: index read, packs mapped, the first step's packs known.
 Beside it what that takes with 10 million samples. `pip install -e .[bench]` brings the peers;
-mosaicml-streaming as in `benchmarks.reading`.
+litdata and mosaicml-streaming as in `benchmarks.reading`.
 """
 
 from __future__ import annotations
