@@ -46,7 +46,7 @@ from pipeline.preprocess.manifest_files import open_at_once
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import DEFAULT_IMAGE_DECODING, ImageDecoding
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifest_formats import lies_within, missing_hint, normal_forms, place_of
+from slurm_jobs.shared.manifest_formats import is_within, missing_hint, normal_forms, place_of
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.folder import ProcessorInfo
 from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImageError
@@ -289,7 +289,7 @@ class ImageSource:
     def _allowed_place(self, name: str) -> tuple[Path, str | None]:
         """Check the path that is opened: one without `..`, which a link could redirect."""
         path, member = place_of(name, self._absolute_root)
-        if not any(lies_within(path, folder) for folder in self._folders):
+        if not any(is_within(path, folder) for folder in self._folders):
             message = f"{name}: is outside of {' and '.join(self._folders)}"
             raise SampleRejectedError(reason="image_outside", message=message)
         return Path(path), member

@@ -73,7 +73,7 @@ def add_packing_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=positive,
         default=_DEFAULT_LIMIT_S,
-        help=f"no timed step begins after so many seconds; default: {_DEFAULT_LIMIT_S}",
+        help=f"begin no timed step after N seconds; default: {_DEFAULT_LIMIT_S}",
     )
 
 
@@ -241,10 +241,10 @@ def remarks(view: Mapping[str, Any]) -> Iterator[str]:
     for way in view["ways"]:
         if way["problem"] is not None:
             names.setdefault(way["problem"], []).append(way["name"])
-    for problem, of in names.items():
-        yield f"{', '.join(of)}: {problem}"
+    for problem, ways in names.items():
+        yield f"{', '.join(ways)}: {problem}"
     if view["refused"] is not None:
-        yield "a training by the spec's batching would be refused"
+        yield "a training with the spec's batching would be refused"
     shared = [w for w in view["ways"] if w.get("timed_as")]
     if shared:
         pairs = ", ".join(f"{way['name']} as {way['timed_as']}" for way in shared)
@@ -332,7 +332,7 @@ def run_samples(options: argparse.Namespace) -> int:
     places = find_datasets(options.run, options.stage)
     if len(places) > 1 and (options.html is not None or options.key):
         names = ", ".join(place.stage for place in places)
-        message = f"--html and --key are for one data set; pick one by --stage (there are: {names})"
+        message = f"--html and --key are for one data set; choose one with --stage ({names})"
         raise InputError(message)
     if options.html is not None:
         check_place("--html", options.html)

@@ -270,10 +270,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "status": (
         ("slurm-jobs status", "of the newest run"),
         ("slurm-jobs status captions.yaml", "of the newest run of that spec"),
-        ("slurm-jobs status captions-20261121 --json", "of the run whose id begins so"),
+        ("slurm-jobs status captions-20261121 --json", "by the start of the run's id"),
     ),
     "watch": (
-        ("slurm-jobs watch", "the newest run; Ctrl-C ends the watching alone"),
+        ("slurm-jobs watch", "the newest run; Ctrl-C only stops watching"),
         (f"slurm-jobs watch runs/{_DATED}", ""),
     ),
     "logs": (

@@ -249,7 +249,7 @@ def run_probe(options: argparse.Namespace) -> int:
         if not options.json:
             print_submission(submission)
             print()
-    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+    status, code = watch(run_dir, quiet=options.json, prints_failures=False)
     if status is None:
         again = command_text("probe", shown_path(run_dir))
         print(f"what was measured, once it is over: {again}", file=sys.stderr)
@@ -350,14 +350,14 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
 
     In that case, as many nodes per table as fit.
     """
-    from slurm_jobs.cli.options import is_room_for, table_of
+    from slurm_jobs.cli.options import fits_screen, table_of
     from slurm_jobs.nodes import probe_records as records
 
     wide = [
         table_of(records.COMPUTE_COLUMNS, list(map(records.compute_row, probes))),
         table_of(records.FILE_COLUMNS, list(map(records.file_row, probes))),
     ]
-    if all(is_room_for(table, screen) for table in wide):
+    if all(fits_screen(table, screen) for table in wide):
         for table in wide:
             screen.print("", table, sep="\n")
         return
@@ -365,7 +365,7 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
     while left:
         for number in range(len(left), 0, -1):  # more nodes than one if that wraps no cell
             table = table_of(*records.measure_rows(left[:number]))
-            if is_room_for(table, screen) or number == 1:
+            if fits_screen(table, screen) or number == 1:
                 screen.print("", table, sep="\n")
                 left = left[number:]
                 break

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def path_text(text: str) -> str:
-    """Return a path as typed, with `~` and variables that the shell has left, for argparse."""
+    """Expand `~` and variables that the shell has left in a typed path, for argparse."""
     try:
         return expand_typed(text)
     except PathExpansionError as error:
@@ -81,7 +81,7 @@ def check_place(option: str, path: Path) -> None:
     """Refuse a value of an option, a file that cannot be written, before the work for it starts.
 
     Raises:
-        InputError: its folder is not there or refuses new files, or it is a folder itself.
+        InputError: its folder does not exist or refuses new files, or it is a folder itself.
     """
     folder = path.absolute().parent
     problem = ""
@@ -107,7 +107,7 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     if spec.exists() and path.exists() and path.samefile(spec):
         problem = "this is the spec itself, which is not replaced; name a new file"
     elif os.path.lexists(path):
-        problem = "this file is there already; name a new one, or move it away"
+        problem = "this file exists already; name a new one, or move it away"
     if problem:
         message = f"{option} {path}: {problem}"
         raise InputError(message)
@@ -210,7 +210,7 @@ def with_short_path(problem: Problem) -> Problem:
 # Names of runs and nodes, reasons, notes and log lines may come from a manifest, a colleague's
 # files or a program's output. All output goes through `GuardedStream`, which writes escape
 # sequences and characters that change the direction of writing as codes (`\\x1b`, `\\u202e`).
-# Tables are guarded cell by cell (`output.page_console`), because rich's colours are escape
+# Tables are guarded cell by cell (`page_console`), because rich's colours are escape
 # sequences, too. Only logs keep what their programs wrote: completely if no terminal reads them,
 # colours on a terminal.
 
@@ -284,9 +284,9 @@ _WIDER_THAN_ANY = 100_000
 
 def console() -> Console:
     """Return a console of the terminal's width; wide enough for whole lines in a file."""
-    shown_on = page_console()
-    if shown_on.is_terminal or "COLUMNS" in os.environ:
-        return shown_on
+    screen = page_console()
+    if screen.is_terminal or "COLUMNS" in os.environ:
+        return screen
     return page_console(width=WIDTH_OF_A_PIPE)
 
 
@@ -307,7 +307,7 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterator[Segment]:
-            # rich copies the rest of a text at each line that it breaks it into
+            # rich copies the rest of a text for each line that it wraps
             if isinstance(renderable, str | Text):
                 whole = str(renderable)
                 short = truncated_lines(whole)
@@ -332,7 +332,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Ta
     return table
 
 
-def is_room_for(table: Table, screen: Console) -> bool:
+def fits_screen(table: Table, screen: Console) -> bool:
     """Check whether the table fits the screen without wrapping a cell."""
     without_end = screen.options.update_width(_WIDER_THAN_ANY)
     return screen.measure(table, options=without_end).maximum <= screen.width
@@ -355,7 +355,7 @@ class LeavableStream:
         try:
             return self._stream.write(text)
         except BrokenPipeError:
-            self._to_nobody()
+            self._discard_output()
             return len(text)
 
     def flush(self) -> None:
@@ -363,12 +363,12 @@ class LeavableStream:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            self._to_nobody()
+            self._discard_output()
 
-    def _to_nobody(self) -> None:
-        nobody = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nobody, self._stream.fileno())
-        os.close(nobody)
+    def _discard_output(self) -> None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

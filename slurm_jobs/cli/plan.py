@@ -228,7 +228,7 @@ def _resources(job: PlannedJob) -> list[str]:
 
 def _print_plan(plan: Plan, scheduler: str) -> None:
     """Print the graph and the resources; in two tables on a narrow screen."""
-    from slurm_jobs.cli.options import console, is_room_for, table_of
+    from slurm_jobs.cli.options import console, fits_screen, table_of
     from slurm_jobs.plan import gpu_hours_asked
 
     flow = []
@@ -248,7 +248,7 @@ def _print_plan(plan: Plan, scheduler: str) -> None:
     requests = [_resources(job) for job in plan.jobs]
     rows = [[*cells, ", ".join(parts)] for cells, parts in zip(flow, requests, strict=True)]
     whole = table_of((*_FLOW, _ASKED), rows)
-    if is_room_for(whole, screen):
+    if fits_screen(whole, screen):
         screen.print(whole)
     else:
         width = screen.width - max(len(row[0]) for row in flow) - 2

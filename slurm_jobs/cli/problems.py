@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 MAX_PROBLEMS_SHOWN = 10
 _RESUME = re.compile(r"`slurm-jobs resume ([^`]+)`")
 """A resume command in a reason, with its arguments."""
-_OPEN = re.compile(r"[A-Z]+")
-"""Value that the user has to choose; only `FOLDER` is offered unchanged."""
+_PLACEHOLDER = re.compile(r"[A-Z]+")
+"""Word that the user replaces by a value (`VALUE`); only `FOLDER` is offered unchanged."""
 _IN_FILE = re.compile(r"(?:rank \d+ on \S+: \w+: )?/(?!.*: no such)")
 """Start of the reason of a stage that refused a file, rather than a value of its config."""
 _IN_CODE = re.compile(
@@ -113,13 +113,13 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
             for name, indices in by_user.items()
         ]
         lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
-    barred = [
+    unstartable = [
         stage.stage.name
         for stage in status.stages
         if any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
         and {status.stage(parent).status for parent in stage.stage.after} == {"completed"}
     ]
-    lines += [_barred_line(name, status) for name in barred]
+    lines += [_unstartable_line(name, status) for name in unstartable]
     stuck: dict[tuple[str, str], list[SliceStatus]] = {}
     for stage in status.stages:
         for part in stage.slices:
@@ -135,7 +135,7 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         lines.append(f"{name}{which} completed, with a note: {note}")
     if len(notes) > MAX_PROBLEMS_SHOWN:
         lines.append(f"... and {len(notes) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
-    return [*lines, *_ways_on(run_dir, status, failed, is_barred=bool(barred))]
+    return [*lines, *_next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
 
 
 def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
@@ -164,7 +164,7 @@ _REMEDIES: dict[Wait, str] = {
     "held_by_admin": "{0}: only an administrator can release it (`scontrol release {1}`)",
     "never": "{0}: job {1} needs other settings; give them to the resume with `--set KEY=VALUE` "
     "or `--update-spec`",
-    "blocked": "does not start by waiting ({0}): job {1} starts when an administrator changes that",
+    "blocked": "cannot start ({0}) until an administrator changes that: job {1}",
 }
 
 
@@ -218,7 +218,7 @@ def new_failures(
     )
 
 
-def _barred_line(name: str, status: RunStatus) -> str:
+def _unstartable_line(name: str, status: RunStatus) -> str:
     """Return why a job can never start although everything before it is complete."""
     for parent in map(status.stage, status.stage(name).stage.after):
         for part in parent.slices:
@@ -235,7 +235,7 @@ def _barred_line(name: str, status: RunStatus) -> str:
                 f"{name} stranded: `{parent.stage.name}`{which} is complete by its records, but "
                 f"the scheduler counts its job as {part.state}{why}"
             )
-    return f"{name} stranded: its parents are complete by their records, failed for the scheduler"
+    return f"{name} stranded: its parents are complete by their records, but not for the scheduler"
 
 
 _NO_COMMAND = f"(in a shell: {SHELL_CODES[127]})"
@@ -264,9 +264,9 @@ class _Resume:
         """Add what another failure needs: the sum of lost shares, the longest sample."""
         for key, value in other.settings.items():
             known = self.settings.get(key)
-            if known is None or _OPEN.fullmatch(known):
+            if known is None or _PLACEHOLDER.fullmatch(known):
                 self.settings[key] = value
-            elif _OPEN.fullmatch(value):
+            elif _PLACEHOLDER.fullmatch(value):
                 continue
             elif key.endswith("_share"):
                 self.settings[key] = f"{min(1.0, float(known) + float(value)):.3g}"
@@ -278,12 +278,12 @@ class _Resume:
         self.update |= other.update
 
 
-def _ways_on(
+def _next_commands(
     run_dir: Path,
     status: RunStatus,
     failed: list[tuple[StageStatus, SliceStatus]],
     *,
-    is_barred: bool,
+    is_unstartable: bool,
 ) -> list[str]:
     """Return the next commands; `resume` also if nothing failed but something will never start."""
     folder = shown_path(run_dir)
@@ -307,7 +307,12 @@ def _ways_on(
     slices = [part for stage in status.stages for part in stage.slices]
     stranded = [part for part in slices if part.status == "stranded"]
     waits = {part.wait for part in stranded}
-    if failed or is_barred or "never" in waits or any("`resume`" in p.reason for p in stranded):
+    if (
+        failed
+        or is_unstartable
+        or "never" in waits
+        or any("`resume`" in p.reason for p in stranded)
+    ):
         return [*fixes, f"next: {resume}", *others]
     if waits & {"held", "held_by_admin"}:
         return [f"or: {resume} (cancels it, and submits it again)"]
@@ -327,7 +332,7 @@ def _resumes(
         reason = reason_of(run_dir, stage.stage.name, part)
         named = [_named_resume(words, stage.stage.name) for words in _RESUME.findall(reason)]
         ways = [way for way in named if way is not None]
-        if not ways or any(map(_OPEN.fullmatch, ways[0].settings.values())):
+        if not ways or any(map(_PLACEHOLDER.fullmatch, ways[0].settings.values())):
             ways.insert(0, _fresh_input(run_dir, stage, part, reason))
         first.take(ways[0])
         second.take(ways[-1])
@@ -344,7 +349,9 @@ def _named_resume(text: str, stage: str) -> _Resume | None:
     for word in words:
         if word == "--set":
             key, _, value = next(words, "").partition("=")
-            if key.rpartition(".")[2] == "KEY" or (_OPEN.fullmatch(value) and value != "FOLDER"):
+            if key.rpartition(".")[2] == "KEY" or (
+                _PLACEHOLDER.fullmatch(value) and value != "FOLDER"
+            ):
                 return None
             resume.settings[key] = value
         elif word == "--again":
@@ -356,7 +363,7 @@ def _named_resume(text: str, stage: str) -> _Resume | None:
 
 
 def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> _Resume:
-    """Return a resume that takes what must change, for a reason without a command."""
+    """Return a resume with new code, spec or values, for a reason that names no command."""
     record = _record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
     if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
@@ -367,8 +374,8 @@ def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: s
     overrides: list[str] = []
     with suppress(OSError, DamagedFileError):
         overrides = read_json(RunPaths(run_dir).spec_origin)["overrides"]
-    own = tuple(f"stages.{name}." for name in (stage.stage.name, stage.stage.origin) if name)
-    keys = [override.partition("=")[0] for override in overrides if override.startswith(own)]
+    prefixes = tuple(f"stages.{name}." for name in (stage.stage.name, stage.stage.origin) if name)
+    keys = [override.partition("=")[0] for override in overrides if override.startswith(prefixes)]
     kept = [key for key in keys if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
     if kept:  # --update-spec would keep these values
         return _Resume(settings=dict.fromkeys(kept, "VALUE"))
@@ -380,14 +387,14 @@ def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]])
 
     A stage that saved after the signal to stop continues there, and needs no more time.
     """
-    short = {
+    raised = {
         "OUT_OF_MEMORY": ("mem_gb", _MORE_MEMORY),
         "TIMEOUT": ("timeout_min", _MORE_TIME),
     }
     wanted = dict.fromkeys(
-        (stage.stage.name, *short[part.state])
+        (stage.stage.name, *raised[part.state])
         for stage, part in failed
-        if part.status == "failed" and part.state in short and part.reason != STOPPED_AND_LEFT
+        if part.status == "failed" and part.state in raised and part.reason != STOPPED_AND_LEFT
     )
     try:
         stages = read_json(RunPaths(run_dir).resolved_spec)["stages"] if wanted else {}
@@ -551,24 +558,24 @@ def explaining_logs(
 
     With a full disk, the supervisor cannot write the record, and reports it in its log.
     """
-    spoken = {
+    with_output = {
         int(match[1])
         for log in shown
         if (match := _RANK_LOG.match(log.name)) and log.stat().st_size
     }
-    silent = [p for p in slices if failed_unrecorded(p) and p.slice_index not in spoken]
-    logs = supervisor_logs(paths, stage, silent)
+    unexplained = [p for p in slices if failed_unrecorded(p) and p.slice_index not in with_output]
+    logs = supervisor_logs(paths, stage, unexplained)
     return [log for log in logs if log not in {*shown} and log.stat().st_size]
 
 
 def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
-    """Check for a failure without a record, about which the supervisor's log says most.
+    """Check whether the supervisor's log explains a failure that has no record.
 
     Without a rank log, the supervisor's log is shown anyway.
     """
     of_supervisor = supervisor_logs(paths, stage, [part])
-    is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != of_supervisor
-    return is_apart and any(log.stat().st_size for log in of_supervisor)
+    is_separate = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != of_supervisor
+    return is_separate and any(log.stat().st_size for log in of_supervisor)
 
 
 def failed_unrecorded(part: SliceStatus) -> bool:

@@ -142,7 +142,7 @@ def legend(statuses: Sequence[Status], *, slices_per_cell: int) -> Text:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class RunView:
     """Snapshot of a run."""
 
     run_id: str
@@ -158,13 +158,13 @@ class Seen:
     new_failures: NewFailures = NO_NEW_FAILURES
 
 
-def look(
+def read_view(
     run_dir: Path,
     *,
     fresh: bool = False,
     with_failure: bool = False,
     reported: Collection[FailedAttempt] | None = None,
-) -> Seen:
+) -> RunView:
     """Read a run and query its scheduler.
 
     `with_failure`: find the last failure, with the end of its log. `reported`: find the failures
@@ -182,7 +182,7 @@ def look(
     failures = NO_NEW_FAILURES
     if reported is not None:
         failures = new_failures(run_dir, status, reported)
-    return Seen(
+    return RunView(
         run_id=meta.run_id,
         scheduler=meta.scheduler,
         created_unix_s=meta.created_unix_s,
@@ -207,7 +207,7 @@ def task_progress(run_dir: Path, stage: str, part: SliceStatus) -> tuple[str, fl
     return text, values["done"] / values["total"] if values["total"] else None
 
 
-# A run's stages as a table. Layout only: `look` has read everything.
+# A run's stages as a table. Layout only: `read_view` has read everything.
 
 
 STYLES: dict[Status, str] = {
@@ -223,21 +223,21 @@ WIDE_ENOUGH = 80
 """Below this many characters the least helpful columns are omitted."""
 
 
-def title_text(seen: Seen, now_unix_s: float) -> Text:
+def title_text(view: RunView, now_unix_s: float) -> Text:
     """Return the run, its status, and the age of the status."""
     from rich.text import Text
 
-    status = seen.status
+    status = view.status
     asked_s = status.asked_unix_s
     return Text.assemble(
-        (seen.run_id, "bold"),
-        f" on {seen.scheduler}, submitted {age_text(seen.created_unix_s, now_unix_s)}: ",
+        (view.run_id, "bold"),
+        f" on {view.scheduler}, submitted {age_text(view.created_unix_s, now_unix_s)}: ",
         (status.status, STYLES[status.status]),
         f" (asked {age_text(asked_s, now_unix_s)})" if asked_s is not None else "",
     )
 
 
-def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
+def stages_table(view: RunView, *, now_unix_s: float, width: int) -> Table:
     """Return a table with one line per stage."""
     from rich.table import Table
     from rich.text import Text
@@ -247,10 +247,10 @@ def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
     columns = ["stage", "status", "tasks", *(["job", "source"] if is_wide else []), "detail"]
     for column in columns:
         table.add_column(column, overflow="fold")
-    for stage in seen.status.stages:
+    for stage in view.status.stages:
         ids = dict.fromkeys((part.job_id or "").partition("_")[0] for part in stage.slices)
         jobs = " ".join(job_id for job_id in ids if job_id) or "-"
-        sources, asked = " + ".join(stage.sources), seen.status.asked_for(stage.sources)
+        sources, asked = " + ".join(stage.sources), view.status.asked_for(stage.sources)
         if asked is not None:  # `squeue, 4 s ago`; `record`
             sources += f", {age_text(asked, now_unix_s)}"
         table.add_row(
@@ -258,7 +258,7 @@ def stages_table(seen: Seen, *, now_unix_s: float, width: int) -> Table:
             Text(stage.status, style=STYLES[stage.status]),
             tasks_text(stage),
             *([jobs, sources] if is_wide else []),
-            Text(_detail_text(seen, stage, now_unix_s)),
+            Text(_detail_text(view, stage, now_unix_s)),
         )
     return table
 
@@ -272,12 +272,12 @@ def tasks_text(stage: StageStatus) -> str:
     return ", ".join([done, *others]) if total > 1 else done
 
 
-def _detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
+def _detail_text(view: RunView, stage: StageStatus, now_unix_s: float) -> str:
     """Return the progress of a running task, or why a stage waits, with its expected start."""
     if stage.status not in {"running", "waiting", "stranded"}:
         return ""
     is_running = stage.status == "running"
-    progress = seen.progress.get(stage.stage.name)
+    progress = view.progress.get(stage.stage.name)
     if is_running and progress:
         return progress
     texts = [] if is_running else [reason_to_wait(stage)]
@@ -367,34 +367,34 @@ MAX_WRAPPED_LINES = 3
 MIN_BAR, MAX_BAR = 10, 40
 """Characters of a bar."""
 _PLAIN_COUNTS = (["waiting"], ["completed"], ["stranded"])
-FOOTER = "Ctrl-C ends the watching, not the run"
+FOOTER = "Ctrl-C stops watching; the run continues"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 """Escape sequences, and other characters that would move the cursor."""
 
 
-def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool) -> Group:
+def live_view(view: RunView, console: Console, *, now_unix_s: float, is_over: bool) -> Group:
     """Return the whole view, no wider and no higher than the console."""
     from rich.console import Group
 
     width, height = console.size
-    title = title_text(seen, now_unix_s)
-    head = Group(title, stages_table(seen, now_unix_s=now_unix_s, width=width))
+    title = title_text(view, now_unix_s)
+    head = Group(title, stages_table(view, now_unix_s=now_unix_s, width=width))
     sources = [
         line
-        for text in source_lines(seen.status)
+        for text in source_lines(view.status)
         for line in _wrapped(text, "yellow", console)[:MAX_WRAPPED_LINES]
     ]
     num_head_lines = len(console.render_lines(head, pad=False))
     room = max(0, height - num_head_lines - len(sources) - 2)  # for footer and cursor
-    bars = _bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
+    bars = _bar_lines(view.shares, width=width)[: room // MIN_GRID_LINES]
     room -= len(bars)
     arrays = [  # those whose slices are neither all waiting nor all complete
         stage
-        for stage in seen.status.stages
+        for stage in view.status.stages
         if stage.stage.num_slices > 1 and [*stage.counts] not in _PLAIN_COUNTS
     ]
     for_failure = min(room, max(MIN_FAILURE_LINES, room - MIN_GRID_LINES * len(arrays)))
-    failure = _failure_lines(seen.failure, console, max_lines=for_failure)
+    failure = _failure_lines(view.failure, console, max_lines=for_failure)
     grids = _array_lines(arrays, width=width, room=room - len(failure))
     footer = [] if is_over else [_line(FOOTER, "dim")]
     return Group(head, *bars, *sources, *grids, *failure, *footer)
@@ -466,9 +466,9 @@ def _failure_lines(failure: Failure | None, console: Console, *, max_lines: int)
     return lines[:max_lines]
 
 
-# Watching of a run until it ends: a live view on a terminal, lines of changes elsewhere.
+# Watch a run until it ends: a live view on a terminal, lines of changes elsewhere.
 #
-# It only reads: an interrupt ends the watching, never the run.
+# It only reads: an interrupt ends `watch`, never the run.
 
 
 INTERRUPTED_EXIT_CODE = 130
@@ -477,11 +477,11 @@ PROGRESS_INTERVAL_S = 30.0
 
 
 def watch(
-    run_dir: Path, *, quiet: bool, tells_failures: bool = True
+    run_dir: Path, *, quiet: bool, prints_failures: bool = True
 ) -> tuple[RunStatus | None, int]:
     """Follow a run until it ends; return its status (None if the user interrupted) and exit code.
 
-    `tells_failures`: leave on the screen which slices failed; False if the caller prints them at
+    `prints_failures`: leave on the screen which slices failed; False if the caller prints them at
     the end, and only their number is shown until then.
     """
     from slurm_jobs.cli.options import page_console
@@ -489,12 +489,12 @@ def watch(
     console = page_console()
     try:
         if quiet:
-            (last,) = deque(_looks(run_dir), maxlen=1)
+            (last,) = deque(_views(run_dir), maxlen=1)
             status = last.status
         elif console.is_terminal and not console.is_dumb_terminal:
-            status = _follow_live(run_dir, console, keeps_failure=tells_failures)
+            status = _follow_live(run_dir, console, keeps_failure=prints_failures)
         else:
-            status = _follow_lines(run_dir, tells_failures=tells_failures)
+            status = _follow_lines(run_dir, prints_failures=prints_failures)
     except KeyboardInterrupt:
         folder = shown_path(run_dir)
         print(
@@ -506,13 +506,13 @@ def watch(
     return status, exit_code(status)
 
 
-def _looks(
+def _views(
     run_dir: Path, *, with_failure: bool = False, reported: Collection[FailedAttempt] | None = None
-) -> Iterator[Seen]:
+) -> Iterator[RunView]:
     return views_until_over(
-        lambda: look(run_dir, with_failure=with_failure, reported=reported),
-        lambda seen: seen.status,
-        lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
+        lambda: read_view(run_dir, with_failure=with_failure, reported=reported),
+        lambda view: view.status,
+        lambda view, problem: replace(view, status=in_doubt(view.status, problem)),
         read_meta(RunPaths(run_dir)).scheduler,
     )
 
@@ -520,55 +520,55 @@ def _looks(
 def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> RunStatus:
     from rich.live import Live
 
-    looks = _looks(run_dir, with_failure=True)
-    seen, ended = next(looks), False
+    views = _views(run_dir, with_failure=True)
+    view, ended = next(views), False
     # Drawn by a thread once a second, so that ages grow during a query.
     with Live(
-        get_renderable=lambda: live_view(seen, console, now_unix_s=time.time(), is_over=ended),
+        get_renderable=lambda: live_view(view, console, now_unix_s=time.time(), is_over=ended),
         console=console,
         refresh_per_second=1,
     ) as live:
         live.refresh()
-        for seen in looks:  # noqa: B007 - the function above shows it
+        for view in views:  # noqa: B007 - the function above shows it
             live.refresh()
         ended = True
         if not keeps_failure:
-            seen = replace(seen, failure=None)
-    return seen.status
+            view = replace(view, failure=None)
+    return view.status
 
 
-def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
+def _follow_lines(run_dir: Path, *, prints_failures: bool) -> RunStatus:
     shown: dict[str, str] = {}
     reported: set[FailedAttempt] = set()
     began_s = last_progress_s = time.monotonic()
-    for seen in _looks(run_dir, reported=reported if tells_failures else None):
+    for view in _views(run_dir, reported=reported if prints_failures else None):
         now_s = time.monotonic()
         is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
         last_progress_s = now_s if is_time else last_progress_s
-        lines = lines_of(seen)
+        lines = lines_of(view)
         changes = []
         for name, line in lines.items():
-            progress = seen.progress.get(name, "") if is_time else ""
+            progress = view.progress.get(name, "") if is_time else ""
             if shown.get(name) != line or progress:
                 changes.append(f"{line} {progress}".rstrip())
-        if not reported.issuperset(seen.new_failures.attempts):  # otherwise it repeats the last one
-            changes += seen.new_failures.lines
-        reported |= seen.new_failures.attempts
+        if not reported.issuperset(view.new_failures.attempts):  # otherwise it repeats the last one
+            changes += view.new_failures.lines
+        reported |= view.new_failures.attempts
         for change in changes:
             print(f"[{now_s - began_s:6.1f} s] {change}", flush=True)
         shown = lines
-    return seen.status
+    return view.status
 
 
-def lines_of(seen: Seen) -> dict[str, str]:
+def lines_of(view: RunView) -> dict[str, str]:
     """Return a line for each stage, and for each source that does not answer.
 
-    Such as `train: running (0/1, 1 running)`; with the reason for stranded stages.
+    For example `train: running (0/1, 1 running)`; with the reason for stranded stages.
     """
     lines = {}
-    for stage in seen.status.stages:
+    for stage in view.status.stages:
         is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
         why = reason_to_wait(stage) if is_stuck else ""
         line = f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})"
         lines[stage.stage.name] = f"{line}: {why}" if why else line
-    return lines | {f"source {n}": text for n, text in enumerate(source_lines(seen.status))}
+    return lines | {f"source {n}": text for n, text in enumerate(source_lines(view.status))}

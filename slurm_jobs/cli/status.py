@@ -21,7 +21,7 @@ from slurm_jobs.cli.problems import problem_lines, source_lines
 from slurm_jobs.cli.run_view import (
     STYLES,
     exit_code,
-    look,
+    read_view,
     stages_table,
     status_values,
     title_text,
@@ -152,19 +152,19 @@ def run_status(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.find_run import find_run
 
     run_dir = find_run(options.run)
-    seen = look(run_dir, fresh=options.fresh)
+    view = read_view(run_dir, fresh=options.fresh)
     if options.json:
-        print_json(status_values(run_dir, seen.status, time.time()))
+        print_json(status_values(run_dir, view.status, time.time()))
     else:
         from slurm_jobs.cli.options import console
 
         screen = console()
         now_s = time.time()
-        screen.print(title_text(seen, now_s), soft_wrap=True)
-        screen.print(stages_table(seen, now_unix_s=now_s, width=screen.width))
-        for line in problem_lines(run_dir, seen.status):
+        screen.print(title_text(view, now_s), soft_wrap=True)
+        screen.print(stages_table(view, now_unix_s=now_s, width=screen.width))
+        for line in problem_lines(run_dir, view.status):
             screen.print(line, markup=False, highlight=False, soft_wrap=True)
-    return exit_code(seen.status)
+    return exit_code(view.status)
 
 
 # `slurm-jobs watch RUN`: show a live view of a run until it ends.
@@ -222,7 +222,7 @@ def run_run(options: argparse.Namespace) -> int:
     if not options.json:
         print_submission(submission)
         print()
-    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+    status, code = watch(run_dir, quiet=options.json, prints_failures=False)
     if status is None:
         return code
     if options.json:

@@ -118,7 +118,7 @@ def run_tune(options: argparse.Namespace) -> int:
             print(flush=True)
     tuned = read_tune_run(run_dir)
     if not _is_final(tuned):
-        status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+        status, code = watch(run_dir, quiet=options.json, prints_failures=False)
         if status is None:
             out = [] if options.out is None else ["--out", str(options.out)]
             again = command_text("tune", shown_path(run_dir), *out)

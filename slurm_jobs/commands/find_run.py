@@ -77,9 +77,7 @@ def find_run(text: str | None) -> Path:
         return matches[0]
     runs_inside = _by_age(path) if text and path.is_dir() else []
     if runs_inside:
-        message = (
-            f"{text} is no run, it holds runs; name one, such as the newest: {runs_inside[-1]}"
-        )
+        message = f"{text} is a folder of runs; name one, such as the newest: {runs_inside[-1]}"
         raise InputError(message)
     if text and not matches:
         _refuse_away(path, runs_dir)
@@ -90,31 +88,31 @@ def _no_run_message(text: str, path: Path, matches: Sequence[Path], runs_dir: Pa
     """Return the message for a name that matches several runs, or none."""
     if path.suffix in SPEC_SUFFIXES and not path.exists():
         return (
-            f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
-            "set SLURM_JOBS_RUNS_DIR"
+            f"no such file: {text}, and no run in {runs_dir} begins with it; name a spec or a run, "
+            "or set SLURM_JOBS_RUNS_DIR"
         )
     if matches:
         return (
-            f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: "
-            f"{', '.join(run.name for run in matches[:5])}. Name the folder; a spec's file means "
-            "its newest run, or set SLURM_JOBS_RUNS_DIR"
+            f"no single run `{text}`: it is not a run folder, and these in {runs_dir} begin with "
+            f"it: {', '.join(run.name for run in matches[:5])}. Name the folder; a spec's file "
+            "means its newest run, or set SLURM_JOBS_RUNS_DIR"
         )
     if text and (path / INFO_NAME).is_file():
         return (
-            f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
+            f"{text} is a data set, not a run: `verify`, `samples` and `packing` take it; name the "
             "run that made it"
         )
     if text and path.is_dir():
         return (
             f"{text} is neither a run (it has no run.json) nor a finished data set (no "
-            f"dataset.json), and no run in {runs_dir} begins so; name the folder that has one, or "
-            "set SLURM_JOBS_RUNS_DIR"
+            f"dataset.json), and no run in {runs_dir} begins with it; name the folder that has "
+            "one, or set SLURM_JOBS_RUNS_DIR"
         )
     from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
 
     near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in _runs(runs_dir)})
     return (
-        f"no run `{text}`: it is no run folder, and in {runs_dir} none begins so"
+        f"no run `{text}`: it is not a run folder, and no run in {runs_dir} begins with it"
         f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
     )
 

@@ -487,7 +487,7 @@ def refuse_unwritable(files: Iterable[Path]) -> None:
     """
     broken = next((f for f in files if any("\ud800" <= c <= "\udfff" for c in str(f))), None)
     if broken is not None:
-        message = f"{str(broken)!a}: its name is no UTF-8, and no manifest can hold it; rename it"
+        message = f"{str(broken)!a}: its name is not UTF-8, and no manifest can hold it; rename it"
         raise InputError(message)
 
 
@@ -622,12 +622,12 @@ def _text(file: Path) -> str:
     """Return the content of a caption file.
 
     Raises:
-        InputError: it cannot be read, or is no UTF-8.
+        InputError: it cannot be read, or is not UTF-8.
     """
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"{file}: no UTF-8 (byte {error.start}); save it as UTF-8"
+        message = f"{file}: not UTF-8 (byte {error.start}); save it as UTF-8"
         raise InputError(message) from error
     except OSError as error:
         message = f"{file}: {error.strerror}"

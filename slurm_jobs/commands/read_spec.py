@@ -379,7 +379,7 @@ def _write_obstacle(folder: str) -> str:
                 return f"{nearest} is a link to {nearest.readlink()}, which does not exist"
             nearest = nearest.parent
         if not nearest.is_dir():
-            return f"{nearest} is no folder"
+            return f"{nearest} is not a folder"
     except OSError as error:  # a parent folder is not accessible
         return f"{error.filename}: {error.strerror}"
     except ValueError as error:

@@ -795,7 +795,7 @@ def _code(
     A dry run copies none: its snapshot has only the fingerprint.
 
     Raises:
-        InputError: the user's new code lacks a function, or is no valid Python.
+        InputError: the user's new code lacks a function, or is not valid Python.
     """
     values = read_plan_values(paths)["snapshot"]
     used = CodeSnapshot(

@@ -152,7 +152,8 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     `as_named` is its path in the spec.
 
     Raises:
-        InputError: it does not exist, cannot be read, or is an image or a folder that is no table.
+        InputError: it does not exist, cannot be read, or is an image, or a folder but not a
+            table.
     """
     refuse_unwritable([manifest])
     if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():
@@ -199,7 +200,7 @@ def _table_rows(table: TableFiles) -> int | None:
 
 
 def is_image_folder(folder: Path) -> bool:
-    """Check whether a path is a folder that holds images and is no table.
+    """Check whether a path is a folder that holds images and is not a table.
 
     A `metadata.parquet` next to images lists them, and makes no table of the folder.
     """

@@ -569,7 +569,7 @@ def read_inputs(
         whole: leave the step records as their files have them, with fields that no report uses.
 
     Raises:
-        FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
+        FileNotFoundError: `paths` is not a run (it lacks `run.json` or the resolved spec).
     """
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)

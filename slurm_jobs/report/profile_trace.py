@@ -131,7 +131,7 @@ def _times(event: dict[str, Any]) -> tuple[float, float]:
     start_us, length_us = event.get("ts") or 0.0, event.get("dur") or 0.0
     for value in (start_us, length_us):
         if not isinstance(value, int | float):
-            message = f"{value!r:.20} is no number of microseconds"
+            message = f"{value!r:.20} is not a number of microseconds"
             raise TypeError(message)
     start_s, length_s = start_us * _US, length_us * _US
     if not (math.isfinite(start_s) and math.isfinite(length_s)):

@@ -205,7 +205,7 @@ def make_report(
         num_epochs: epochs for a projection.
 
     Raises:
-        FileNotFoundError: `paths` is no run.
+        FileNotFoundError: `paths` is not a run.
     """
     inputs = read_inputs(paths, accounting, answer)
     return build_report(inputs, config or ReportConfig(), num_epochs=num_epochs)

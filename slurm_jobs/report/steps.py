@@ -626,6 +626,6 @@ def _no_numbers(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
     at_end = len(losses) - 1 - int(places[-1])
     if at_end > max(0, int(np.diff(places, prepend=-1).max()) - 1):
         yield (
-            f"the loss of the last {units.number_of('step', at_end)} is no number (NaN or "
+            f"the loss of the last {units.number_of('step', at_end)} is not a number (NaN or "
             "infinite): the reported loss is that of the steps before"
         )

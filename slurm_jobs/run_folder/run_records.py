@@ -178,7 +178,7 @@ def read_meta(paths: RunPaths) -> RunMeta:
     """Read who created the run, when, and with which scheduler.
 
     Raises:
-        InputError: the folder is no run folder.
+        InputError: the folder is not a run folder.
         DamagedFileError: its `run.json` has other content.
     """
     try:
@@ -186,9 +186,7 @@ def read_meta(paths: RunPaths) -> RunMeta:
     except (TypeError, AttributeError) as error:  # missing fields, or no mapping
         raise damaged(paths.run_json, error) from error
     except FileNotFoundError as error:
-        message = (
-            f"{paths.run_dir} is no run folder (it has no run.json); `slurm-jobs runs` lists runs"
-        )
+        message = f"{paths.run_dir} is not a run folder (no run.json); `slurm-jobs runs` lists runs"
         raise InputError(message) from error
 
 

@@ -87,7 +87,7 @@ def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
     """Return the fields of each job in a table; the last field may contain a `|`.
 
     The header, a banner above it and text of the site below it are left out. A table without jobs
-    still has a header, so output with neither header nor jobs is no answer.
+    still has a header, so output with neither header nor jobs is not an answer.
 
     Raises:
         SchedulerError: there is neither a header nor a job with this number of fields, or the

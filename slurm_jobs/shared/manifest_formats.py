@@ -83,7 +83,7 @@ def place_of(name: str, root: str) -> tuple[str, str | None]:
     return _plain(posixpath.join(root, file)), member
 
 
-def lies_within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
     """Check whether a path is in or below a folder; both absolute, from `place_of`."""
     return path.startswith(f"{_plain(folder).rstrip('/')}/")
 
@@ -332,7 +332,7 @@ _LISTS = ("metadata.csv", "metadata.jsonl")
 
 
 class NoTableError(ValueError):
-    """Folder that is no manifest; the message follows its path."""
+    """Folder that is not a manifest; the message follows its path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -347,7 +347,7 @@ def find_table(path: Path) -> TableFiles | None:
     """Return the table at `path`; None for a file that begins differently.
 
     Raises:
-        NoTableError: a folder that is no table, or more than one.
+        NoTableError: a folder that is not a table, or more than one.
         OSError: it cannot be read.
     """
     if path.is_dir():
@@ -387,7 +387,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        message = f": {path.name} is no valid JSON ({error})"
+        message = f": {path.name} is not valid JSON ({error})"
         raise NoTableError(message) from error
     return value if isinstance(value, dict) else {}
 

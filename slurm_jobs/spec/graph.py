@@ -325,7 +325,7 @@ def entry_point_problem(run: str, folder: str, read_text: Callable[[str], str]) 
         except (OSError, UnicodeDecodeError):
             continue
         except (SyntaxError, ValueError) as error:
-            return f"{file} is no valid Python: {error}"
+            return f"{file} is not valid Python: {error}"
         names: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):

@@ -126,7 +126,7 @@ def name_and_runs_dir(file: str, files: Files) -> tuple[str, str]:
     """Return a spec's name and absolute folder of runs, whatever is wrong with its other keys.
 
     Raises:
-        SpecError: the file is no valid YAML, or one of these two keys is wrong.
+        SpecError: the file is not valid YAML, or one of these two keys is wrong.
     """
     document = read_yaml(read_text_of(file, files), file)
     values = document.value if isinstance(document.value, dict) else {}

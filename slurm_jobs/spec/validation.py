@@ -213,7 +213,7 @@ def _wrong_value(target: Any, name: str, location: KeyPath, entry: Any) -> str:
         return f"{entry['msg'].replace('Input should be', 'must be')}, found {describe(value)}"
     expected, remedy = _EXPECTED[kind], ""
     if kind == "string_type" and value is None:
-        remedy = "; YAML takes an empty value, `null` and `~` without quotes for nothing"
+        remedy = "; YAML reads an empty value, `null` and `~` without quotes as nothing"
     elif expected == "a list":
         remedy = list_remedy(name, value, functools.partial(refusal, target, location))
     elif expected != "keys and values":

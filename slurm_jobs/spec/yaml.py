@@ -652,7 +652,7 @@ class _Reader:
         reason = trap(text)
         if reason is not None:
             clock = clock_remedy(key, text)
-            reason = f"is no number; {clock}" if clock else reason
+            reason = f"is not a number; {clock}" if clock else reason
             self.problem(place, f"`{shortened(text)}` {reason}")
             return text
         value = parse_number(text)

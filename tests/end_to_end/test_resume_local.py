@@ -66,7 +66,7 @@ def test_a_dry_run_with_other_resources_or_code_finds_nothing_and_writes_nothing
     local.write("user_stages.py", "def work(config, context:\n    return {}\n")
     for options in (["--dry-run"], []):
         refused = local.run("resume", str(run_dir), "--update-code", *options, check=2)
-        assert "user_stages.py is no valid Python" in refused.stderr
+        assert "user_stages.py is not valid Python" in refused.stderr
     (local.folder / "user_stages.py").unlink()
     refused = local.run("resume", str(run_dir), "--update-code", check=2)
     assert "the module `user_stages` of this run is no longer in" in refused.stderr

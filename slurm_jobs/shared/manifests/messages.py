@@ -180,7 +180,7 @@ def image_of(item: Any) -> Content:
     """Return an image from a path, its bytes or a mapping; without a name if none is given.
 
     Raises:
-        BadRowError: it has two names that differ, or is no image.
+        BadRowError: it has two names that differ, or is not an image.
     """
     if isinstance(item, bytes):
         return Content(kind="image", value="", data=item)

@@ -308,7 +308,7 @@ def decoded(data: bytes, path: Path) -> str:
                     line.decode("utf-8")
                 except UnicodeDecodeError as wrong:
                     problem = f"byte 0x{line[wrong.start]:02x}: {wrong.reason}"
-                    message = f"{path}:{number}: no UTF-8 ({problem}); save the manifest as UTF-8"
+                    message = f"{path}:{number}: not UTF-8 ({problem}); save the manifest as UTF-8"
                     break
         raise StageConfigError(message) from error
 

@@ -30,7 +30,7 @@ from slurm_jobs.shared.manifest_formats import (
     begins_as_image,
     image_processor_class,
     image_tokens,
-    lies_within,
+    is_within,
     measure,
     missing_hint,
     normal_forms,
@@ -218,7 +218,7 @@ class _NamedImages:
     def may_be_on_nodes(self, file: str) -> bool:
         """Check whether a file may be in a folder outside of the root that only the nodes see."""
         is_hidden = not self.files.is_folder(posixpath.dirname(file))
-        return is_hidden and not self.runs_here and not lies_within(file, self.root)
+        return is_hidden and not self.runs_here and not is_within(file, self.root)
 
     def is_missing(self, name: str, file: str) -> bool:
         """Check that neither the name nor another normal form of it is a file."""
@@ -260,10 +260,10 @@ def image_place_problems(spec: CheckedSpec) -> Iterator[Problem]:
 
     A spec that sets this key may allow any folder: the job checks the rest.
     """
-    let_in = {item.path[:-1] for item in spec.marked if item.given and item.path[-1:] == (_KEY,)}
+    allowed = {item.path[:-1] for item in spec.marked if item.given and item.path[-1:] == (_KEY,)}
     for images in _named_images(spec):
-        elsewhere = [item for item in images.names if not lies_within(item[1], images.root)]
-        if elsewhere and images.path[:-1] not in let_in:
+        elsewhere = [item for item in images.names if not is_within(item[1], images.root)]
+        if elsewhere and images.path[:-1] not in allowed:
             folder = posixpath.commonpath([posixpath.dirname(file) for _, file in elsewhere])
             fault = remedy = ""
             if images.is_missing(*elsewhere[0]):
@@ -271,8 +271,8 @@ def image_place_problems(spec: CheckedSpec) -> Iterator[Problem]:
                 remedy = "correct the path, or write it relative to image_root; "
             message = (
                 f"{images.manifest} names the image {_shown(elsewhere[0][0])}, which {fault}is "
-                f"outside of {images.root}; {remedy}if this list may bring such files into the "
-                f"data set, set `{_KEY}` next to it, to a folder that holds them all; those of the "
+                f"outside of {images.root}; {remedy}if the data set may contain such "
+                f"files, set `{_KEY}` next to it to a folder that contains them all; those of the "
                 f"first rows are in {printable(folder)}"
             )
             yield spec.problem(images.path, message)
@@ -307,7 +307,7 @@ def missing_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
 
 
 def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
-    """Yield the manifests that name files which are no images, by their first bytes.
+    """Yield the manifests that name files which are not images, by their first bytes.
 
     It is an error if none of those read is an image, with the exceptions of missing images. A
     broken header is left to the job.
@@ -322,10 +322,10 @@ def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
             continue
         head, image, origin = foreign[0]
         is_all = len(foreign) == len(read)
-        share = f"{len(foreign)} of {len(read)} images checked are no image files"
+        share = f"{len(foreign)} of {len(read)} images checked are not image files"
         if is_all:
             many = f"none of {len(read)} images checked is an image file"
-            share = many if len(read) > 1 else "its image is no image file"
+            share = many if len(read) > 1 else "its image is not an image file"
         fault = "is empty: copy or download such files again"
         if head:
             fault = f"begins with {head!r}: convert such files to PNG or JPEG, or correct the names"
@@ -346,8 +346,8 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
 
     It is an error if the stage certainly fails: all rows were read, no earlier stage can write
     others, `max_reject_share` does not allow so many, and it counts for all rows together. A row
-    whose image is missing or no image counts, too. Manifests without a usable row are left to the
-    other checks.
+    whose image is missing or not an image counts, too. Manifests without a usable row are left to
+    the other checks.
     """
     values, configs = spec.document.value, spec.configs
     limit = values.get("limit") if isinstance(values, Mapping) else None
@@ -400,7 +400,7 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
 def _unusable_images(
     rows: Sequence[ManifestRow], images: _NamedImages, max_images: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield a kind and a message for each usable row with an image that is missing or none.
+    """Yield a kind and a message for each usable row with a file that is missing or not an image.
 
     Nothing if there are too many images to check. Rows with more than `max_images` are rejected as
     too long, and do not count.
@@ -420,7 +420,7 @@ def _unusable_images(
             if image.data is None and image.value in missing:
                 kind = "does not exist"
             elif head is not None and not begins_as_image(head):
-                kind = "is no image file"
+                kind = "is not an image file"
             if kind:
                 yield kind, f"{row.origin}: {_shown(image.value)} {kind}"
                 break
@@ -520,7 +520,7 @@ def _exceeded(
         is_all = len(too_large) == num_rows
         yield "max_pixels", message, is_all and config.max_reject_share < 1
     num_over = len(long) + len(num_images)
-    end = _end(num_over, num_rows, config)
+    end = _failure_clause(num_over, num_rows, config)
     is_all = num_over == num_rows and config.max_too_long_share < 1
     if num_images:
         message = (
@@ -546,7 +546,7 @@ def _exceeded(
         yield "max_tokens", message, is_all
 
 
-def _end(num_over: int, num_rows: int, config: PreprocessConfig) -> str:
+def _failure_clause(num_over: int, num_rows: int, config: PreprocessConfig) -> str:
     """Return a clause that the stage fails, if it does with rows like these."""
     if config.too_long == "error":
         return "; too_long: error fails the stage at the first of them"

@@ -43,7 +43,7 @@ _WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})
 
 
 def dataset_problems(spec: CheckedSpec) -> Iterator[Problem]:
-    """Yield the folders that are no data set, at their lines; skip outputs of this spec."""
+    """Yield the folders that are not a data set, at their lines; skip outputs of this spec."""
     for item in spec.expanded:
         is_dataset = item.path[2:3] == ("config",) and item.path[-1:] == ("dataset",)
         folder = item.resolved
@@ -52,8 +52,8 @@ def dataset_problems(spec: CheckedSpec) -> Iterator[Problem]:
             wrong = _wrong_shards(folder, info, spec.files)
             wrong = wrong or _wrong_processor(folder, info, spec.files)
             if spec.files.lacks(f"{folder}/{INFO_NAME}"):
-                remedy = _instead(folder, spec.files)
-                wrong = f" is no finished data set, it has no {INFO_NAME}; {remedy}"
+                remedy = _remedy(folder, spec.files)
+                wrong = f" is not a finished data set: it has no {INFO_NAME}; {remedy}"
             if wrong:
                 yield spec.problem(item.path, f"{folder}{wrong}")
 
@@ -92,8 +92,8 @@ def _wrong_processor(folder: str, info: Mapping[str, Any], files: Files) -> str:
     return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
 
 
-def _instead(folder: str, files: Files) -> str:
-    """Return the alternative to a folder that is no data set."""
+def _remedy(folder: str, files: Files) -> str:
+    """Return what to give instead of a folder that is not a data set."""
     path = PurePosixPath(folder)
     if path.name in _WITHIN and files.holds(f"{path.parent}/{INFO_NAME}"):
         return f"give {path.parent}"
@@ -118,7 +118,7 @@ MANIFESTS: dict[KeyPath, str] = {
 _BLANKS = " \t\r\n\v\f"
 """Characters that the reader of rows treats as blank."""
 
-_MAY_BE_ONE = ("{", "[", "PAR1", "\ufffd")
+_OTHER_FORMATS = ("{", "[", "PAR1", "\ufffd")
 """First bytes of manifests that are not CSV: JSON, or a table that this Python cannot read (the
 last stands for bytes that are not UTF-8)."""
 
@@ -199,8 +199,8 @@ def _unknown_ignored(
     hint = f"; did you mean `{near[0]}`?" if near else f"; found: {_listed(names)}"
     where = "column" if table else f"key of the first {len(rows):,} rows"
     return (
-        f"`columns.ignore` names {_listed([f'`{name}`' for name in unknown])}, which no {where} "
-        f"has as its name{hint}"
+        f"`columns.ignore` names {_listed([f'`{name}`' for name in unknown])}, but no {where} "
+        f"has this name{hint}"
     )
 
 
@@ -279,7 +279,7 @@ def row_problem(row: ManifestRow) -> str:
     if row.problem:
         return row.problem
     if not any(message.role == "assistant" and message.is_learned for message in row.messages):
-        return "no answer of it is learned"
+        return "none of its answers is learned"
     for image in row.images:
         is_url = image.data is None and "://" in image.value[:_LONGEST_SCHEME]
         problem = image.problem or (strange_name(image.value)[0] if is_url else "")
@@ -347,7 +347,7 @@ def _wrong_content(manifest: str, verb: str, files: Files) -> str:
     if text is not None and "".join(text.split()) in {"", "[]"}:
         return no_rows
     start = ((text if text is not None else line) or "").lstrip(_BLANKS)
-    if not start or start.startswith(_MAY_BE_ONE):
+    if not start or start.startswith(_OTHER_FORMATS):
         return ""
     return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
 
@@ -371,7 +371,7 @@ def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
     """Return a message with the line that is not UTF-8; in JSON lines that is a bad row instead."""
     data = beginning.data
     if data.startswith(_UTF_16):
-        return f":1: no UTF-8 (it begins as UTF-16 does); {_SAVE_AS_UTF_8}"
+        return f":1: not UTF-8 (it begins like UTF-16); {_SAVE_AS_UTF_8}"
     if not is_csv and not data.lstrip(_BLANKS.encode()).startswith(b"["):
         return ""
     try:
@@ -379,7 +379,7 @@ def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = f"byte 0x{data[error.start]:02x}: {error.reason}"
-        return f":{line}: no UTF-8 ({byte}); {_SAVE_AS_UTF_8}"
+        return f":{line}: not UTF-8 ({byte}); {_SAVE_AS_UTF_8}"
     return ""
 
 

@@ -105,7 +105,7 @@ def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
     except OSError:
         return ""
     except (ValueError, RecursionError) as error:
-        return f": its {MODEL_CONFIG} is no valid JSON ({error}); copy the folder again"
+        return f": its {MODEL_CONFIG} is not valid JSON ({error}); copy the folder again"
     if not isinstance(values, dict):
         return f": its {MODEL_CONFIG} holds no keys and values; copy the folder again"
     part = _PLACES[item.path[2:]]

@@ -120,7 +120,7 @@ def _other_hint(item: MarkedString) -> str:
     if item.path[-2:] == ("model", "path"):
         named = f"model: {{type: hugging_face, name: {item.given}}}"
         return f"; a model on a hub is named by `{named}`; or {folder}"
-    return f"; names on a hub are not taken: {folder}"
+    return f"; names on a hub are not accepted: {folder}"
 
 
 def runs_dir_problems(spec: CheckedSpec) -> Iterator[Problem]:
@@ -256,5 +256,5 @@ def _wrong(pattern: str, words: Collection[str]) -> str:
     some = ", ".join(sorted(words)[:_MOST_NAMES])
     return (
         f"matches no layer of the model: none ends with `{last}`{did_you_mean(last, words)} "
-        f"(some that there are: {some})"
+        f"(some of its layers: {some})"
     )

@@ -100,12 +100,12 @@ def _conflicts(
     }
     keys = {str(key).replace("_", "-"): (*place, "slurm", key) for key in options}
 
-    def problem(option: str, other: str, beside: str, why: str) -> Problem:
-        path = keys.get(option) or keys.get(other) or (*place, beside)
+    def problem(option: str, other: str, counterpart: str, why: str) -> Problem:
+        path = keys.get(option) or keys.get(other) or (*place, counterpart)
         where = "" if option in keys else " of the cluster profile"
         message = (
-            f"{path_text(place)}: `{option}: {given[option]}`{where} and `{beside}` exclude each "
-            f"other: {why}"
+            f"{path_text(place)}: `{option}: {given[option]}`{where} and `{counterpart}` "
+            f"exclude each other: {why}"
         )
         return spec.at(path, message, at_key=True)
 
@@ -120,7 +120,9 @@ def _conflicts(
         num_together = array.get("slices_per_task", 1) if isinstance(array, dict) else 1
         limit_min = timeout_min * (num_together if isinstance(num_together, int) else 1)
         if least_min > limit_min:
-            why = f"the least time limit ({least_min:g} min) is above the limit ({limit_min:g} min)"
+            why = (
+                f"the minimum time limit ({least_min:g} min) is above the limit ({limit_min:g} min)"
+            )
             yield problem("time-min", "", "timeout_min", why)
     if str(given.get("distribution", "")).startswith("arbitrary"):
         why = "sbatch takes `arbitrary` only without a number of nodes, which every job has"

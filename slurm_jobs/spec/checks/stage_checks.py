@@ -57,10 +57,12 @@ def idle_setting_notes(spec: CheckedSpec) -> Iterator[Problem]:
             if evaluate.every_steps is None or evaluate.num_samples is None:
                 continue
             why = (
-                f"evaluate.num_samples leaves {evaluate.num_samples} rows, in looks too; raise it, "
-                f"or give {evaluate.num_samples} or less"
+                f"evaluate.num_samples leaves {evaluate.num_samples} rows, during training too; "
+                f"raise it, or give {evaluate.num_samples} or less"
             )
-            too_many = [key for key in _LOOKS if getattr(evaluate, key) > evaluate.num_samples]
+            too_many = [
+                key for key in _DURING_TRAINING if getattr(evaluate, key) > evaluate.num_samples
+            ]
             yield from _changed(spec, config, place, [f"evaluate.{k}" for k in too_many], why)
 
 
@@ -130,7 +132,7 @@ def _packs(config: Any) -> bool:
 
 
 _EVALUATION = ("image_root", "images_within", "num_samples", "max_new_tokens", "batch_size")
-_LOOKS = ("num_loss_samples", "num_answers")
+_DURING_TRAINING = ("num_loss_samples", "num_answers")
 _SIZES = (
     *(f"{VISION_PART.name}.{size}" for size in RANDOM_VISION),
     *(f"{LANGUAGE_PART.name}.{size}" for size in RANDOM_LANGUAGE),
@@ -140,21 +142,21 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=("image_quality",),
             is_idle=lambda config: config.image_format not in {"jpeg", "webp"},
-            why="the format of images keeps every pixel; set `image_format: jpeg`, or leave it out",
+            why="the image format is lossless; set `image_format: jpeg`, or leave it out",
         ),
     ),
     "consolidate": (
         _Rule(
             keys=("shard_mb",),
             is_idle=lambda config: bool(config.num_shards or config.samples_per_shard),
-            why="num_shards or samples_per_shard says their size; leave one of them out",
+            why="num_shards or samples_per_shard sets their size; leave one of them out",
         ),
     ),
     "train": (
         _Rule(
             keys=("memory_share",),
             is_idle=lambda config: "auto" not in {part.num_microbatches for part in _parts(config)},
-            why="no number is searched for; set `num_microbatches: auto`, or leave it out",
+            why="num_microbatches is a fixed number; set `num_microbatches: auto`, or leave it out",
         ),
         _Rule(
             keys=("stream.urls", "stream.shuffle_buffer"),
@@ -162,12 +164,12 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
             why="`reader: index` streams nothing; set `reader: webdataset`, or leave it out",
         ),
         _Rule(
-            keys=tuple(f"evaluate.{key}" for key in (*_EVALUATION, *_LOOKS)),
+            keys=tuple(f"evaluate.{key}" for key in (*_EVALUATION, *_DURING_TRAINING)),
             is_idle=lambda config: config.evaluate.manifest is None,
             why="nothing is held out; give `evaluate.manifest`, or leave it out",
         ),
         _Rule(
-            keys=tuple(f"evaluate.{key}" for key in _LOOKS),
+            keys=tuple(f"evaluate.{key}" for key in _DURING_TRAINING),
             is_idle=lambda c: c.evaluate.manifest is not None and c.evaluate.every_steps is None,
             why="nothing is evaluated during training; set `evaluate.every_steps`, or leave it out",
         ),
@@ -194,12 +196,12 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=("model.attention", "model.trust_remote_code"),
             is_idle=lambda config: config.model.type == SMALL_VLM,
-            why="it is of transformers' models; set `type: hugging_face`, or leave it out",
+            why="it is for transformers' models; set `type: hugging_face`, or leave it out",
         ),
         _Rule(
             keys=tuple(f"model.{size}" for size in _SIZES),
             is_idle=lambda c: c.model.type != SMALL_VLM or c.model.path is not None,
-            why="a whole model has the sizes of its folder; begin without one, or leave it out",
+            why="only a new small_vlm takes sizes; train one without `model.path`, or leave it out",
         ),
     ),
 }
@@ -217,7 +219,7 @@ def resource_notes(spec: CheckedSpec, valid: RunSpec) -> Iterator[Problem]:
         place, resources = ("stages", name, "resources"), stage.resources
         if stage.run == "train" and spec.configs[name].device == "cpu" and resources.gpus_per_node:
             message = (
-                f"`{resources.gpus_per_node}` has no effect but to keep GPUs from others: the "
+                f"`{resources.gpus_per_node}` only keeps GPUs from others, because the "
                 "config says `device: cpu`; set `device: cuda`, or leave it out"
             )
             yield spec.problem((*place, "gpus_per_node"), message)
@@ -225,9 +227,9 @@ def resource_notes(spec: CheckedSpec, valid: RunSpec) -> Iterator[Problem]:
         lead_s = lead_within(timeout_min, resources.signal_lead_s)
         if "signal_lead_s" in resources.model_fields_set and lead_s < resources.signal_lead_s:
             message = (
-                f"of the time limit ({timeout_min:g} min) it can be half: the ranks are asked to "
-                f"stop {lead_s} s before its end, not `{resources.signal_lead_s}`; give {lead_s} "
-                "or less, or raise timeout_min"
+                f"it can be at most half of the time limit ({timeout_min:g} min): the ranks are "
+                f"asked to stop {lead_s} s before its end, not `{resources.signal_lead_s}`; give "
+                f"{lead_s} or less, or raise timeout_min"
             )
             yield spec.problem((*place, "signal_lead_s"), message)
 
@@ -312,7 +314,7 @@ def _positions(
 FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
 """Pattern of constraints that can be combined with each of several GPU types."""
 
-_CUTS = ("num_microbatches", "global_batch_size", "batching")
+_BATCH_KEYS = ("num_microbatches", "global_batch_size", "batching")
 """Settings of a training that divide a rank's samples."""
 
 _RANKS: tuple[KeyPath, ...] = (("resources", "tasks_per_node"), ("resources", "nodes"))
@@ -340,10 +342,10 @@ def form_problems(spec: CheckedSpec) -> Iterator[Problem]:
             )
             yield spec.at(place, message, at_key=True)
         yield from _gpu_problems(spec, view, (*place, "resources"))
-        wish = view.keys.get("on_resume")
-        raises = isinstance(wish, dict) and wish.get("raise_mem_gb") is not None
+        on_resume = view.keys.get("on_resume")
+        raises = isinstance(on_resume, dict) and on_resume.get("raise_mem_gb") is not None
         if raises and view.resources.get("mem_gb") is None:
-            message = "it raises resources.mem_gb, and the stage has none; say it"
+            message = "it raises resources.mem_gb, which the stage does not set; set it"
             yield spec.problem((*place, "on_resume", "raise_mem_gb"), message, at_key=True)
         kinds = view.keys.get("after")
         for parent, kind in kinds.items() if isinstance(kinds, dict) else ():
@@ -392,13 +394,13 @@ def stage_problems(
     if "num_lanes" not in wrong and config.num_lanes % num_ranks:
         lanes = "1 lane" if config.num_lanes == 1 else f"{config.num_lanes} lanes"
         message = (
-            f"stages.{name}.config.num_lanes: {lanes} cannot be shared out evenly to {num_ranks} "
+            f"stages.{name}.config.num_lanes: {lanes} cannot be divided evenly among {num_ranks} "
             f"ranks; take a multiple of {num_ranks}, or as many ranks as divide them "
             f"({_divisors(config.num_lanes)}): a resumed training keeps its lanes"
         )
         given = spec.first_set(name, ("config", "num_lanes"), *_RANKS)
         yield spec.at(given or (*at_config, "num_lanes"), message)
-    elif not {*_CUTS, "phases"} & wrong:
+    elif not {*_BATCH_KEYS, "phases"} & wrong:
         yield from _microbatch_problems(spec, name, num_ranks, config)
     v100 = next((each for each in resources.gpu if "v100" in each.lower()), None)
     if "precision" not in wrong and config.precision == "bf16" and v100:
@@ -438,7 +440,7 @@ def _microbatch_problems(
     """Yield samples of a rank that cannot be divided evenly; packed rows are not counted."""
     values_of_phases = [own_values(config, phase) for phase in config.phases] or [{}]
     for phase, values in enumerate(values_of_phases):
-        part = {key: values.get(key, getattr(config, key)) for key in _CUTS}
+        part = {key: values.get(key, getattr(config, key)) for key in _BATCH_KEYS}
         per_rank, number = part["global_batch_size"] // num_ranks, part["num_microbatches"]
         is_packed = part["batching"].kind in {"packed", "auto"}
         if number == "auto" or is_packed or per_rank % number == 0:
@@ -448,10 +450,10 @@ def _microbatch_problems(
         place = ("stages", name, "config", *below, "num_microbatches")
         message = (
             f"{path_text(place)}: the {per_rank} samples of a rank (global_batch_size "
-            f"{part['global_batch_size']}, {num_ranks} ranks) cannot be cut into {number} of one "
-            f"size; take a divisor ({_divisors(per_rank)}), or `auto`"
+            f"{part['global_batch_size']}, {num_ranks} ranks) cannot be divided into {number} of "
+            f"one size; take a divisor ({_divisors(per_rank)}), or `auto`"
         )
-        holders = {key: ("phases", phase) if key in values else () for key in _CUTS[:2]}
+        holders = {key: ("phases", phase) if key in values else () for key in _BATCH_KEYS[:2]}
         keys = [("config", *holder, key) for key, holder in holders.items()]
         yield spec.at(spec.first_set(name, *keys) or place, message)
 

@@ -171,7 +171,7 @@ def test_animation_gives_its_first_frame(kind: str, decoding: ImageDecoding) -> 
 
 PHOTOGRAPH = as_jpeg(make_photograph(1, 160, 120))
 BROKEN = {
-    "not_an_image": b"this is no image",
+    "not_an_image": b"this is not an image",
     "truncated_image": PHOTOGRAPH[:-1000],
     "corrupt_image": encode(gradient())[:60] + b"\0" * 40 + encode(gradient())[100:],
     "too_many_pixels": encode(Image.new("L", (201, 200))),

@@ -1,4 +1,4 @@
-"""Files that somebody else holds, and what is no file."""
+"""Files that somebody else holds, and what is not a file."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ def test_csv_row_is_prompt_and_answer(tmp_path: Path) -> None:
         (b"image_path,text,text\nx.png,a,b\n", ":1: column text named twice"),
         (b"image_path,text,image_path\nx.png,a,b\n", ":1: column image_path named twice"),
         (HEAD + b"x.png,caf\xe9\n" + GOOD,
-         r":2: no UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
-        (HEAD + GOOD * 498 + b"x.png,caf\xe9\n" + GOOD, r":500: no UTF-8 \(byte 0xe9"),
+         r":2: not UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
+        (HEAD + GOOD * 498 + b"x.png,caf\xe9\n" + GOOD, r":500: not UTF-8 \(byte 0xe9"),
         (HEAD + GOOD * 10 + b'x.png,"a cup\n' + GOOD,
          r":12: .* no CSV \(unexpected end of data at line 13\); a double qu"),
         # The line of the quote itself, though a later row has quotes.

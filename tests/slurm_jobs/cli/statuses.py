@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.cli.problems import Failure
-from slurm_jobs.cli.run_view import Seen
+from slurm_jobs.cli.run_view import RunView
 from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.status import RunStatus, SliceStatus, StageStatus, Status
 
@@ -39,10 +39,10 @@ def seen(
     failure: Failure | None = None,
     progress: Mapping[str, str] | None = None,
     **values: object,
-) -> Seen:
-    """A look at a run of these stages, its scheduler asked four seconds ago."""
+) -> RunView:
+    """View of a run of these stages, its scheduler asked four seconds ago."""
     known: Mapping[str, object] = {"asked_unix_s": NOW_S - 4, **values}
-    return Seen(
+    return RunView(
         run_id="captions-20251121-040000-abcd",
         scheduler="slurm",
         created_unix_s=NOW_S - 3600,

@@ -351,13 +351,13 @@ def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
     assert INTERVAL_S["slurm"] > FRESH_S
 
 
-@pytest.mark.parametrize("tells_failures", [True, False])
+@pytest.mark.parametrize("prints_failures", [True, False])
 def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
     script: Script,
     slurm: FakeSlurm,
     paths: RunPaths,
     monkeypatch: pytest.MonkeyPatch,
-    tells_failures: bool,
+    prints_failures: bool,
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
@@ -372,10 +372,10 @@ def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
         slurm.says("squeue", queue_row("1_0", "FAILED"))
 
     script.events = [fail_one, end_all]
-    watch(paths.run_dir, quiet=False, tells_failures=tells_failures)
+    watch(paths.run_dir, quiet=False, prints_failures=prints_failures)
     meanwhile, _, last = screen.getvalue().rpartition(FOOTER)
     assert "no space left" in meanwhile
-    assert ("no space left" in last) is tells_failures
+    assert ("no space left" in last) is prints_failures
 
 
 def test_lines_of_change_leave_failures_to_who_tells_them_at_the_end(
@@ -387,5 +387,5 @@ def test_lines_of_change_leave_failures_to_who_tells_them_at_the_end(
         slurm.says("squeue", queue_row("1_0", "FAILED"))
 
     script.events = [end_all]
-    watch(paths.run_dir, quiet=False, tells_failures=False)
+    watch(paths.run_dir, quiet=False, prints_failures=False)
     assert lines(capsys)[-1] == "a: failed (1/2, 1 failed)"

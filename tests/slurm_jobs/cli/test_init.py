@@ -177,7 +177,7 @@ def test_a_list_does_not_let_in_images_elsewhere_by_itself(init: Init, tmp_path:
     (tmp_path / "lists/m.csv").write_text("image_path,text\n../pics/cat/1.jpg,cat\n")
     words = ("--data", "lists/m.csv", "--model", "models/vlm", "--name", "mine", "--yes")
     told = init("specs", *words, code=2).err
-    assert "set `images_within` next to it, to a folder that holds them all" in told
+    assert "set `images_within` next to it to a folder that contains them all" in told
     assert f"are in {tmp_path}/pics/cat" in told
     assert "images_within" not in (tmp_path / "specs/mine.yaml").read_text()
 
@@ -196,13 +196,13 @@ def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("m.csv", b"image,text\na.jpg,caf\xe9\n", "m.csv:2: no UTF-8 (byte 0xe9"),
+        ("m.csv", b"image,text\na.jpg,caf\xe9\n", "m.csv:2: not UTF-8 (byte 0xe9"),
         ("m.csv", b'image,text\na.jpg,"cat\n', "a double quote that opens"),
         ("m.csv", b"image,text\n", "m.csv has no rows; there is nothing to train on"),
         ("m.json", b'[{"image": "a.jpg", "text": "x"},', "m.json: starts like a JSON list but"),
         ("m.jsonl", b'{"image": "a.jpg", "text": "\xe9"}\n', "m.jsonl:1, cannot be used: no valid"),
         ("m.parquet", b"PAR1 cut short PAR1", "m.parquet is damaged or cut short"),
-        ("pics/metadata.csv", b"file_name,text\n1.jpg,\xe9\n", "metadata.csv:2: no UTF-8"),
+        ("pics/metadata.csv", b"file_name,text\n1.jpg,\xe9\n", "metadata.csv:2: not UTF-8"),
     ],
 )
 def test_data_that_must_change_are_refused_so_that_the_same_command_works_after_that(

@@ -185,7 +185,7 @@ def test_a_way_that_is_not_shown_by_itself_is_refused_with_1_too(
     changes = ("--set", f"{batching}={change}" if "{" in change else f"{batching}.{change}")
     code, out, _ = command("packing", "words.yaml", "--no-timing", *changes, "--max-tokens", 20)
     assert code == 1
-    assert "a training by the spec's batching would be refused" in " ".join(out.split())
+    assert "a training with the spec's batching would be refused" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("here")

@@ -220,7 +220,7 @@ LIMIT = "reached its time limit of 5 min (resources.timeout_min)"
         ),
         (  # an array task's node was lost after its last record was written
             stage("a", ["completed", "completed"]),
-            "its parents are complete by their records, failed for the scheduler",
+            "its parents are complete by their records, but not for the scheduler",
         ),
     ],
 )
@@ -283,6 +283,6 @@ def test_a_job_that_waits_for_an_administrator_is_named() -> None:
     blocked = stage("a", ["waiting"], wait="blocked", reason="PartitionDown: its partition is down")
     (line,) = lines_of(blocked)
     assert line == (
-        "a does not start by waiting (PartitionDown: its partition is down): job 7 starts when an "
-        "administrator changes that"
+        "a cannot start (PartitionDown: its partition is down) until an administrator changes "
+        "that: job 7"
     )

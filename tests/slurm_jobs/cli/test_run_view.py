@@ -11,7 +11,7 @@ from slurm_jobs.cli.problems import Failure
 from slurm_jobs.cli.run_view import (
     FOOTER,
     LETTERS,
-    Seen,
+    RunView,
     grid_lines,
     legend,
     live_view,
@@ -128,7 +128,9 @@ FAILURE = Failure(
 )
 
 
-def shown(found: Seen, width: int = 120, height: int = 40, *, is_over: bool = False) -> list[str]:
+def shown(
+    found: RunView, width: int = 120, height: int = 40, *, is_over: bool = False
+) -> list[str]:
     """The lines that the view puts on a terminal of that size, colours left out."""
     console = Console(width=width, height=height, file=io.StringIO(), color_system=None)
     console.print(live_view(found, console, now_unix_s=NOW_S, is_over=is_over))
@@ -136,7 +138,7 @@ def shown(found: Seen, width: int = 120, height: int = 40, *, is_over: bool = Fa
     return console.file.getvalue().splitlines()
 
 
-def crowded() -> Seen:
+def crowded() -> RunView:
     words: list[Status] = ["completed"] * 6000 + ["running"] * 64 + ["waiting"] * 3936
     words[77] = "failed"
     return seen(

@@ -51,7 +51,7 @@ def test_a_file_that_is_there_is_refused_before_anything_runs(
     other = spec.with_name("other.yaml")
     other.write_text("mine")
     said = refused(capsys, "small.yaml", "--out", "other.yaml")
-    assert "--out other.yaml: this file is there already; name a new one, or move it away" in said
+    assert "--out other.yaml: this file exists already; name a new one, or move it away" in said
     assert other.read_text() == "mine"
     assert not (spec.parent / "runs").exists()
 

@@ -220,7 +220,7 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
     retries, lanes = "stages.q.retries=1", "stages.train.config.num_lanes=4"
     ranks = "stages.train.resources.tasks_per_node=8"
     assert refused(made, retries, ranks, lanes).startswith(
-        f"--set {lanes}: stages.train.config.num_lanes: 4 lanes cannot be shared out"
+        f"--set {lanes}: stages.train.config.num_lanes: 4 lanes cannot be divided"
     )
     device = "stages.train.config.device=cuda"
     assert refused(made, retries, device).startswith(f"--set {device}: stage `train` trains on GPU")
@@ -228,7 +228,9 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
     token = "stages.q.environment.HF_TOKEN=hf_abcdefgh"
     said = refused(made, more, token, more)
     assert said.startswith(f"--set {more} --set stages.q.environment.HF_TOKEN=")
-    assert "the 16 samples of a rank (global_batch_size 64, 4 ranks) cannot be cut into 32" in said
+    assert (
+        "the 16 samples of a rank (global_batch_size 64, 4 ranks) cannot be divided into 32" in said
+    )
     assert "hf_abcdefgh" not in said
 
 

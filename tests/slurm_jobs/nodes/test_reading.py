@@ -339,7 +339,7 @@ def test_of_what_else_lies_beside_records_nothing_is_removed(tmp_path):
     assert all(other.exists() for other in others)
 
 
-# Clocks that were ahead, and what is no folder of a node.
+# Clocks that were ahead, and what is not a folder of a node.
 
 
 @dataclass

@@ -136,7 +136,7 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(runs: Path, tmp_pat
     make(tmp_path / "shared", "words-20250101-000000-aaaa", age_s=5)
     newest = make(tmp_path / "shared", "images-20250102-000000-bbbb")
     for text in ("shared", str(tmp_path / "shared")):
-        with pytest.raises(InputError, match="it holds runs; name one") as caught:
+        with pytest.raises(InputError, match="is a folder of runs; name one") as caught:
             find_run(text)
         assert str(caught.value).endswith(f"{text}/{newest.name}")
     words = make(runs, "shared-20250101-000000-aaaa")
@@ -148,9 +148,11 @@ def test_where_several_begin_so_the_error_says_what_means_the_newest(runs: Path)
     make(runs, "words-20250102-000000-bbbb")
     with pytest.raises(InputError, match="; a spec's file means its newest run"):
         find_run("words")
-    with pytest.raises(InputError, match=r"begins so; did you mean `words`\? `slurm-jobs runs"):
+    with pytest.raises(
+        InputError, match=r"begins with it; did you mean `words`\? `slurm-jobs runs"
+    ):
         find_run("wards")
-    with pytest.raises(InputError, match="none begins so; `slurm-jobs runs` lists them"):
+    with pytest.raises(InputError, match="begins with it; `slurm-jobs runs` lists them"):
         find_run("images")
 
 
@@ -195,13 +197,13 @@ def test_a_folder_that_is_nothing_of_ours_is_told_by_what_it_lacks(tmp_path: Pat
 
 def test_a_folder_that_no_runs_name_begins_with_is_told_where_runs_lie(runs: Path) -> None:
     Path("words").mkdir()
-    with pytest.raises(InputError, match=f"no run in {runs} begins so; .*SLURM_JOBS_RUNS_DIR"):
+    with pytest.raises(InputError, match=f"no run in {runs} begins with it; .*SLURM_JOBS_RUNS_DIR"):
         find_run("words")
 
 
 def test_a_data_set_where_a_run_is_needed_is_told_as_one(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text("{}")
-    with pytest.raises(InputError, match="is a data set, no run: `verify`, `samples` and"):
+    with pytest.raises(InputError, match="is a data set, not a run: `verify`, `samples` and"):
         find_run(str(tmp_path))
 
 

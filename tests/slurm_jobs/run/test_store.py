@@ -62,7 +62,7 @@ def touch(folder: Path, *names: str) -> None:
 
 
 def test_a_folder_without_run_json_is_no_run_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no run folder"):
+    with pytest.raises(InputError, match="is not a run folder"):
         read_run(tmp_path)
 
 

@@ -14,7 +14,7 @@ from slurm_jobs.shared.manifest_formats import (
     MADE_IMAGES,
     TAKEN_IMAGES,
     image_processor_class,
-    lies_within,
+    is_within,
     place_of,
 )
 from slurm_jobs.shared.manifests.keys import inline_image, is_inline_image
@@ -60,7 +60,7 @@ def test_a_name_means_one_absolute_path_without_dots(name: str, path: str) -> No
 def test_a_folder_holds_what_is_below_it_and_nothing_beside_it(
     path: str, folder: str, *, is_inside: bool
 ) -> None:
-    assert lies_within(path, folder) is is_inside
+    assert is_within(path, folder) is is_inside
 
 
 def test_an_archive_is_told_by_the_name_alone() -> None:

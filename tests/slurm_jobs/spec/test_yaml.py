@@ -267,7 +267,7 @@ def test_a_time_is_told_in_the_unit_of_its_key(text: str, remedy: str) -> None:
     (problem,) = read(text).problems
     key, _, value = text.partition(": ")
     unit = "minutes" if key.endswith("_min") else "seconds"
-    assert problem.message == f"`{value}` is no number; `{key}` counts {unit}: {remedy}"
+    assert problem.message == f"`{value}` is not a number; `{key}` counts {unit}: {remedy}"
 
 
 @pytest.mark.parametrize("text", ["name: 1:30", "timeout_min: 12:30:45.5", "every_min: 1:2:3:4"])

@@ -272,7 +272,7 @@ def test_an_ignored_key_of_a_text_is_no_media_by_its_name_alone(
         ({"image": "p.png", "captions": ["A dog."]}, "`columns: {text: NAME}`"),
         ({"url": "https://x.org/p", "text": "A dog."}, "`url` is a web address, which is not fet"),
         (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or remove the row"),
-        # A value that is no picture.
+        # A value that is not a picture.
         (chat(image={"bytes": [137]}), "`bytes` of an image is a list, expected bytes or base64"),
         (chat(image=7), "an image is 7, expected a path, base64"),
         (chat(image=True), "an image is True, expected a path"),

@@ -39,7 +39,7 @@ def test_rows_of_a_text_are_its_lines_and_of_a_list_unknown(
 
 def test_a_name_that_no_manifest_can_hold_is_told(tmp_path: Path) -> None:
     touch(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"))
-    with pytest.raises(InputError, match="its name is no UTF-8"):
+    with pytest.raises(InputError, match="its name is not UTF-8"):
         inspect_data(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"), as_named="m")
 
 

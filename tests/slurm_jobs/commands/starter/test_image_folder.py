@@ -395,11 +395,11 @@ def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
 def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
     touch(tmp_path, "1.jpg")
     (tmp_path / "1.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(InputError, match=r"1\.txt: no UTF-8 \(byte 3\)"):
+    with pytest.raises(InputError, match=r"1\.txt: not UTF-8 \(byte 3\)"):
         read_image_folder(tmp_path)
 
 
 def test_a_name_that_no_manifest_can_hold_is_refused(tmp_path: Path) -> None:
     touch(tmp_path / "cat", os.fsdecode(b"caf\xe9.jpg"))
-    with pytest.raises(InputError, match=r"caf\\udce9\.jpg': its name is no UTF-8"):
+    with pytest.raises(InputError, match=r"caf\\udce9\.jpg': its name is not UTF-8"):
         read_image_folder(tmp_path)

@@ -107,7 +107,7 @@ def test_a_loss_that_is_no_number_at_the_end_is_told(steps, places, num, is_told
     steps["loss"][places] = np.nan
     notes = notes_of(steps[:num])
     assert len(notes) == is_told
-    assert all("the loss of the last 10 steps is no number" in note for note in notes)
+    assert all("the loss of the last 10 steps is not a number" in note for note in notes)
 
 
 # Ranks that wait for another's profile.

@@ -44,7 +44,7 @@ def test_what_is_no_finished_data_set_is_refused_at_its_line(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
     (line,) = check(spec(dataset))
-    assert line.startswith(f"{PLACE}{dataset} is no finished data set, it has no dataset.json; ")
+    assert line.startswith(f"{PLACE}{dataset} is not a finished data set: it has no dataset.json; ")
     assert remedy in line
 
 

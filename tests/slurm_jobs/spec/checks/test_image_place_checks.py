@@ -227,5 +227,5 @@ def test_each_reason_why_rows_cannot_be_used_has_a_line_with_the_first_row(
         ),
         "m.csv:11: b.jpg does not exist (the first of 2 rows)",
         "m.csv:8: 1 cell, the first line names 2 columns",
-        "m.csv:10: b.txt is no image file",
+        "m.csv:10: b.txt is not an image file",
     ]

@@ -141,7 +141,7 @@ def test_a_manifest_of_which_no_file_is_an_image_is_refused(
         image = {"bytes": b"a dog\n", "path": None}
         pq.write_table(pa.Table.from_pylist([{"image": image, "text": "a"}]), tmp_path / "m.jsonl")
         (line,) = check(SPEC.format(name="m.jsonl"))
-        assert line.endswith("its image is no image file; image 1 (m.jsonl:row 0)" + BEGINS)
+        assert line.endswith("its image is not an image file; image 1 (m.jsonl:row 0)" + BEGINS)
         return
     (tmp_path / "x.png").write_bytes(data if isinstance(data, bytes) else b"")
     spec = write(tmp_path, *["x.png"] * 3)
@@ -157,7 +157,7 @@ def test_some_files_that_are_no_images_are_noted(notes: Notes, tmp_path: Path) -
     (tmp_path / "x.txt").write_text("a dog\n")
     spec = write(tmp_path, "gone.png", "small.png", "x.txt")
     (note,) = [note for note in notes(spec) if "image files" in note]
-    assert "1 of 2 images checked are no image files; x.txt (m.jsonl:3)" + BEGINS in note
+    assert "1 of 2 images checked are not image files; x.txt (m.jsonl:3)" + BEGINS in note
 
 
 @pytest.mark.parametrize("kind", FORMATS)

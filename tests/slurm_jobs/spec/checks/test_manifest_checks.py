@@ -47,7 +47,7 @@ def write_in_each_format(folder: Path, rows: list[dict[str, Any]]) -> None:
 
 NO_ROWS = " has no rows; there is nothing to preprocess"
 NO_JSON = ": starts like a JSON list but is not valid JSON"
-UTF_16 = ":1: no UTF-8 (it begins as UTF-16 does); save the manifest as UTF-8"
+UTF_16 = ":1: not UTF-8 (it begins like UTF-16); save the manifest as UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ UTF_16 = ":1: no UTF-8 (it begins as UTF-16 does); save the manifest as UTF-8"
         ("m.jsonl", ROW.encode("utf-16-le"), UTF_16),
         ("m.json", f"[{ROW}]".encode("utf-16-be"), UTF_16),
         ("m.csv", (HEADER + ROWS).encode("utf-16"), UTF_16),
-        ("m.csv", HEADER.encode() + b"a.png,caf\xe9 noir\n", ":2: no UTF-8 (byte 0xe9: invalid"),
-        ("m.json", b'[\n{"image": "a.png", "text": "caf\xe9"}]', ":2: no UTF-8 (byte 0xe9: inval"),
-        ("m.csv", HEADER.encode() + b"a.png,caf\xc3", ":2: no UTF-8 (byte 0xc3: unexpected end"),
+        ("m.csv", HEADER.encode() + b"a.png,caf\xe9 noir\n", ":2: not UTF-8 (byte 0xe9: invalid"),
+        ("m.json", b'[\n{"image": "a.png", "text": "caf\xe9"}]', ":2: not UTF-8 (byte 0xe9: inval"),
+        ("m.csv", HEADER.encode() + b"a.png,caf\xc3", ":2: not UTF-8 (byte 0xc3: unexpected end"),
         ("m.json", json.dumps({"data": [CHAT]}, indent=2), "It looks like one JSON value over sev"),
         ("m.jsonl", [{"data": [CHAT]}], "the first row, m.jsonl:1, cannot be used: `data` holds a"),
         ("m.jsonl", [{"question": "a"}, {"question": "b"}], ": none of the first 2 rows can be us"),
@@ -96,7 +96,7 @@ UTF_16 = ":1: no UTF-8 (it begins as UTF-16 does); save the manifest as UTF-8"
                 "m.jsonl",
                 [{"messages": [QUESTION, {**ANSWER, "loss": False}]}],
             ),
-            "no answer of it is learned",
+            "none of its answers is learned",
         ),
     ],
 )

@@ -121,8 +121,8 @@ def test_a_folder_without_a_config_is_refused_with_what_to_give(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "its config.json is no valid JSON (Expecting property name"),
-        ("version https://git-lfs.github.com/spec/v1\n", "its config.json is no valid JSON"),
+        ("{", "its config.json is not valid JSON (Expecting property name"),
+        ("version https://git-lfs.github.com/spec/v1\n", "its config.json is not valid JSON"),
         ("[1]", "its config.json holds no keys and values"),
     ],
 )

@@ -174,7 +174,7 @@ def test_adapters_that_no_phase_learns_are_sent_to_the_learn_of_a_phase(check: C
         ("config.phases.0.name=b", "phases.1.name is b, as is phases.0.name: give each a name"),
         ("config.phases.1.name=a", "phases.1.name is a, as is phases.0.name: give each a name"),
         ("config.phases.1.global_batch_size=12", "of phase b is 12: give a multiple of 8"),
-        ("config.phases.1.num_microbatches=3", "cannot be cut into 3"),
+        ("config.phases.1.num_microbatches=3", "cannot be divided into 3"),
         ("config.profile.steps=[4, 5]", "begins at step 4, and the training has 4, counted from"),
         ("config.profile.steps=[3, 3]", ""),
     ],
@@ -193,9 +193,9 @@ def test_what_was_set_on_the_command_line_is_a_problem_there(
 @pytest.mark.parametrize(
     ("resources", "config", "override", "words"),
     [
-        ("nodes: 3", "device: cpu", "", "lanes cannot be shared out"),
-        ("", "device: cpu", "resources.tasks_per_node=3", "lanes cannot be shared out"),
-        ("", "device: cpu", "resources={nodes: 3}", "lanes cannot be shared out"),
+        ("nodes: 3", "device: cpu", "", "lanes cannot be divided"),
+        ("", "device: cpu", "resources.tasks_per_node=3", "lanes cannot be divided"),
+        ("", "device: cpu", "resources={nodes: 3}", "lanes cannot be divided"),
         ("tasks_per_node: 2, gpus_per_node: 2", "", "resources.gpus_per_node=1", "trains on GPUs"),
     ],
 )
