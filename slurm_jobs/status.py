@@ -49,7 +49,7 @@ _STRANDING: dict[Wait, str] = {
     "held_by_admin": "held by an administrator",
     "never": "can never start",
 }
-"""Outlooks that strand a pending job, in words; a `blocked` one may still start."""
+"""Waits that strand a pending job, in words; a `blocked` one may still start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +147,7 @@ def slice_status(
         if task.state in PENDING_STATES:
             status = _pending(status, task, several_partitions=several_partitions)
         else:
-            status = _begun(status, task, intent, failed)
+            status = _running_or_ended(status, task, intent, failed)
         if _has_local_reason(task) and task.state == "FAILED":
             return status  # it was not started, so no other slice or attempt explains this
         is_open = attempt > 0 and ending is None
@@ -171,7 +171,7 @@ def _to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceSt
 
 
 def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bool) -> SliceStatus:
-    """Return the status of a task in the queue; accounting's reason is as old as its submission."""
+    """Return the status of a task in the queue; sacct's reason dates from the submission."""
     if task.reason == NO_RUNNER:
         reason = "the local runner has ended; `resume` starts one"
         return replace(known, status="stranded", reason=reason)
@@ -187,7 +187,7 @@ def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bo
     return replace(known, status="stranded", reason=f"{_STRANDING[wait]} ({words})", wait=wait)
 
 
-def _begun(
+def _running_or_ended(
     known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
 ) -> SliceStatus:
     """Return the status of a task that runs or has ended, without a completion."""
@@ -215,7 +215,7 @@ def _begun(
     elif not known.attempt:
         reason = f"{reason or task.state} before its supervisor started; see its log"
         if task.state == "FAILED":
-            reason += " for what a line of `setup:` printed, or the Python that it starts"
+            reason += " for errors of `setup:` or of Python"
     elif not reason:
         reason = f"{task.state} without a completion record"
     return replace(known, status="failed", reason=reason)
@@ -242,7 +242,7 @@ def _of_shared_task(
     """Adjust a status where one array task processes several slices, one at a time."""
     others = (
         _newest_attempt(i, intent, records)
-        for i in intent.slices_beside(status.slice_index)
+        for i in intent.slices_of_same_element(status.slice_index)
         if i != status.slice_index
     )
     if status.status == "failed" and not status.attempt:
@@ -251,7 +251,7 @@ def _of_shared_task(
     elif status.status == "running" and any(a and ending is None for a, ending in others):
         if failed is not None:
             return replace(status, status="failed", source="record", ending=failed)
-        return replace(status, status="waiting", reason="its array task is at another slice")
+        return replace(status, status="waiting", reason="its array task processes another slice")
     return status
 
 
@@ -264,7 +264,7 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
     unreachable = ", ".join(problem.partition(":")[0] for problem in answer.problems)
     lags = answer.lagging.get(status.job_id or "")
     if lags is not None:
-        reason = f"squeue knows it no longer, and sacct lags behind: it still says {lags}"
+        reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"
     elif unreachable:
         reason = f"no source knows it, and {unreachable} could not be asked"
     else:
@@ -289,7 +289,7 @@ class StageStatus:
     reason: str = ""
     is_stuck: bool = False
     """True if the queue holds jobs that no wait will start (held, over a limit, or of earlier
-    versions). Jobs `afterany` of them do not start either."""
+    versions). Jobs that depend on them by `afterany` do not start either."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -487,7 +487,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
                 several_partitions="," in summary.partition,
             )
             if part.status == "completed" and i in outdated:
-                reason = "older than what it comes after; `resume` runs it again"
+                reason = "older than what it depends on; `resume` runs it again"
                 part = _to_be_submitted(i, reason, is_submitting=run.is_submitting)
             slices.append(part)
         parents = [(kind, stages[parent]) for parent, kind in after.items()]

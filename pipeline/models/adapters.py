@@ -62,13 +62,13 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
         target_modules=names,
         bias="none",
     )
-    with torch.random.fork_rng(devices=[]), _telling_peft(model):
+    with torch.random.fork_rng(devices=[]), _marked_as_quantised(model):
         torch.manual_seed(seed)
         inject_adapter_in_model(settings, model.root())
 
 
 @contextlib.contextmanager
-def _telling_peft(model: VisionLanguageModel) -> Iterator[None]:
+def _marked_as_quantised(model: VisionLanguageModel) -> Iterator[None]:
     """Make peft use its own layer for quantised ones: it checks a flag of the model."""
     root = model.root()
     if next(quantized_layers(model), None) is None:
@@ -121,8 +121,8 @@ def save_adapters(
         weights: Full weights, by the model's names.
         base: Location of the model without adapters.
         learned: Names of all trained parameters. Modules whose parameters were all trained,
-            such as a projector, are saved with the adapters. peft cannot store others: a
-            warning names them.
+            such as a projector, are saved with the adapters. peft cannot store the other trained
+            parameters: a warning names one.
 
     Returns: Expected contents of `ADAPTER_WEIGHTS`, by the names there.
     """
@@ -131,7 +131,9 @@ def save_adapters(
     root, prefix = model.root(), root_prefix(model)
     by_name = {name.removeprefix(prefix): weight for name, weight in weights.items()}
     chosen = get_peft_model_state_dict(root, state_dict=by_name, save_embedding_layers=False)
-    modules = _beside(root, {n.removeprefix(prefix) for n in learned if n.startswith(prefix)})
+    modules = _trained_modules(
+        root, {n.removeprefix(prefix) for n in learned if n.startswith(prefix)}
+    )
     places = tuple(f"{name}." for name in modules)
     chosen |= {name: weight for name, weight in by_name.items() if name.startswith(places)}
     copies = _tied_copies(model, by_name, places)
@@ -156,19 +158,21 @@ def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 def _tied_copies(
     model: VisionLanguageModel, by_name: Mapping[str, torch.Tensor], places: tuple[str, ...]
 ) -> dict[str, torch.Tensor]:
-    """Return weights tied to those of modules that peft copies: they keep the old values.
+    """Return weights tied to those of modules that peft copies: these would keep old values.
 
     All names are those within `model.root()`; `places` are prefixes of names in such modules.
     """
     prefix = root_prefix(model)
     tied = {
-        name.removeprefix(prefix): of.removeprefix(prefix)
-        for name, of in model.tied_weights().items()
+        name.removeprefix(prefix): source.removeprefix(prefix)
+        for name, source in model.tied_weights().items()
     }
-    return {name: by_name[of].clone() for name, of in tied.items() if of.startswith(places)}
+    return {
+        name: by_name[source].clone() for name, source in tied.items() if source.startswith(places)
+    }
 
 
-def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
+def _trained_modules(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
     """Return modules trained in addition to adapters; warn about weights that cannot be stored."""
     modules, left = whole_modules(root, {name for name in learned if not is_adapter(name)})
     if left:
@@ -264,7 +268,7 @@ _UNSHARED = nn.Identity()
 
 
 def repeat_shared_keys(*, on: bool) -> None:
-    """Make attention without a mask repeat them, in this whole process; off: like transformers."""
+    """Make attention without a mask repeat shared keys in this process; off: like transformers."""
     attend_rows_by(_attend if on else sdpa_attention_forward)
 
 

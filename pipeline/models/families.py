@@ -133,7 +133,7 @@ def _encode(
     return BaseModelOutputWithPooling(last_hidden_state=tower.post_layernorm(hidden))
 
 
-_HANDED_OUT = "its layers also return intermediate results"
+_RETURNS_INTERMEDIATE = "its layers also return intermediate results"
 _BY_PICTURE = (
     "without varlen attention its layers attend image by image, those of one size at once, so "
     "that each new number of sizes would be compiled again"
@@ -148,14 +148,14 @@ FAMILIES: Mapping[str, Family] = {
         make_layout=_stacked,
         projector=_LLAVA_PROJECTOR,
         has_feature_layer=True,
-        why_vision_not_compiled=_HANDED_OUT,
+        why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
     "llava_next": Family(
         image_kind="tiled",
         make_layout=_anyres,
         projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
         has_feature_layer=True,
-        why_vision_not_compiled=_HANDED_OUT,
+        why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
     "idefics3": Family(
         image_kind="tiled",

@@ -162,7 +162,7 @@ def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
 
 def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
     """Set it aside, with a warning; False if another writer has done so before."""
-    gone = "another writer took it away"
+    gone = "another writer removed it"
     if unfit.is_other_work:
         aside = checkpoint_files.set_other_work_aside(folder, attempt)
         where = f"kept as {aside}" if aside else gone
@@ -171,7 +171,7 @@ def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
         aside = checkpoint_files.set_aside(folder, attempt)
         where = f"kept as {aside.name}" if aside else gone
         log.warning(
-            "checkpoint %s is unreadable (%s); %s, trying the newest that there is now",
+            "checkpoint %s is unreadable (%s); %s, trying the newest that is left",
             folder, unfit.reason, where,
         )  # fmt: skip
     return aside is not None
@@ -312,8 +312,8 @@ def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[
 # separate gloo group, so they never interfere with the training's collectives. Their errors are
 # raised where all ranks check together (`Saver.finish`).
 #
-# The thread works like `torch.distributed.checkpoint.async_save`, which however ends before
-# checksums, record and name; these must not wait for the next step.
+# The thread works like `torch.distributed.checkpoint.async_save`, but also writes checksums and
+# record and renames the folder: these must not wait for the next step.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -385,7 +385,7 @@ class Saver:
         collected = self._checkpoints.state.collect(self._ranks.rank)
         state = self._stager.stage(collected, non_blocking=is_gpu)
         if is_gpu:
-            # SYNC: the host waits for the copies, so that no update can overtake them.
+            # SYNC: the host waits for the copies, so that no update changes what they read.
             torch.cuda.synchronize(self._device)
         self._under_way = self._thread.submit(self._write, state, step, loss)
 
@@ -495,27 +495,28 @@ class StopTime:
         self._step = start_step
         self._ended_s = begun_s
         self._longest_save_s = 0.0
-        self._longest_beside_s = 0.0
+        self._longest_background_s = 0.0
         self._longest_step_s = 0.0
 
     def after_stall(self, step: int, begun_s: float, ended_s: float) -> None:
         """Record steps that ended with a stall for a save.
 
-        It began at `begun_s`, with `step` steps completed; both times are of one steady clock.
+        The stall began at `begun_s`, with `step` steps completed; both times are of one steady
+        clock.
         """
         num_steps = max(1, step - self._step)
         self._longest_step_s = max(self._longest_step_s, (begun_s - self._ended_s) / num_steps)
         self._step, self._ended_s = step, ended_s
 
-    def after_save(self, save_s: float, *, beside_s: float = 0.0) -> float:
+    def after_save(self, save_s: float, *, background_s: float = 0.0) -> float:
         """Return the current estimate of the time to stop, in seconds.
 
         A save took `save_s` from the request for the state until it was safe; steps continued
-        during `beside_s` of it.
+        during `background_s` of it.
         """
         self._longest_save_s = max(self._longest_save_s, save_s)
-        self._longest_beside_s = max(self._longest_beside_s, beside_s)
-        return self._longest_step_s + self._longest_beside_s + self._longest_save_s
+        self._longest_background_s = max(self._longest_background_s, background_s)
+        return self._longest_step_s + self._longest_background_s + self._longest_save_s
 
 
 # Timed saves of one attempt for the loop: blocking or in the background.
@@ -533,17 +534,17 @@ class TimedSaver:
         spans: SpanLog,
         *,
         start_step: int,
-        is_beside: bool,
+        in_background: bool,
         note_stop_time: Callable[[float], None],
     ) -> None:
         """Start without a running save.
 
-        With `is_beside` it saves in the background if steps follow. `note_stop_time` is called
+        With `in_background` it saves in the background if steps follow. `note_stop_time` is called
         after each save with the seconds that a stop would take.
         """
         self._saver = saver
         self._spans = spans
-        self._is_beside = is_beside
+        self._in_background = in_background
         self._note_stop_time = note_stop_time
         self._stop_time = StopTime(start_step, time.monotonic())
         self._copied_s = 0.0
@@ -556,18 +557,18 @@ class TimedSaver:
         Raises:
             StageError: this save or the one before it failed.
         """
-        stood_s = time.monotonic()
+        stall_start_s = time.monotonic()
         with self._spans.span("checkpoint", step=step):
             self.finish()
             begun_s = time.monotonic()
-            if self._is_beside and not must_end:
+            if self._in_background and not must_end:
                 self._saver.begin(step, loss)
                 self._copied_s = time.monotonic() - begun_s
             else:
                 self._saver.save(step, loss)
         ended_s = time.monotonic()
-        self._stop_time.after_stall(step, stood_s, ended_s)
-        if must_end or not self._is_beside:
+        self._stop_time.after_stall(step, stall_start_s, ended_s)
+        if must_end or not self._in_background:
             self._note_stop_time(self._stop_time.after_save(ended_s - begun_s))
 
     def has_ended_here(self) -> bool:
@@ -590,7 +591,7 @@ class TimedSaver:
             step=upload.step,
         )
         save_s = self._copied_s + upload.duration_s
-        self._note_stop_time(self._stop_time.after_save(save_s, beside_s=upload.duration_s))
+        self._note_stop_time(self._stop_time.after_save(save_s, background_s=upload.duration_s))
 
     def __enter__(self) -> Self:
         return self
@@ -623,6 +624,6 @@ def make_saver(
         saver,
         spans,
         start_step=start_step,
-        is_beside=config.checkpoint.mode == "async",
+        in_background=config.checkpoint.mode == "async",
         note_stop_time=note,
     )

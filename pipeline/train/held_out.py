@@ -55,7 +55,7 @@ HELD_OUT_NAME = "held_out.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class HeldOutResult:
     """Result of one evaluation, over all ranks."""
 
     step: int
@@ -87,15 +87,15 @@ class HeldOutLog:
         attempt: int,
         trainings: Mapping[str, int],
         basis: str,
-        tell: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
+        track: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
     ) -> None:
         """Append to `path`, or nowhere.
 
         `path` is None on all ranks but 0. `trainings` have the training of each phase, as in the
         step records, with the steps at its end. Losses of another `basis`, a hash of the samples,
-        are not comparable. `tell` gets the steps made, and values by name, for trackers.
+        are not comparable. `track` gets the steps made, and values by name, for trackers.
         """
-        self._path, self._tell = path, tell
+        self._path, self._track = path, track
         self._attempt, self._trainings, self._basis = attempt, trainings, basis
 
     def has(self, step: int) -> bool:
@@ -105,23 +105,23 @@ class HeldOutLog:
         """
         assert self._path is not None
         try:
-            looks = read_looks(self._path, self._trainings, self._basis)
+            results = read_results(self._path, self._trainings, self._basis)
         except OSError as error:
             log.warning("%s: results of earlier attempts cannot be read: %s", self._path, error)
             return False
-        return any(look.step == step for look in looks)
+        return any(result.step == step for result in results)
 
-    def write(self, look: Look) -> None:
+    def write(self, result: HeldOutResult) -> None:
         """Append and log it."""
         if self._path is None:
             return
-        log.info("step %d: %s", look.step, describe(look))
-        exact = {} if look.exact_match is None else {"look/exact_match": look.exact_match}
-        self._tell(look.step, {"look/loss": look.loss, **exact})
+        log.info("step %d: %s", result.step, describe(result))
+        exact = {} if result.exact_match is None else {"look/exact_match": result.exact_match}
+        self._track(result.step, {"look/loss": result.loss, **exact})
         # the training that ends with the result's phase
-        training = next(name for name, last in self._trainings.items() if look.step <= last)
+        training = next(name for name, last in self._trainings.items() if result.step <= last)
         about = {"attempt": self._attempt, "training": training, "basis": self._basis}
-        line = {**asdict(look), "exact_match": look.exact_match, **about}
+        line = {**asdict(result), "exact_match": result.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
                 break_after = ""  # a truncated line
@@ -133,27 +133,29 @@ class HeldOutLog:
             log.warning("a held-out result cannot be written: %s", error)
 
 
-def describe(look: Look) -> str:
+def describe(result: HeldOutResult) -> str:
     """Return `held-out loss 0.1234, 12 of 16 exact`."""
-    levels = ", ".join(f"{name} {loss:.4f}" for name, loss in look.level_losses.items())
-    answers = f", {look.num_exact} of {look.num_answers} exact" if look.num_answers else ""
-    return f"held-out loss {look.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
+    levels = ", ".join(f"{name} {loss:.4f}" for name, loss in result.level_losses.items())
+    answers = f", {result.num_exact} of {result.num_answers} exact" if result.num_answers else ""
+    return f"held-out loss {result.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
 
 
-def lowest(looks: Iterable[Look]) -> Look | None:
+def lowest(results: Iterable[HeldOutResult]) -> HeldOutResult | None:
     """Return the result with the lowest loss, the first of equals; None if no loss is finite."""
-    finite = (look for look in looks if math.isfinite(look.loss))
-    return min(finite, key=lambda look: look.loss, default=None)
+    finite = (result for result in results if math.isfinite(result.loss))
+    return min(finite, key=lambda result: result.loss, default=None)
 
 
-def read_looks(path: Path, trainings: Collection[str], basis: str | None = None) -> list[Look]:
+def read_results(
+    path: Path, trainings: Collection[str], basis: str | None = None
+) -> list[HeldOutResult]:
     """Read a training's results, by step, the newest of each; none without a file.
 
     Trainings are identified per phase: a phase's results stay valid if later phases change.
 
     All have one basis, because the samples may change between attempts; None: the newest.
     """
-    results: list[tuple[str, Look]] = []
+    results: list[tuple[str, HeldOutResult]] = []
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -162,23 +164,23 @@ def read_looks(path: Path, trainings: Collection[str], basis: str | None = None)
         try:
             values = json.loads(line)
             if values["training"] in trainings:
-                results.append((values.get("basis", ""), _as_look(values)))
+                results.append((values.get("basis", ""), _as_result(values)))
         except (ValueError, KeyError, TypeError, AttributeError):  # truncated by a kill
             log.warning("%s: a damaged line is ignored", path)
     wanted = results[-1][0] if results and basis is None else basis
-    by_step = {look.step: look for of, look in results if of == wanted}
+    by_step = {result.step: result for key, result in results if key == wanted}
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _as_look(values: Mapping[str, Any]) -> Look:
+def _as_result(values: Mapping[str, Any]) -> HeldOutResult:
     """Parse values; null is a loss that was not finite."""
 
     def loss_of(value: float | None) -> float:
         return math.nan if value is None else value
 
     levels = {name: loss_of(value) for name, value in values["level_losses"].items()}
-    fields = {name: values[name] for name in Look.__dataclass_fields__}
-    return Look(**{**fields, "loss": loss_of(fields["loss"]), "level_losses": levels})
+    fields = {name: values[name] for name in HeldOutResult.__dataclass_fields__}
+    return HeldOutResult(**{**fields, "loss": loss_of(fields["loss"]), "level_losses": levels})
 
 
 log = logging.getLogger(__name__)
@@ -306,7 +308,7 @@ class HeldOut:
             log_file,
         )
 
-    def look(self, step: int) -> Look | None:
+    def evaluate(self, step: int) -> HeldOutResult | None:
         """Return loss and answers after `step` steps, equal on every rank; a collective.
 
         None if a rank was asked to stop meanwhile: nothing of that evaluation is kept.
@@ -324,18 +326,18 @@ class HeldOut:
             *sums_of_ranks, num_stops = job.ranks.sums([*sums, *counts, float(stop_requested())])
         if num_stops:
             return None
-        look = self._conclude(step, sums_of_ranks, time.perf_counter() - start_s)
-        self._log.write(look)
-        return look
+        result = self._conclude(step, sums_of_ranks, time.perf_counter() - start_s)
+        self._log.write(result)
+        return result
 
-    def look_unless_found(self, step: int) -> None:
+    def evaluate_unless_done(self, step: int) -> None:
         """Evaluate after `step` steps, unless the log has the result of an earlier attempt.
 
         A collective: rank 0's log decides.
         """
         job = self._job
         if not job.ranks.from_main(job.ranks.rank == 0 and self._log.has(step)):
-            self.look(step)
+            self.evaluate(step)
 
     def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
         """Return the loss of each level over this rank's samples, then its number of targets."""
@@ -374,13 +376,13 @@ class HeldOut:
                 answers += answer(asker, self._share.rows, batch)
         return [float(len(answers)), float(sum(result.exact for result in answers))]
 
-    def _conclude(self, step: int, sums: Sequence[float], duration_s: float) -> Look:
+    def _conclude(self, step: int, sums: Sequence[float], duration_s: float) -> HeldOutResult:
         levels = self._job.config.levels
         weights = [level.weight for level in levels] or [1.0]
         losses, nums = sums[: len(weights)], sums[len(weights) : 2 * len(weights)]
         means = [loss / num if num else math.nan for loss, num in zip(losses, nums, strict=True)]
         num_answers, num_exact = (int(number) for number in sums[2 * len(weights) :])
-        return Look(
+        return HeldOutResult(
             step=step,
             loss=sum(weight * mean for weight, mean in zip(weights, means, strict=True)),
             level_losses={level.name: mean for level, mean in zip(levels, means, strict=False)},

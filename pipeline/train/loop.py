@@ -231,10 +231,13 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             ended_s=time.monotonic(),
         )
         outcome = None
-        is_look_due = trainer.look is not None and phase.config.evaluate.is_look_due(
-            number + 1, ends_phase=step + 1 == phase.num_steps
+        is_evaluation_due = (
+            trainer.evaluate_held_out is not None
+            and phase.config.evaluate.is_evaluation_due(
+                number + 1, ends_phase=step + 1 == phase.num_steps
+            )
         )
-        if agreed.save or agreed.stop or is_look_due:
+        if agreed.save or agreed.stop or is_evaluation_due:
             outcome = _read(trainer, previous)  # SYNC: the next actions need the weights anyway
             loss = _finite_or(outcome.loss, loss)
             if agreed.save:
@@ -242,8 +245,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
                 saved_loss = outcome.loss if loss is None else loss
                 saver.save(step + 1, saved_loss, must_end=agreed.must_end)
                 recorder.lap("checkpoint_s")
-            if is_look_due and not agreed.stop:  # at a stop the next attempt does it first
-                trainer.look(number + 1)
+            if is_evaluation_due and not agreed.stop:  # at a stop the next attempt does it first
+                trainer.evaluate_held_out(number + 1)
                 recorder.lap("evaluation_s")
             _report(trainer, previous, outcome, time.monotonic())
             previous = None

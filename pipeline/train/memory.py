@@ -62,7 +62,7 @@ def smaller_state(config: TrainConfig) -> str:
 
 
 @contextmanager
-def telling_what_takes_less(
+def explain_out_of_memory_in_steps(
     config: TrainConfig, ranks: Ranks, recorder: StepRecorder
 ) -> Iterator[None]:
     """Wrap the steps; `config` is the user's, before `auto` values were resolved.
@@ -79,12 +79,12 @@ def telling_what_takes_less(
         yield
     except torch.OutOfMemoryError:
         remedy = f"{pieces}; {less_memory(config)}"
-        with naming_the_remedy(ranks, f"in step {recorder.step}", remedy):
+        with explain_out_of_memory(ranks, f"in step {recorder.step}", remedy):
             raise
 
 
 @contextmanager
-def naming_the_remedy(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
+def explain_out_of_memory(ranks: Ranks, where: str, remedy: str) -> Iterator[None]:
     """Turn running out of GPU memory into an error that names the remedy.
 
     Raises:
@@ -440,19 +440,18 @@ def memory_need(
     num_tokens: int,
     masked_length: int = 0,
     residual_itemsize: int | None = None,
-    looks: bool = False,
+    evaluates_held_out: bool = False,
 ) -> MemoryNeed:
     """Return the needs of a rank in training.
 
     `num_microbatches` are those of a step, `num_tokens` those of a microbatch on one rank. A row
     with a dense mask has `masked_length` tokens; 0 if rows have none. `residual_itemsize` is that
-    of the residual stream; None: the compute dtype's. `looks`: held-out samples are evaluated
-    during training.
+    of the residual stream; None: the compute dtype's. `evaluates_held_out`: during training.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
     nums = [sharing.num_on_first(each) for each in learning]
     accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
-    gathers_all = looks and sharing.is_sharded
+    gathers_all = evaluates_held_out and sharing.is_sharded
     residual = sizes.hidden_size * sizes.num_layers * (residual_itemsize or compute_itemsize)
     # of full rows: a number for each pair of positions
     num_masks = max(1, num_tokens // masked_length) if masked_length else 0

@@ -348,7 +348,7 @@ class _RankChecks:
             num_tokens=int(num_tokens),
             masked_length=masked_length,
             residual_itemsize=4 if self.job.workplace.precision == "fp16" else None,
-            looks=config.evaluate.every_steps is not None,
+            evaluates_held_out=config.evaluate.every_steps is not None,
         )
 
     def _check_memory(self) -> None:

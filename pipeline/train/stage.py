@@ -27,7 +27,7 @@ from pipeline.train.job import (
     phases_of,
     versions,
 )
-from pipeline.train.memory import naming_the_remedy
+from pipeline.train.memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
 from pipeline.train.prepare import count_learning
 from pipeline.train.ranks import join_ranks, leave_ranks
@@ -162,7 +162,7 @@ def _export(trainer: Trainer, ending: Ending) -> Path:
     remedy = "resume on devices with more memory: the steps are made, and a checkpoint has them"
     with (
         job.spans.span("export"),
-        naming_the_remedy(job.ranks, "while the model was exported", remedy),
+        explain_out_of_memory(job.ranks, "while the model was exported", remedy),
     ):
         return export_model(
             trainer.model.spread.bare,
@@ -190,7 +190,7 @@ def _evaluate(
     remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or remove evaluate.manifest"
     with (
         job.spans.span("evaluation"),
-        naming_the_remedy(job.ranks, "while held-out rows were answered", remedy),
+        explain_out_of_memory(job.ranks, "while held-out rows were answered", remedy),
     ):
         summary = evaluate(
             job.config.evaluate,
@@ -237,11 +237,11 @@ def _describe(trainer: Trainer) -> dict[str, Any]:
         "tokens_per_s": trainer.tokens_per_s,
         "versions": versions(),
     }
-    if trainer.looks:
-        best = lowest(trainer.looks)
+    if trainer.held_out_results:
+        best = lowest(trainer.held_out_results)
         values["held_out"] = {
-            "num_looks": len(trainer.looks),
-            "last": asdict(trainer.looks[-1]),
+            "num_looks": len(trainer.held_out_results),
+            "last": asdict(trainer.held_out_results[-1]),
             "lowest": None if best is None else asdict(best),
         }
     if job.config.phases:

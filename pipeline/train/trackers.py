@@ -280,7 +280,7 @@ def _tracker_class(name: str) -> Any:
 # Reports of a running training: a progress file, trackers, and occasional log lines.
 
 
-_NUM_LOOKS = 10
+_NUM_RECENT = 10
 """Number of progress points over which rates are averaged, to smooth them."""
 
 
@@ -307,7 +307,7 @@ class TrainingReporter:
         """Time of the clock outside of any loop."""
         self._done = Done(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
         self._line = self._tracked = self._done
-        self._looks = deque([self._done], maxlen=_NUM_LOOKS)
+        self._recent = deque([self._done], maxlen=_NUM_RECENT)
 
     def start_clock(self) -> float | None:
         """Start the clock at the begin of a phase's loop: rates exclude the time before.
@@ -345,8 +345,8 @@ class TrainingReporter:
             return
         course = self._course
         if self._progress.is_due(num_steps_done):
-            rates = self._since(self._looks[0])
-            self._looks.append(self._done)
+            rates = self._since(self._recent[0])
+            self._recent.append(self._done)
             self._progress.update(num_steps_done, detail=self._text(num_steps_done, outcome, rates))
         if self._trackers.are_due(num_steps_done):
             rates, self._tracked = self._since(self._tracked), self._done
@@ -356,7 +356,7 @@ class TrainingReporter:
             text = self._text(num_steps_done, outcome, rates)
             log.info("step %d/%d: %s", num_steps_done, course.num_steps, text)
 
-    def tell(self, num_steps_done: int, values: Mapping[str, float]) -> None:
+    def track(self, num_steps_done: int, values: Mapping[str, float]) -> None:
         """Send the results of a held-out evaluation to the trackers, by name: `look/loss`."""
         self._trackers.log(values, num_steps_done)
 

@@ -38,14 +38,18 @@ from pipeline.train.held_out import (
     HELD_OUT_NAME,
     HeldOut,
     HeldOutLog,
+    HeldOutResult,
     HeldOutShare,
-    Look,
     encode_share,
-    read_looks,
+    read_results,
 )
 from pipeline.train.job import Job, Phase, Source, versions
 from pipeline.train.loop import Watch, run_steps
-from pipeline.train.memory import naming_the_remedy, smaller_state, telling_what_takes_less
+from pipeline.train.memory import (
+    explain_out_of_memory,
+    explain_out_of_memory_in_steps,
+    smaller_state,
+)
 from pipeline.train.prepare import SpreadModel, build_and_spread, respread
 from pipeline.train.trackers import Course, Trackers, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
@@ -109,11 +113,11 @@ class Trainer:
     recorder: StepRecorder
     report: TrainingReporter
     """Called once for each step, like `pipeline.train.loop.Report`."""
-    look: Callable[[int], object] | None = None
+    evaluate_held_out: Callable[[int], object] | None = None
     """Evaluates held-out samples after this many steps of all phases; a collective."""
     tokens_per_s: float | None
     """Over all ranks, padding not counted; None if no step was made."""
-    looks: Sequence[Look] = ()
+    held_out_results: Sequence[HeldOutResult] = ()
     """Evaluations of the same held-out samples, of all attempts at this training; on rank 0."""
 
     def __init__(
@@ -150,7 +154,7 @@ class Trainer:
         remedy = smaller_state(job.config)
         with (
             job.spans.span("model_build"),
-            naming_the_remedy(self.ranks, "while the model was built", remedy),
+            explain_out_of_memory(self.ranks, "while the model was built", remedy),
         ):
             self.build()
         with self.watch_compiling(lambda _: None):  # in trials
@@ -185,7 +189,7 @@ class Trainer:
         if self.ranks.rank == 0:
             basis = None if self._share is None else self._share.basis
             path = job.context.output_dir / HELD_OUT_NAME
-            self.looks = read_looks(path, self._last_steps(), basis)
+            self.held_out_results = read_results(path, self._last_steps(), basis)
 
     def build(self) -> None:
         """Build the model, and spread it for the first phase."""
@@ -256,7 +260,8 @@ class Trainer:
         `follows`, and what is returned for the next phase, are as in `Identity`.
         """
         job, name = self.job, f" of phase {phase.phase.name}" if phase.phase.name else ""
-        self.current, self.look = phase, None  # the old `look` refers to the last phase's optimizer
+        self.current = phase
+        self.evaluate_held_out = None  # the old one refers to the last phase's optimizer
         if len(self.planned) > 1 or phase.phase.config.has_trials:
             # After trials, too: ddp orders gradient buckets by the first backward pass, which
             # with more than two ranks changes the last bits of their sums.
@@ -272,7 +277,7 @@ class Trainer:
             log.info("continues after step %d of %d%s", resumed.step, phase.num_steps, name)
         if resumed.step < phase.num_steps:
             self._start_trackers(phase.first_step + resumed.step)
-        self._begin_looks()
+        self._start_held_out()
         with (
             self.make_reader(resumed.step) as self.batches,
             make_saver(
@@ -283,7 +288,7 @@ class Trainer:
                 start_unix_s = time.time() - since_s
                 job.spans.add("phase_change", start_unix_s=start_unix_s, duration_s=since_s)
             steps_change()
-            with telling_what_takes_less(phase.phase.config, self.ranks, self.recorder):
+            with explain_out_of_memory_in_steps(phase.phase.config, self.ranks, self.recorder):
                 end = run_steps(self, resumed.step, watch)
         del self.batches, self.saver
         phase.final_loss = resumed.loss if end.final_loss is None else end.final_loss
@@ -293,24 +298,24 @@ class Trainer:
             raise StageStoppedError(message)
         return "" if phase is self.planned[-1] else conclude(checkpoints, phase.num_steps)
 
-    def _begin_looks(self) -> None:
+    def _start_held_out(self) -> None:
         """Evaluate held-out samples from now on; at the starting step, too, if that was due."""
         job, phase, share = self.job, self.current, self._share
         if share is None or not phase.resumed.is_loaded:  # no step is left for it
             return
-        looks = HeldOutLog(
+        held_out_log = HeldOutLog(
             job.context.output_dir / HELD_OUT_NAME if self.ranks.rank == 0 else None,
             attempt=job.context.attempt,
             trainings=self._last_steps(),
             basis=share.basis,
-            tell=self.report.tell,
+            track=self.report.track,
         )
-        held_out = HeldOut(job, self.facts, self.model, share, looks)
+        held_out = HeldOut(job, self.facts, self.model, share, held_out_log)
         resumed, step = phase.resumed, phase.first_step + phase.resumed.step
         ends_phase = resumed.step == phase.num_steps
-        if resumed.step and phase.config.evaluate.is_look_due(step, ends_phase=ends_phase):
-            held_out.look_unless_found(step)  # a stop or a kill may have come between
-        self.look = held_out.look
+        if resumed.step and phase.config.evaluate.is_evaluation_due(step, ends_phase=ends_phase):
+            held_out.evaluate_unless_done(step)  # a stop or a kill may have come between
+        self.evaluate_held_out = held_out.evaluate
 
     def make_reader(self, start_step: int) -> Prefetcher:
         """Return a reader that prefetches this rank's batches, from the step `start_step` on."""
@@ -401,7 +406,7 @@ class Trainer:
 
     def release_model(self) -> None:
         """Drop the references to the model and its optimizer."""
-        self.look = None
+        self.evaluate_held_out = None
         del self.model
 
     def make_recorder(self) -> StepRecorder:

@@ -62,7 +62,7 @@ def trouble_of(
         paths: of the run.
         newest: the newest intent by slice.
         stage: the stage.
-        answer: answer of the scheduler; names the nodes of slices without a record that does.
+        answer: answer of the scheduler; names the node of a slice if its record does not.
     """
     nodes: dict[str, None] = {}
     mem_gb: list[float | None] = []
@@ -105,7 +105,7 @@ def adjusted(
 ) -> tuple[JobResources, list[str]]:
     """Return the resources that the next job of a stage requests, and the changes in words.
 
-    Raised is what the failed slices had, so that a resume which was cut off does not raise twice.
+    The base is what the failed slices had, so that an interrupted resume does not raise twice.
 
     Args:
         resources: request in the spec.
@@ -153,8 +153,8 @@ class Preparation:
     connections: Connections
     cancel: tuple[str, ...]
     """Jobs and array elements to cancel; the scheduler has just reported all of them as alive."""
-    taken_away: Mapping[str, Slices] = field(default_factory=dict)
-    """Slices that no earlier job may continue, alive or forgotten, by the token of its intent."""
+    superseded: Mapping[str, Slices] = field(default_factory=dict)
+    """Slices that no earlier job, alive or forgotten, may process, by the token of its intent."""
     adopted: Mapping[str, str] = field(default_factory=dict)
     """Job ids that were recovered, by stage."""
     damaged: Mapping[str, Slices] = field(default_factory=dict)
@@ -185,7 +185,7 @@ def sort_out(
     active: dict[str, Mapping[str, Slices]] = {}
     ending: dict[str, Sequence[str]] = {}
     cancel: list[str] = []
-    taken_away: dict[str, Slices] = {}
+    superseded: dict[str, Slices] = {}
     again: dict[str, Slices] = {}
     ages: dict[str, Ages] = {}
     for stage in status.stages:
@@ -202,7 +202,7 @@ def sort_out(
         waiting_for_all = _waiting_for_all(stage, newest, run.intents, again)
         started = _with_status(stage.slices, {"running", "waiting"})
         may_live = frozenset(s.slice_index for s in stage.slices if s.may_live)
-        going = may_live & (started | _with_status(stage.slices, {"stranded"}))
+        has_job = may_live & (started | _with_status(stage.slices, {"stranded"}))
         may_continue = frozenset(
             index
             for index in started - barred - waiting_for_all
@@ -211,12 +211,16 @@ def sort_out(
         # An element with several slices ends with all of them. If one has failed, the element will
         # end as failed, and jobs that depend on it would never start.
         lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
-        over = {newest[index].element_id(index) for index in (going - may_continue) | lost}
-        live[name] = frozenset(i for i in may_continue if newest[i].element_id(i) not in over)
+        ending_elements = {
+            newest[index].element_id(index) for index in (has_job - may_continue) | lost
+        }
+        live[name] = frozenset(
+            i for i in may_continue if newest[i].element_id(i) not in ending_elements
+        )
         completed[name] = completed_slices(run.records[name], current)
         active[name] = _ids(live[name], newest)
         # Jobs that may be running, or start before they are cancelled.
-        doomed = going - live[name]
+        doomed = has_job - live[name]
         older = _older_living(run.intents, name, newest, living)
         ending[name] = (*_ids(doomed & started, newest), *older)
         # Not those that Slurm has forgotten: another job may have their id.
@@ -224,7 +228,7 @@ def sort_out(
         cancel += [*_ids(doomed & alive, newest), *older]
         for index in sorted(doomed):
             token = newest[index].token
-            taken_away[token] = taken_away.get(token, frozenset()) | {index}
+            superseded[token] = superseded.get(token, frozenset()) | {index}
         ages[name] = ages_of(after, {} if stage.is_not_needed else newest, ages, num_slices)
         missing = frozenset(range(num_slices)) - live[name] - (completed[name] - barred)
         again[name] = barred if stage.is_not_needed else missing
@@ -232,7 +236,7 @@ def sort_out(
         done=Done(completed=completed, active=live),
         connections=Connections(active=active, ending=ending),
         cancel=tuple(cancel),
-        taken_away=taken_away,
+        superseded=superseded,
     )
 
 
@@ -244,8 +248,8 @@ def _waiting_for_all(
 ) -> Slices:
     """Return slices in jobs that wait for a whole stage of which something runs again.
 
-    The spec asks for slice after slice, but the two arrays had different elements. A job with a
-    started slice no longer waits.
+    The spec asks for `aftercorr`, but the two arrays had different elements, so Slurm got
+    `afterok`. A job with a started slice no longer waits.
     """
     waiting = _with_status(stage.slices, {"waiting", "stranded"})
     waiting_slices: Slices = frozenset()
@@ -256,11 +260,11 @@ def _waiting_for_all(
         for intent in {id(intent): intent for intent in newest.values()}.values():
             slices = [i for i in intent.slices if newest.get(i) is intent]
             parents = {id(above[i]): above[i] for i in slices if i in above}.values()
-            is_side_by_side = all(
+            elements_correspond = all(
                 corresponds(intent.slices, intent.slices_per_task, p.slices, p.slices_per_task)
                 for p in parents
             )
-            if waiting.issuperset(slices) and not is_side_by_side:
+            if waiting.issuperset(slices) and not elements_correspond:
                 waiting_slices |= frozenset(slices)
     return waiting_slices
 
@@ -268,13 +272,13 @@ def _waiting_for_all(
 def _older_living(
     intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[str]
 ) -> tuple[str, ...]:
-    """Return living elements of a stage's earlier intents whose slices newer intents have."""
+    """Return living elements of a stage's earlier intents whose slices all have newer intents."""
     elements = (
         intent.element_id(index)
         for intent in intents
         if intent.stage == stage
         for index in intent.slices
-        if all(newest[i] is not intent for i in intent.slices_beside(index))
+        if all(newest[i] is not intent for i in intent.slices_of_same_element(index))
     )
     return tuple(dict.fromkeys(e for e in elements if e is not None and e in living))
 
@@ -396,7 +400,7 @@ def clear_the_way(paths: RunPaths, preparation: Preparation, scheduler: Schedule
     Raises:
         SchedulerError: the scheduler could not be reached.
     """
-    for token, slices in preparation.taken_away.items():
+    for token, slices in preparation.superseded.items():
         values = {"slices": ranges_text(sorted(slices))}
         append_entry(paths.ledger_dir, "cancelled", token, values)
     if preparation.cancel:

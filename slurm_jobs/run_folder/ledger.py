@@ -90,7 +90,7 @@ class Intent:
             return self.job_id
         return f"{self.job_id}_{element_of_slice(self.slices, self.slices_per_task, slice_index)}"
 
-    def slices_beside(self, slice_index: int) -> tuple[int, ...]:
+    def slices_of_same_element(self, slice_index: int) -> tuple[int, ...]:
         """Return all slices of the element that works on this one, in processing order."""
         element = element_of_slice(self.slices, self.slices_per_task, slice_index)
         return slices_of_element(self.slices, self.slices_per_task, element)

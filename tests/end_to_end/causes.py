@@ -133,7 +133,7 @@ SICK = (
         config={"checkpoint": {"every_min": None, "every_steps": 2, "mode": "sync"}},
     ),
     Cause(
-        name="a look at held-out samples after each second step",
+        name="a held-out evaluation after every second step",
         expected=named("evaluation"),
         config={"evaluate": {"every_steps": 2, "num_answers": 8, "max_new_tokens": 8}},
     ),

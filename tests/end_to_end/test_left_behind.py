@@ -101,7 +101,7 @@ stages:
     assert found == ["", ""]
 
 
-def test_what_makes_a_session_of_its_own_ends_with_its_rank_too(local: Driver) -> None:
+def test_a_process_in_its_own_session_ends_with_its_rank(local: Driver) -> None:
     local.write(
         "spec.yaml",
         """

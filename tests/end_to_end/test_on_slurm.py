@@ -267,7 +267,7 @@ def test_job_that_sbatch_took_and_then_timed_out_on_is_found_at_once(
     assert (run_dir / "data/a/log-0").read_text().count("begins") == 1
 
 
-def test_job_that_nobody_could_speak_of_is_found_by_resume_and_runs_once(
+def test_a_job_that_could_not_be_confirmed_is_found_by_resume_and_runs_once(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     code, run_dir = submit_with_an_sbatch_that_times_out(on_slurm, cluster, blind=True)

@@ -49,7 +49,7 @@ def looks(work: Work) -> None:
     from pipeline.train.memory import forget_peaks
 
     data, device = prepare(work), work.torch_device
-    peaks, look = [], HeldOut.look
+    peaks, look = [], HeldOut.evaluate
 
     def measured(self: HeldOut, step: int) -> Any:
         forget_peaks(device)
@@ -68,7 +68,7 @@ def looks(work: Work) -> None:
     }
     config = speed_config(data, work, batching={"kind": "packed"}, strategy="fsdp2",
                           num_microbatches=4 if work.has_gpu else 1, evaluate=evaluate)  # fmt: skip
-    with mock.patch.object(HeldOut, "look", measured):
+    with mock.patch.object(HeldOut, "evaluate", measured):
         found = train_without_saving(work.folder / "looks", {**config, "num_steps": 2})
     values = json.loads((found.context.output_dir / "preflight.json").read_text())["memory"]
     predicted = sum(

@@ -289,7 +289,7 @@ OVER_LIMIT = "PartitionTimeLimit: its time limit is longer than its partition al
         "over a limit",
     ],
 )
-def test_a_chain_says_what_can_still_run_and_where_the_trouble_began(
+def test_a_chain_says_what_can_still_run_and_which_stage_stops_the_rest(
     states: dict[str, str], done: str, expected: str, reasons: dict[str, str]
 ) -> None:
     found = run(CHAIN, states, done)

@@ -178,12 +178,11 @@ def _damaged(path: Path, reason: str) -> DamagedFileError:
 #
 # Each stretch of the seeded order is packed separately. So memory is bounded whatever the size,
 # several processes can share the work, and the packs do not depend on the number of processes.
-# `files` stores them.
 
 
 STRETCH_SIZE = 1 << 18
 """Entries of the order that are packed together. Another size gives another plan: raise
-`files.FORMAT_VERSION` with it."""
+`FORMAT_VERSION` with it."""
 
 
 def pack_order(
@@ -402,7 +401,7 @@ def waits(packs: Packs, order: np.ndarray) -> Waits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkModel:
-    """Cost in addition to the one unit of each token in the language model's layers."""
+    """Cost beyond the language model's layers, where each token costs one unit."""
 
     per_image: float
     """Token equivalents of one image in the vision tower."""
@@ -428,7 +427,7 @@ def work_model(
     costs L**2 / (12 * hidden_size) tokens. Forward and backward have the same ratio.
 
     Args:
-        hidden_size: Of the language model; if its layers are wider or narrower than 12 *
+        hidden_size: Of the language model; if its layers do not have about 12 *
             hidden_size**2 parameters, create `WorkModel` with another coefficient.
         num_patches: Patches that the vision tower computes for an image, not the tokens that
             remain.

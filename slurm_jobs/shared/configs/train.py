@@ -71,7 +71,7 @@ class EvaluateConfig(CheckedConfig):
     batch_size: Count = 32
     """Samples that one rank generates at a time."""
 
-    def is_look_due(self, step: int, *, ends_phase: bool) -> bool:
+    def is_evaluation_due(self, step: int, *, ends_phase: bool) -> bool:
         """Return whether a measurement comes after `step` steps of all phases."""
         return self.every_steps is not None and (ends_phase or step % self.every_steps == 0)
 

@@ -66,7 +66,7 @@ def slurmctld_killed(scene: Scene) -> None:
 
 
 def slurmctld_forgets(scene: Scene) -> None:
-    """SIGKILL to the controller as soon as tasks start; it asks its nodes what it forgot.
+    """SIGKILL to the controller as soon as tasks start; it asks its nodes for what it lost.
 
     Their slurmds are started again, because Slurm would not ask them for minutes.
     """
@@ -118,7 +118,7 @@ def preempted(scene: Scene) -> None:
 
 
 def stop_signal(scene: Scene) -> None:
-    """The signal that Slurm sends before the time limit: all ranks save, one requeues."""
+    """scancel sends the signal of the time limit: all ranks save, one requeues."""
     scene.submit()
     job_id = scene.trains()["job_id"]
     scene.cluster.run_as_user(["scancel", "--batch", "--signal=USR2", job_id])
@@ -200,7 +200,7 @@ def read_only(scene: Scene) -> None:
 
 
 def accounting_down(scene: Scene) -> None:
-    """slurmdbd and its database stop while the run continues, and while `status` is asked."""
+    """slurmdbd and its database stop while the run continues, and while `status` runs."""
     scene.submit()
     scene.began("preprocess", scene.chance.randint(1, 4))
     for name in ("slurmdbd", "mariadb"):

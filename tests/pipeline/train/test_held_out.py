@@ -12,7 +12,7 @@ import torch
 from pipeline.models.build import load_model
 from pipeline.train import held_out
 from pipeline.train.batches import losses_of, to_device
-from pipeline.train.held_out import HELD_OUT_NAME, HeldOutLog, Look, lowest, read_looks
+from pipeline.train.held_out import HELD_OUT_NAME, HeldOutLog, HeldOutResult, lowest, read_results
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import EvaluateConfig, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
@@ -64,7 +64,7 @@ def blind(made, make_train_run):
 def looks_of(run):
     """Of the newest training of that run."""
     trainings = [phase["training"] for phase in run.records().metadata["phases"]]
-    return read_looks(run.output_dir / HELD_OUT_NAME, trainings)
+    return read_results(run.output_dir / HELD_OUT_NAME, trainings)
 
 
 def steps_of(run):
@@ -282,7 +282,7 @@ def test_looks_at_nothing_are_refused(values, words):
         build_config(EvaluateConfig, values)
 
 
-LOOK = Look(
+LOOK = HeldOutResult(
     step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
 )
 
@@ -304,7 +304,7 @@ def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(path):
     path.write_bytes(whole + whole[:20])
     log_at(path, attempt=2).write(LOOK)
     log_at(path, attempt=2, trainings=("other",)).write(LOOK)
-    assert read_looks(path, {"t"}) == [LOOK]
+    assert read_results(path, {"t"}) == [LOOK]
     assert LOOK.exact_match == 0.75
 
 
@@ -320,14 +320,14 @@ def test_looks_of_the_newest_basis_belong_together(path):
     assert first.has(4)
     assert not second.has(4)
     second.write(replace(LOOK, step=6))
-    assert [look.step for look in read_looks(path, {"t"})] == [6]
+    assert [look.step for look in read_results(path, {"t"})] == [6]
     assert not second.has(4)
     assert second.has(6)
 
 
 def test_what_a_look_finds_is_no_point_of_the_curve_of_the_evaluation_at_the_end(path):
     told = {}
-    log_at(path, tell=told.__setitem__).write(LOOK)
+    log_at(path, track=told.__setitem__).write(LOOK)
     assert told == {2: {"look/loss": 0.5, "look/exact_match": 0.75}}
 
 
@@ -336,9 +336,9 @@ def test_a_loss_that_is_no_number_is_null_and_never_the_lowest(path):
     levels = {"a": math.nan, "b": 0.5}
     log.write(replace(LOOK, step=1, loss=math.nan, level_losses=levels))
     log.write(replace(LOOK, step=2, loss=math.inf))
-    assert lowest(read_looks(path, {"t"})) is None
+    assert lowest(read_results(path, {"t"})) is None
     log.write(replace(LOOK, step=3))
-    looks = read_looks(path, {"t"})
+    looks = read_results(path, {"t"})
     assert lowest(looks) == looks[2]
     assert math.isnan(looks[0].loss)
     assert math.isnan(looks[0].level_losses["a"])
@@ -354,5 +354,5 @@ def test_looks_in_phases_that_stay_are_kept_where_a_later_phase_changes(path):
     second = log_at(path, attempt=2, trainings=changed)
     assert [second.has(step) for step in (2, 3, 4)] == [True, True, False]
     second.write(replace(LOOK, step=5))
-    assert [look.step for look in read_looks(path, changed)] == [2, 3, 5]
-    assert [look.step for look in read_looks(path, first)] == [2, 3, 4]
+    assert [look.step for look in read_results(path, changed)] == [2, 3, 5]
+    assert [look.step for look in read_results(path, first)] == [2, 3, 4]

@@ -85,7 +85,7 @@ def setup(tmp_path, monkeypatch):
             ),
             saver=SimpleNamespace(save=lambda *_, **__: None, has_ended_here=None),
             recorder=recorder,
-            look=None,
+            evaluate_held_out=None,
             report=lambda *_: None,
             clock=clock,
         )
@@ -391,7 +391,10 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
 def test_no_look_is_made_with_weights_that_were_not_loaded():
     passed_over = Restored(step=3, loss=0.5, is_loaded=False)
     training = SimpleNamespace(
-        job=None, current=SimpleNamespace(resumed=passed_over), _share=object(), look=None
+        job=None,
+        current=SimpleNamespace(resumed=passed_over),
+        _share=object(),
+        evaluate_held_out=None,
     )
-    trainer.Trainer._begin_looks(training)
-    assert training.look is None
+    trainer.Trainer._start_held_out(training)
+    assert training.evaluate_held_out is None

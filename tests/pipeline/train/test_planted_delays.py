@@ -34,7 +34,7 @@ PLACES = {
     "backward_s": (Scaling, "backward"),
     "optimizer_s": (loop, "_clip"),
     "checkpoint_s": (TimedSaver, "save"),
-    "evaluation_s": (HeldOut, "look"),
+    "evaluation_s": (HeldOut, "evaluate"),
     "other_s": (StepCounter, "__call__"),
 }
 WAYS = {

@@ -116,7 +116,7 @@ def test_trackers_are_told_rates_since_they_were_told_last(reporting):
 
 
 def test_what_an_evaluation_found_is_handed_on_whatever_the_step(reporting):
-    reporting.reporter.tell(7, {"look/exact_match": 0.5})
+    reporting.reporter.track(7, {"look/exact_match": 0.5})
     assert reporting.told.entries == [(7, {"look/exact_match": 0.5})]
 
 

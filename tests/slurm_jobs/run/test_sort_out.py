@@ -176,7 +176,7 @@ def test_a_held_job_is_cancelled_with_all_that_waits_for_it_and_does_no_work_if_
     )
     assert found.cancel == ("12_1", "13")
     assert found.done.active["a"] == {0}
-    assert found.taken_away == {"t1": {1}, "t2": {0}}
+    assert found.superseded == {"t1": {1}, "t2": {0}}
 
 
 def test_no_id_is_cancelled_of_a_stranded_job_that_slurm_has_forgotten() -> None:
@@ -187,7 +187,7 @@ def test_no_id_is_cancelled_of_a_stranded_job_that_slurm_has_forgotten() -> None
         ends={"a": {0: FAILED}},
     )
     assert found.cancel == ("14_1",)
-    assert found.taken_away == {"t2": {0}, "t3": {0, 1}}
+    assert found.superseded == {"t2": {0}, "t3": {0, 1}}
 
 
 def test_void_slices_run_again_whether_complete_or_running() -> None:

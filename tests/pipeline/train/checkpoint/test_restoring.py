@@ -167,7 +167,7 @@ def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monk
 
     monkeypatch.setattr(checkpoint, "read_info", lose_the_race)
     assert restore(checkpoints_in(tmp_path)) == Restored(step=0, loss=None)
-    assert "another writer took it away, trying the newest" in caplog.text
+    assert "another writer removed it, trying the newest" in caplog.text
     assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]
 
 

@@ -98,13 +98,13 @@ class SlowSaver:
         return Upload(step=step, start_unix_s=100.0, duration_s=30.0)
 
 
-def make_timed(tmp_path, clock, *, is_beside):
+def make_timed(tmp_path, clock, *, in_background):
     noted = []
     saver = TimedSaver(
         SlowSaver(clock),
         SpanLog(tmp_path, 0),
         start_step=0,
-        is_beside=is_beside,
+        in_background=in_background,
         note_stop_time=noted.append,
     )
     return saver, noted
@@ -116,7 +116,7 @@ def spans_of(tmp_path):
 
 
 def test_the_stall_is_one_span_and_what_goes_on_beside_the_steps_another(tmp_path, clock):
-    saver, noted = make_timed(tmp_path, clock, is_beside=True)
+    saver, noted = make_timed(tmp_path, clock, in_background=True)
     clock.advance(40)
     saver.save(10, 0.5, must_end=False)
     assert noted == [], "how long it takes is not known yet"
@@ -127,9 +127,9 @@ def test_the_stall_is_one_span_and_what_goes_on_beside_the_steps_another(tmp_pat
     assert noted == [pytest.approx(4 + 30 + 32)]
 
 
-@pytest.mark.parametrize("is_beside", [False, True])
-def test_what_must_end_is_saved_at_once_in_either_mode(tmp_path, clock, is_beside):
-    saver, noted = make_timed(tmp_path, clock, is_beside=is_beside)
+@pytest.mark.parametrize("in_background", [False, True])
+def test_what_must_end_is_saved_at_once_in_either_mode(tmp_path, clock, in_background):
+    saver, noted = make_timed(tmp_path, clock, in_background=in_background)
     clock.advance(40)
     saver.save(10, 0.5, must_end=True)
     assert spans_of(tmp_path) == [("checkpoint", 10, 25.0)]
@@ -155,5 +155,5 @@ def test_a_save_right_at_the_start_has_no_step_to_measure():
 def test_a_stop_waits_for_a_save_that_goes_on_beside_the_steps_before_it_saves():
     stop_time = StopTime(start_step=0, begun_s=0.0)
     stop_time.after_stall(10, 20.0, 21.0)
-    assert stop_time.after_save(31.0, beside_s=30.0) == pytest.approx(2.0 + 30.0 + 31.0)
+    assert stop_time.after_save(31.0, background_s=30.0) == pytest.approx(2.0 + 30.0 + 31.0)
     assert stop_time.after_save(8.0) == pytest.approx(2.0 + 30.0 + 31.0)

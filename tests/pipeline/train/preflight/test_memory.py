@@ -248,19 +248,22 @@ def test_a_whole_model_holds_weights_gradients_and_two_moments():
     assert found.saved_bytes == checkpoint_bytes(SIZES, ALL_FLOATS, "adamw")
 
 
-def test_looks_at_held_out_samples_gather_the_whole_model_where_it_is_sharded():
-    found, blind = need(IN_TWO, looks=True), need(IN_TWO)
+def test_evaluation_during_training_gathers_the_whole_model_where_it_is_sharded():
+    found, blind = need(IN_TWO, evaluates_held_out=True), need(IN_TWO)
     assert (blind.gathered_bytes, found.gathered_bytes) == (0, 2 * NUM + 160)
     assert found.least_bytes == max(
         blind.least_bytes, found.weights_bytes + found.optimizer_bytes + 12 + found.gathered_bytes
     )
-    alone = need(IN_TWO, learned=("bias",), looks=True)
+    alone = need(IN_TWO, learned=("bias",), evaluates_held_out=True)
     assert alone.least_bytes == alone.weights_bytes + alone.optimizer_bytes + 12 + 2 * NUM + 160
     assert alone.least_bytes > need(IN_TWO, learned=("bias",)).least_bytes
     assert alone.expected_bytes >= alone.least_bytes
-    assert need(looks=True) == need(), "a whole model gathers nothing"
+    assert need(evaluates_held_out=True) == need(), "a whole model gathers nothing"
     offloaded = dataclasses.replace(IN_TWO, offloads=True)
-    assert need(offloaded, learned=("bias",), looks=True).least_bytes == 12 + 2 * NUM + 160
+    assert (
+        need(offloaded, learned=("bias",), evaluates_held_out=True).least_bytes
+        == 12 + 2 * NUM + 160
+    )
 
 
 def test_what_is_frozen_has_neither_gradient_nor_state():

@@ -186,7 +186,7 @@ class Trainer:
             ranks=self.ranks,
             recorder=recorder,
             saver=SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False),
-            look=None,
+            evaluate_held_out=None,
             report=lambda *_: None,
         )
         run_steps(trainer, 0)
