@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -296,7 +296,7 @@ def find_course(facts: Facts, trials: Sequence[Trial]) -> Course:
         why = control.failures[-1].failure if control.failures else BUDGET
         return Course(probe=probe, problem=f"the training as it is no longer runs: {why}")
     state.causes = causes = _causes(control.first[0], probe)
-    ask = next(_knobs(state), None)
+    ask = _next_knob_trial(state)
     comparison = f"{_CLOSING} {_name((), state.kept)}"  # more may be kept after a resume
     closing = state.pairs(comparison) if state.kept else None
     if ask is None and closing is not None and not closing.is_over and state.left_s > 0:
@@ -356,8 +356,8 @@ def _causes(trial: Trial, probe: Trial) -> tuple[Cause, ...]:
     return (*trial.causes, *(c for c in profiled if c.rule not in known))
 
 
-def _knobs(state: _State) -> Iterator[Ask]:
-    """Process the knobs; yield the trial that is missing, if there is one."""
+def _next_knob_trial(state: _State) -> Ask | None:
+    """Process the knobs up to the trial that is missing; None if there is none."""
     while (proposal := _next(state)) is not None:
         change = proposal.change
         assert change is not None
@@ -372,8 +372,7 @@ def _knobs(state: _State) -> Iterator[Ask]:
             _note_not_tried(state, proposal, TOO_SHORT)
             continue
         if not pairs.is_over and state.affords(pairs):
-            yield state.ask("knob", comparison, pairs, (state.kept, after))
-            return
+            return state.ask("knob", comparison, pairs, (state.kept, after))
         if not pairs.is_begun:
             needs_s = needed_s(pairs, state.trial_s)
             left_s = left_for_knobs_s(state.facts.budget_s, state.trials)
@@ -386,6 +385,7 @@ def _knobs(state: _State) -> Iterator[Ask]:
         if tried.outcome == "kept":
             state.kept = after
             state.causes = _causes(pairs.second[0], state.probe)
+    return None
 
 
 def _next(state: _State) -> Proposal | None:

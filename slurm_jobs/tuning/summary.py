@@ -41,7 +41,6 @@ def result_of(
     assert course.control is not None
     assert course.probe is not None
     first = course.control.first
-    assert course.control is not None
     data_wait = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
     values: dict[str, Any] = {
         "format": FORMAT_NAME,
