@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -72,12 +73,25 @@ def test_a_part_that_fails_ends_the_others_and_the_next_trial_runs(
     assert lead(context, 2) == ""
 
 
-def test_an_exit_code_without_words_names_the_log(
-    context: TaskContext, follower: subprocess.Popen[bytes]
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("7", r"it ended with exit code 7; its log: .*0001/rank-00000/log"),
+        ("-9", "it was killed by signal 9, as where memory is short"),
+        ("-15", "it was killed by signal 15"),
+    ],
+)
+def test_a_part_that_ends_without_an_error_is_told_by_its_exit(
+    context: TaskContext, follower: subprocess.Popen[bytes], does: str, said: str
 ) -> None:
-    failure = lead(context, 1, rank0="7")
-    assert failure.startswith("rank 0: it ended with exit code 7; its log: ")
-    assert failure.endswith("0001/rank-00000/log")
+    assert re.fullmatch(f"rank 0: {said}", lead(context, 1, rank0=does))
+
+
+def test_a_long_error_is_cut(context: TaskContext, follower: subprocess.Popen[bytes]) -> None:
+    failure = lead(context, 1, rank0="fails at length")
+    assert failure.startswith("rank 0: OutOfMemoryError: no room for 3 GB of weights")
+    assert failure.endswith("...")
+    assert len(failure) < 320
 
 
 def test_a_trial_that_takes_too_long_is_ended(

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.cli.tune import render
+from slurm_jobs.tuning.knobs import Cause
 from slurm_jobs.tuning.summary import (
     TOO_SHORT,
     disturbed,
@@ -20,7 +21,7 @@ from slurm_jobs.tuning.summary import (
     verdict_of_closing,
     why_nothing_tried,
 )
-from tests.slurm_jobs.tuning.simulated import course_of, facts
+from tests.slurm_jobs.tuning.simulated import DATA_WAIT, course_of, facts
 
 
 def flat(_changes: dict[str, Any]) -> float:
@@ -80,11 +81,19 @@ def test_the_result_is_json_and_its_text_fits_80_columns():
     assert "2 -> 8" in text
 
 
-def test_nothing_kept_is_said_and_needs_no_after():
-    values = result(flat)
-    assert headline(values) == (
-        "Nothing is kept: none of the 3 changes that were tried is surely faster."
-    )
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (DATA_WAIT, "none of the 3 changes that were tried is surely faster"),
+        (
+            dataclasses.replace(DATA_WAIT, kind="cores"),
+            "the one change that was tried is not surely faster",
+        ),
+    ],
+)
+def test_nothing_kept_is_said_and_needs_no_after(cause: Cause, said: str):
+    values = result(flat, causes=lambda _: [cause])
+    assert headline(values) == f"Nothing is kept: {said}."
     assert "there is no after" in shown(values)
 
 

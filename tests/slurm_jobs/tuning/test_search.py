@@ -182,6 +182,44 @@ def test_a_training_that_fails_as_it_is_ends_the_tuning_with_its_reason():
     assert course.problem.endswith("rank 1: no GPU")
 
 
+def test_a_training_that_runs_no_longer_ends_the_tuning_with_its_reason():
+    def fails(ask: Any) -> str:
+        return "rank 1: no GPU" if ask.purpose == "data" and ask.arm == "A" else ""
+
+    course, _ = course_of(facts(), flat, fails=fails)
+    assert course.problem == "the training as it is no longer runs: rank 1: no GPU"
+
+
+def test_a_change_whose_first_arm_fails_later_is_undecided():
+    def fails(ask: Any) -> str:
+        return "rank 1: no GPU" if ask.purpose == "knob" and ask.arm == "A" else ""
+
+    course, _ = course_of(facts(), flat, fails=fails)
+    assert {(one.outcome, one.why) for one in course.tried} == {
+        ("undecided", "the training without it failed: rank 1: no GPU")
+    }
+
+
+def test_a_change_that_the_budget_cuts_off_is_undecided_and_what_was_kept_stays():
+    _, trials = course_of(facts(240), threads_help, most=15)  # two of the second change
+    trials[-1] = replace(trials[-1], wall_s=240 * 60.0)
+    course, after = course_of(facts(240), threads_help, trials=list(trials))
+    assert after == trials
+    assert [(one.outcome, one.why) for one in course.tried] == [
+        ("kept", "faster"),
+        ("undecided", "the budget was over"),
+    ]
+
+
+def test_a_first_start_with_cold_caches_is_measured_again():
+    given = facts(budget_min=20 * 10 / 60)
+    _, trials = course_of(given, flat, most=1)
+    cold = [replace(trials[0], wall_s=20.0)]
+    course, done = course_of(given, flat, trials=cold)
+    assert [t.purpose for t in done[:3]] == ["probe", "probe", "data"]
+    assert (course.problem, course.probe) == ("", done[1])
+
+
 @pytest.mark.parametrize("num_trials", [1, 3, 9, 12, 20])
 def test_a_killed_tuning_goes_on_where_it_was(num_trials: int):
     whole, trials = course_of(facts(240), threads_help)
