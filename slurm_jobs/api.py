@@ -52,7 +52,7 @@ def submit(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None =
 
     Raises:
         SpecError: with every problem of the spec, or what the cluster could never run.
-        SchedulerError: a job was refused, or the scheduler could not be asked.
+        SchedulerError: a job was refused, or the scheduler could not be queried.
     """
     loaded = load(Path(expand_typed(os.fspath(spec))), overrides=overrides, limit=limit)
     return Run(_submit.submit(loaded).paths.run_dir)
@@ -93,7 +93,7 @@ class Run:
 
         Raises:
             RunFailedError: another command is submitting for this run.
-            SchedulerError: the scheduler could not be asked, or refused a job.
+            SchedulerError: the scheduler could not be queried, or refused a job.
         """
         return resume(self.run_dir, request or ResumeRequest())
 
@@ -101,7 +101,7 @@ class Run:
         """Cancel all unfinished work of one stage or of all stages; return the cancelled ids.
 
         Raises:
-            SchedulerError: the scheduler could not be asked.
+            SchedulerError: the scheduler could not be queried.
         """
         return _cancel.cancel(self.run_dir, stage=stage)
 

@@ -266,7 +266,7 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
     if lags is not None:
         reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"
     elif unreachable:
-        reason = f"no source knows it, and {unreachable} could not be asked"
+        reason = f"no source knows it, and {unreachable} could not be queried"
     else:
         reason = "the scheduler does not know it"
     if status.attempt:

@@ -41,7 +41,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processors.folder import read_normalisation
 
 
-def check_beside(config: ModelConfig, facts: DataFacts) -> None:
+def check_processors(config: ModelConfig, facts: DataFacts) -> None:
     """Compare the tokenizer and the image processor of each of the model's folders.
 
     Training reads neither, because numbers of tokens and pixels come from the data set. If another
@@ -243,7 +243,7 @@ def build_model(
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
     """
-    check_beside(config, facts)
+    check_processors(config, facts)
     if config.type == "hugging_face":
         dtype = "auto" if as_stored else torch.float32
         loaded = load_hugging_face(config, facts, dtype=dtype)
@@ -274,7 +274,7 @@ def make_unloaded(
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
     """
-    check_beside(config, facts)
+    check_processors(config, facts)
     if config.type == "hugging_face":
         model = make_random(config, facts, device)
         check_config(model)

@@ -102,7 +102,7 @@ def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> D
             if name.startswith(_SHARED) and isinstance(stored[name], TensorStorageMetadata)
         ),
         different=[
-            f"{name} ({there} there, {here} here)"
+            f"{name} ({there} in the checkpoint, {here} now)"
             for name in sorted(flat.keys() & stored.keys())
             if (there := _describe(stored[name])) != (here := _describe(flat[name]))
         ],

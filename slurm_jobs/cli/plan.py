@@ -66,7 +66,7 @@ def run_check(options: argparse.Namespace) -> int:
 def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
     """Refuse jobs that the spec's cluster would never run, and return notes.
 
-    They say what could not be asked, and what the shell's variables do.
+    They say what could not be queried, and what the shell's variables do.
 
     Raises:
         SpecError: with every limit that the spec breaks.

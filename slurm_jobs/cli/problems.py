@@ -84,7 +84,7 @@ NO_NEW_FAILURES = NewFailures()
 
 def source_lines(status: RunStatus) -> list[str]:
     """Return the sources that could not be queried, and what this cluster never reports."""
-    silent = [f"could not be asked: {problem}" for problem in status.problems]
+    silent = [f"could not be queried: {problem}" for problem in status.problems]
     return [*silent, *(f"note: {note}" for note in status.notes)]
 
 

@@ -296,7 +296,7 @@ def write_report(
         print_json(report_to_json(report))
     else:
         print_report(without_failures(report, shown), page_console())
-        print("".join(f"could not be asked: {problem}\n" for problem in answers.problems), end="")
+        print("".join(f"could not be queried: {problem}\n" for problem in answers.problems), end="")
     if not_kept:
         print(not_kept, file=sys.stderr)
     elif not as_json:

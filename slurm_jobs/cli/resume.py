@@ -159,7 +159,7 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
     """Print what runs again and why, and what must be cancelled before."""
     preparation = resumption.preparation
     for problem in preparation.problems:
-        print(f"could not be asked: {problem}")
+        print(f"could not be queried: {problem}")
     for stage, job_id in preparation.adopted.items():
         print(f"found the job of {stage} again: {job_id}")
     for stage, damaged in preparation.damaged.items():

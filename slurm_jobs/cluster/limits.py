@@ -1,6 +1,6 @@
 """Limits and hardware of a cluster: arrays, partitions, node kinds, QOS, associations. PURE.
 
-A limit of None means that there is none, or that Slurm could not be asked (see `problems`).
+A limit of None means that there is none, or that Slurm could not be queried (see `problems`).
 """
 
 from __future__ import annotations

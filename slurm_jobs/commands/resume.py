@@ -160,7 +160,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
 
     Raises:
         InputError: there is no such stage, or the run's jobs are another cluster's or user's.
-        SchedulerError: the scheduler could not be asked, or did not say whether some jobs live;
+        SchedulerError: the scheduler could not be queried, or did not say whether some jobs live;
             their cancellation is recorded, and they do no work if they still start.
         FileError: the jobs were cancelled, and this could not be recorded.
     """
@@ -198,7 +198,7 @@ def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
 
     Raises:
         InputError: see `cancel`.
-        SchedulerError: the scheduler could not be asked.
+        SchedulerError: the scheduler could not be queried.
     """
     paths, _, stages = _meant(run_dir, stage)
     # Another command's pending submission is not visible yet; `cancel` names that command.
@@ -649,7 +649,7 @@ def resume(
         InputError: a fixed key of the run was changed, `again` names nothing of it, the
             cluster could never run what is missing, or its jobs are another cluster's or user's.
         RunFailedError: another command is submitting for this run.
-        SchedulerError: the scheduler could not be asked, or refused a job.
+        SchedulerError: the scheduler could not be queried, or refused a job.
     """
     paths = RunPaths(run_dir)
     refuse_elsewhere(paths, read_meta(paths))

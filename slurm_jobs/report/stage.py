@@ -252,7 +252,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     paths = RunPaths(context.run_dir)
     answers = ask(paths)
     for problem in answers.problems:
-        print(f"the scheduler could not be asked: {problem}", flush=True)
+        print(f"the scheduler could not be queried: {problem}", flush=True)
     report = build_and_write(
         paths, answers.accounting, build_config(ReportConfig, config), answer=answers.answer
     )

@@ -187,8 +187,8 @@ def test_status_without_a_controller_says_so_and_exits_3(
     cluster.stop_daemon("slurmctld")
     cluster.stop_daemon("slurmdbd")
     done = on_slurm.run("status", str(run_dir), check=3)
-    assert "could not be asked: squeue" in done.stdout
-    assert "could not be asked: sacct" in done.stdout
+    assert "could not be queried: squeue" in done.stdout
+    assert "could not be queried: sacct" in done.stdout
 
 
 def test_stage_runs_in_an_environment_of_its_own(on_slurm: Driver, cluster: Cluster) -> None:

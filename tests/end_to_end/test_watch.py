@@ -118,7 +118,7 @@ def test_a_run_is_watched_to_its_end_and_resumed_while_the_accounts_are_down(
     run_dir = on_slurm.submit(_write(on_slurm, 'fail: {"1": 1}'))
     cluster.stop_daemon("slurmdbd")
     watched = on_slurm.run("watch", str(run_dir), check=1)
-    assert "could not be asked: sacct" in watched.stdout
+    assert "could not be queried: sacct" in watched.stdout
     assert "slice 1 fails on purpose" in watched.stdout
     assert words_of(on_slurm.status(run_dir)) == {"first": "failed", "second": "stranded"}
     resumed = on_slurm.json("resume", str(run_dir))

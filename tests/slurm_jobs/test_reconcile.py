@@ -171,7 +171,7 @@ def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> N
 
 def test_who_could_not_be_asked_stands_in_the_reason_for_not_knowing() -> None:
     said = Answer(problems=("sacct: Connection refused",))
-    assert "sacct could not be asked" in status(JOB, records(), said).reason
+    assert "sacct could not be queried" in status(JOB, records(), said).reason
 
 
 def test_a_job_that_ended_well_before_its_supervisor_started_names_the_set_up() -> None:

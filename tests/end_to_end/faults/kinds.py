@@ -60,7 +60,7 @@ def slurmctld_killed(scene: Scene) -> None:
     scene.cluster.kill_daemon("slurmctld")
     scene.num_injected += 1
     shown = scene.driver.run("status", str(scene.run_dir), "--fresh", check=None)
-    assert "could not be asked: squeue" in shown.stdout
+    assert "could not be queried: squeue" in shown.stdout
     scene.cluster.start_daemon("slurmctld")
     scene.driver.write("go", "")
 
@@ -208,7 +208,7 @@ def accounting_down(scene: Scene) -> None:
         scene.num_injected += 1
     scene.trains()
     shown = scene.driver.run("status", str(scene.run_dir), "--fresh", check=None)
-    assert "could not be asked: sacct" in shown.stdout
+    assert "could not be queried: sacct" in shown.stdout
     scene.cluster.heal_daemons()
 
 

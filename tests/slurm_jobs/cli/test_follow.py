@@ -208,7 +208,7 @@ def test_accounts_that_are_away_do_not_keep_a_run_from_ending(
 
     script.events = [end_all]
     assert watch(paths.run_dir, quiet=False)[1] == 1
-    assert any("could not be asked: sacct" in line for line in lines(capsys))
+    assert any("could not be queried: sacct" in line for line in lines(capsys))
 
 
 def test_a_silent_squeue_ends_nothing(script: Script, slurm: FakeSlurm, paths: RunPaths) -> None:
@@ -256,7 +256,7 @@ def test_files_that_cannot_be_read_for_a_while_end_no_watching_and_are_told(
         lambda: end(paths, "a", [0, 1]),
     ]
     assert watch(paths.run_dir, quiet=False)[1] == 0
-    said = [line for line in lines(capsys) if "could not be asked" in line]
+    said = [line for line in lines(capsys) if "could not be queried" in line]
     assert len(said) == 1
     assert "the run's files: [Errno 2]" in said[0]
 

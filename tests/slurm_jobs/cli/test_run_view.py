@@ -158,7 +158,7 @@ def test_ten_thousand_slices_and_a_long_log_fit_the_screen(width: int, height: i
     assert max(len(line) for line in lines) <= width
     text = "\n".join(lines)
     assert "last failure: preprocess slice 77" in text
-    assert "could not be asked: sacct" in text
+    assert "could not be queried: sacct" in text
     assert FOOTER in text
 
 

@@ -125,8 +125,8 @@ def test_a_silent_scheduler_is_said_once_and_by_the_exit_code(
     for number in range(1, 4):
         make(tmp_path / "runs", f"r{number}", str(number))
     slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
-    assert runs().out.count("could not be asked: sacct") == 1
+    assert runs().out.count("could not be queried: sacct") == 1
     slurm.says("squeue", "", exit_code=1)
     for number in range(1, 4):
         (tmp_path / f"runs/r{number}/scheduler-answer.json").unlink()
-    assert runs(code=3).out.count("could not be asked: squeue") == 1
+    assert runs(code=3).out.count("could not be queried: squeue") == 1

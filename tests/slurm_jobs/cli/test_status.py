@@ -81,7 +81,7 @@ def test_when_the_next_task_should_start_is_told(
 @pytest.mark.parametrize(
     ("errors", "said"),
     [
-        (DATABASE_DOWN, "could not be asked: sacct"),
+        (DATABASE_DOWN, "could not be queried: sacct"),
         (ACCOUNTS_OFF, "note: this cluster keeps no accounts"),
     ],
 )

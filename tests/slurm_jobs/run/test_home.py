@@ -105,7 +105,7 @@ def test_a_look_from_another_cluster_says_where_to_look_and_takes_nothing_for_go
     status = status_of(paths.run_dir, fresh=False)
     assert (status.status, status.knows_the_living) == ("unknown", False)
     assert "look on a login node of `a`" in status.problems[0]
-    assert "cluster `a` could not be asked" in status.stage("a").slices[0].reason
+    assert "cluster `a` could not be queried" in status.stage("a").slices[0].reason
     assert not paths.scheduler_answer.exists()  # a look from there is not to be told this
 
 

@@ -86,14 +86,15 @@ def test_a_rank_wants_its_own_generators_and_not_those_of_others():
 def test_dtypes_are_compared_though_torch_would_cast():
     differences = compare(STORED, state(dtype=torch.bfloat16))
     assert list(differences.different) == [
-        "model.a ((2, 3) of torch.float32 there, (2, 3) of torch.bfloat16 here)"
+        "model.a ((2, 3) of torch.float32 in the checkpoint, (2, 3) of torch.bfloat16 now)"
     ]
 
 
 def test_a_tensor_where_a_value_is_wanted_is_a_difference():
     stored = {**STORED, "optimizer.param_groups.0.lr": stored_tensor()}
     assert str(compare(stored, state())) == (
-        "different: optimizer.param_groups.0.lr (() of torch.float32 there, a value here)"
+        "different: optimizer.param_groups.0.lr (() of torch.float32 in the checkpoint, "
+        "a value now)"
     )
 
 
