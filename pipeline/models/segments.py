@@ -172,7 +172,7 @@ def attend_rows_by(attend_rows: AttendRows) -> None:
         # [rows, heads, length, size] to [tokens, heads, size].
         q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        output = _by_borders(
+        output = _attend_varlen(
             q, k, v, bounds=cu_seq_lens_q, longest=max_length_q, scale=scaling, window=window
         )
         return output.view(query.shape[0], query.shape[2], *output.shape[1:]), None
@@ -273,16 +273,18 @@ def _attend_pictures(
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     if uses_varlen:
         assert max_length_q is not None
-        borders = {"bounds": cu_seq_lens_q, "longest": max_length_q}
-        return _by_borders(q, k, v, **borders, scale=scaling, window=(-1, -1))[None], None
+        output = _attend_varlen(
+            q, k, v, bounds=cu_seq_lens_q, longest=max_length_q, scale=scaling, window=(-1, -1)
+        )
+        return output[None], None
     if segments is None:  # generation, which only transformers runs
-        here = picture_segments(cu_seq_lens_q.cpu(), lambda tensor: tensor.to(query.device))
+        groups = picture_segments(cu_seq_lens_q.cpu(), lambda tensor: tensor.to(query.device))
     else:
-        here = segments[len(cu_seq_lens_q)]
-    if here.order is not None:
-        q, k, v = (_Reorder.apply(each, here.order, here.inverse) for each in (q, k, v))
+        groups = segments[len(cu_seq_lens_q)]
+    if groups.order is not None:
+        q, k, v = (_Reorder.apply(each, groups.order, groups.inverse) for each in (q, k, v))
     outputs, start = [], 0
-    for number, length in here.runs:
+    for number, length in groups.runs:
         end = start + number * length
         parts = (
             each[start:end].unflatten(0, (number, length)).transpose(1, 2) for each in (q, k, v)
@@ -291,8 +293,8 @@ def _attend_pictures(
         outputs.append(attended.transpose(1, 2).flatten(0, 1))
         start = end
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    if here.order is not None:
-        joined = _Reorder.apply(joined, here.inverse, here.order)
+    if groups.order is not None:
+        joined = _Reorder.apply(joined, groups.inverse, groups.order)
     return joined[None], None
 
 
@@ -327,7 +329,7 @@ def computing_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device)
 
 
-def _by_borders(
+def _attend_varlen(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -429,17 +431,19 @@ def _reference_backward(  # noqa: PLR0917 - as the kernel's
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Compute `Softmax.backward` of arXiv:2205.14135, algorithm 4, for whole segments."""
     num_heads = query.shape[1]
-    q, k, v, given = (_by_head(each, num_heads) for each in (query, key, value, gradient))
-    of_q, of_k, of_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    q, k, v, grad_output = (_by_head(each, num_heads) for each in (query, key, value, gradient))
+    grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     for part, seen in _segments(bounds, len(query), before, after):
         weights = _weights(q[:, part], k[:, part], seen, scale)
-        of_v[:, part] = weights.mT @ given[:, part]
-        of_weights = given[:, part] @ v[:, part].mT
-        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))
-        of_q[:, part] = scale * of_scores @ k[:, part]
-        of_k[:, part] = scale * of_scores.mT @ q[:, part]
-    of_k, of_v = (each.unflatten(0, (key.shape[1], -1)).sum(1) for each in (of_k, of_v))
-    gradients = (each.transpose(0, 1).to(query.dtype).contiguous() for each in (of_q, of_k, of_v))
+        grad_v[:, part] = weights.mT @ grad_output[:, part]
+        grad_weights = grad_output[:, part] @ v[:, part].mT
+        grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, keepdim=True))
+        grad_q[:, part] = scale * grad_scores @ k[:, part]
+        grad_k[:, part] = scale * grad_scores.mT @ q[:, part]
+    grad_k, grad_v = (each.unflatten(0, (key.shape[1], -1)).sum(1) for each in (grad_k, grad_v))
+    gradients = (
+        each.transpose(0, 1).to(query.dtype).contiguous() for each in (grad_q, grad_k, grad_v)
+    )
     return tuple(gradients)
 
 
@@ -447,18 +451,18 @@ def _reference_backward(  # noqa: PLR0917 - as the kernel's
 def _(
     _gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    of_q, of_k, of_v = (each.new_empty(each.shape) for each in (query, key, value))
-    return of_q, of_k, of_v
+    grad_q, grad_k, grad_v = (each.new_empty(each.shape) for each in (query, key, value))
+    return grad_q, grad_k, grad_v
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG001 - torch calls it by name
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:  # noqa: ARG001 - torch calls it by name
     *tensors, scale, before, after = inputs
     ctx.save_for_backward(*tensors)
     ctx.how = (scale, before, after)
 
 
-def _go_back(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     return (*_reference_backward(gradient, *ctx.saved_tensors, *ctx.how), None, None, None, None)
 
 
-reference_attention.register_autograd(_go_back, setup_context=_keep)
+reference_attention.register_autograd(_backward, setup_context=_setup_context)

@@ -49,7 +49,7 @@ def kernel(work: Work) -> None:
         )
         found = _values(
             [each.cuda() for each in given],
-            lambda q, k, v, window=window: segments._by_borders(
+            lambda q, k, v, window=window: segments._attend_varlen(
                 q, k, v, bounds=bounds.cuda(), longest=max(_LENGTHS), scale=None, window=window
             ),
         )

@@ -317,9 +317,9 @@ def test_the_kernel_gets_what_autocast_computes_in():
     bounds = torch.tensor([0, 3, 5], dtype=torch.int32)
     given = [torch.randn(5, 2, 8) for _ in range(3)]
     borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
-    assert segments._by_borders(*given, **borders).dtype == torch.float32
+    assert segments._attend_varlen(*given, **borders).dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
-        found = segments._by_borders(*given, **borders)
+        found = segments._attend_varlen(*given, **borders)
     assert found.dtype == torch.bfloat16
     expected = reference_attention(*given, bounds, 8**-0.5, -1, 0)
     torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
@@ -330,7 +330,7 @@ def test_attention_by_borders_is_counted_without_weights():
     given = [torch.empty(5, 2, 8, device="meta") for _ in range(3)]
     bounds = torch.empty(3, dtype=torch.int32, device="meta")
     borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
-    assert segments._by_borders(*given, **borders).shape == (5, 2, 8)
+    assert segments._attend_varlen(*given, **borders).shape == (5, 2, 8)
 
 
 class Recorder(TorchFunctionMode):
