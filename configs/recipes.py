@@ -176,7 +176,7 @@ def check_image_size(image_size: int) -> None:
     """Refuse a size that patches do not fill.
 
     Raises:
-        ValueError: it is no multiple of the patch size.
+        ValueError: it is not a multiple of the patch size.
     """
     import shapes_demo
 

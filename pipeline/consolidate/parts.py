@@ -90,8 +90,8 @@ def gather_parts(parent: ParentStage) -> Parts:
         for index in range(parent.num_slices)
     )
     folder = paths[0].index.parent
-    there = set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names are enough
-    missing = [path.index.name for path in paths if path.index.name not in there]
+    present = set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names are enough
+    missing = [path.index.name for path in paths if path.index.name not in present]
     if missing:
         rest = len(missing) - _MAX_NAMED
         more = f" and {rest} more" if rest > 0 else ""
@@ -209,7 +209,7 @@ class PiecePaths:
         return self.output_dir / PIECES_DIR / f"{self._stem}.json"
 
     @property
-    def workplace(self) -> Path:
+    def work_dir(self) -> Path:
         """Temporary folder of this task, from which it moves files to their places."""
         return self.output_dir / PIECES_DIR / f"work-{self.slice_index:05d}"
 
@@ -287,8 +287,8 @@ def _remedy(paths: PiecePaths) -> str:
 def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None:
     """Return all pieces of a dealing; None while one is missing.
 
-    A task checks after writing its own piece. Of tasks that end at the same time one sees all
-    pieces, because an NFS client that has just changed a folder lists it on the server.
+    A task checks after writing its own piece. Of tasks that end at the same time at least one
+    sees all pieces, because an NFS client that has just changed a folder lists it on the server.
 
     Raises:
         StageError: one is damaged.

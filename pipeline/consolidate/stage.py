@@ -63,7 +63,7 @@ from slurm_jobs.shared.records import TaskContext, resume_command
 
 SHARD_FILE = re.compile(r"shard-\d+\.tar")
 _BLOCK_BYTES = 1 << 20
-_LEFT = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
+_LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 """File name of an unfinished `atomic_writer`, with the name of its target."""
 
 
@@ -80,26 +80,26 @@ def finish_dataset(
         StageConfigError: the processor changed or disappeared since `preprocess`.
         StageError: the rows of a piece are damaged, or a list of rejects is missing.
     """
-    folder, workplace = piece_paths.output_dir, piece_paths.workplace
+    folder, work_dir = piece_paths.output_dir, piece_paths.work_dir
     shards = tuple(shard for piece in pieces for shard in piece.shards)
     names = {shard.name for shard in shards}
     # Temporary files of its own shards stay, because another task may be writing them. Files
     # without a shard's name stay: folders, or the `.nfs...` of a shard that was replaced while it
     # was read, which NFS refuses to remove.
     for path in (folder / SHARDS_DIR).iterdir():
-        temporary = _LEFT.fullmatch(path.name)
+        temporary = _LEFTOVER.fullmatch(path.name)
         target = path.name if temporary is None else temporary[1]
         if SHARD_FILE.fullmatch(target) and target not in names:
             path.unlink(missing_ok=True)
-    _copy_processor(parts, workplace, folder / PROCESSOR_DIR)
+    _copy_processor(parts, work_dir, folder / PROCESSOR_DIR)
     rejects_xxh3 = _merge_rejects(parts, piece_paths)
-    with atomic_writer(workplace / INDEX_NAME) as stream:
+    with atomic_writer(work_dir / INDEX_NAME) as stream:
         writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
         for path, piece in zip(paths, pieces, strict=True):
             for rows in iter_rows(path, piece):
                 writer.append(rows)
         index = IndexInfo(num_bytes=writer.num_bytes, xxh3=writer.finish())
-    _move(workplace / INDEX_NAME, folder)
+    _move(work_dir / INDEX_NAME, folder)
     inputs: Mapping[str, Any] = {
         **parts.model_inputs,
         **{name: tuple(parts.model_inputs[name]) for name in ("image_mean", "image_std")},
@@ -118,8 +118,8 @@ def finish_dataset(
         rejects_xxh3=rejects_xxh3,
         processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
     )
-    write_json_atomic(workplace / INFO_NAME, dataset_info_to_json(info))
-    _move(workplace / INFO_NAME, folder)
+    write_json_atomic(work_dir / INFO_NAME, dataset_info_to_json(info))
+    _move(work_dir / INFO_NAME, folder)
     _tidy(folder / PIECES_DIR, paths)
     return info
 
@@ -130,10 +130,10 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def check_processor(parts: Parts) -> None:
-    """Refuse another processor than the one the parts were made with.
+    """Refuse a processor that differs from that of the parts.
 
     Raises:
-        StageConfigError: it is another, or does not exist.
+        StageConfigError: it differs, or does not exist.
     """
     if not parts.processor_dir.is_dir():
         message = (
@@ -152,23 +152,26 @@ def check_processor(parts: Parts) -> None:
         raise StageConfigError(message)
 
 
-def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
+def _copy_processor(parts: Parts, work_dir: Path, folder: Path) -> None:
     check_processor(parts)
     make_private_dir(folder)
     files = processor_files(parts.processor_dir)
     for path in files:
-        write_bytes_atomic(workplace / path.name, path.read_bytes())
-        _move(workplace / path.name, folder)
+        write_bytes_atomic(work_dir / path.name, path.read_bytes())
+        _move(work_dir / path.name, folder)
     names = {path.name for path in files}
-    left = [path for path in folder.iterdir() if _LEFT.fullmatch(path.name)]
-    for path in [*processor_files(folder), *left]:  # of an earlier data set, or a killed attempt
+    leftovers = [path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name)]
+    for path in [
+        *processor_files(folder),
+        *leftovers,
+    ]:  # of an earlier data set, or a killed attempt
         if path.name not in names:
             path.unlink(missing_ok=True)
 
 
 def _merge_rejects(parts: Parts, piece_paths: PiecePaths) -> str:
     """Write the rejects of all parts as one list, and return its xxh3-64."""
-    merged, digest = piece_paths.workplace / REJECTS_NAME, xxhash.xxh3_64()
+    merged, digest = piece_paths.work_dir / REJECTS_NAME, xxhash.xxh3_64()
     with atomic_writer(merged) as stream:
         for part in parts.paths:
             try:
@@ -194,9 +197,9 @@ def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
     for file in folder.glob("piece-*"):
         if file.name not in needed_names:
             file.unlink(missing_ok=True)
-    workplaces = {path.workplace.name for path in paths}
+    work_dirs = {path.work_dir.name for path in paths}
     for place in folder.glob("work-*"):
-        if place.name not in workplaces:  # of a task that was killed when there were more tasks
+        if place.name not in work_dirs:  # of a task that was killed when there were more tasks
             shutil.rmtree(place, ignore_errors=True)
 
 
@@ -222,7 +225,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         for i in range(context.num_slices)
     )
     piece_paths = paths[context.slice_index]
-    with _workplace(piece_paths):
+    with _work_dir(piece_paths):
         check_processor(parts)
         _check_losses(parts, stage, context, piece_paths)
         deal = make_deal(stage, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
@@ -264,17 +267,17 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 
 @contextmanager
-def _workplace(piece_paths: PiecePaths) -> Iterator[None]:
+def _work_dir(piece_paths: PiecePaths) -> Iterator[None]:
     """Provide this task's own folder, empty; it is removed afterwards."""
-    shutil.rmtree(piece_paths.workplace, ignore_errors=True)  # of a killed attempt
-    make_private_dir(piece_paths.workplace)
+    shutil.rmtree(piece_paths.work_dir, ignore_errors=True)  # of a killed attempt
+    make_private_dir(piece_paths.work_dir)
     try:
         yield
     finally:
-        shutil.rmtree(piece_paths.workplace, ignore_errors=True)
+        shutil.rmtree(piece_paths.work_dir, ignore_errors=True)
         if piece_paths.num_slices == 1:  # otherwise another task may be about to write there
             with suppress(OSError):  # its piece exists, but the data set could not be finished
-                piece_paths.workplace.parent.rmdir()
+                piece_paths.work_dir.parent.rmdir()
 
 
 def _check_losses(
@@ -347,7 +350,7 @@ def _write_own(
     for path in (piece_paths.info, piece_paths.rows, *(folder / shard_name(s) for s in shards)):
         remove_leftovers(path.parent, path.name)  # of killed attempts
     progress = Progress(context.task_dir, "samples", len(deal.places(shards)))
-    with atomic_writer(piece_paths.workplace / piece_paths.rows.name) as stream:
+    with atomic_writer(piece_paths.work_dir / piece_paths.rows.name) as stream:
         index = PieceRows(stream, len(deal.places(shards)))
         written = write_shards(
             parts,
@@ -359,7 +362,7 @@ def _write_own(
             guard=guard,
             num_threads=stage.num_read_threads,
         )
-    (piece_paths.workplace / piece_paths.rows.name).replace(piece_paths.rows)
+    (piece_paths.work_dir / piece_paths.rows.name).replace(piece_paths.rows)
     piece = index.finish(dealing, written)
     write_piece(piece_paths, piece)
     return piece

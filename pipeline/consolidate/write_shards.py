@@ -1,4 +1,4 @@
-"""Pure rules: the position of each sample in the shards, and the task that writes each shard."""
+"""Shards: the position of each sample, the task that writes each shard, and the writing."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def index_rows(
     Args:
         samples: [len(places)], from their parts: a structured array with all fields of the
             index but `shard`; its `offset` is replaced.
-        places: One run.
-        bounds: Of the deal.
-        num_bytes_before: Of the samples that come before in the shard of the first position.
+        places: One run of positions.
+        bounds: `Deal.bounds`.
+        num_bytes_before: Bytes before the first position in its shard.
     """
     rows = np.empty(len(places), dtype=INDEX_ROW)
     for name in INDEX_TYPES.keys() & set(samples.dtype.names or ()):

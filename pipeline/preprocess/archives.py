@@ -128,7 +128,7 @@ def _hash(name: bytes) -> tuple[int, int]:
 
 
 class MemberTable:
-    """Finds members by name.
+    """Table that finds members by name.
 
     A member takes 56 bytes, whatever the length of its name. The table is written once and
     memory-mapped by its readers, so an archive of ten million members costs a task only the
@@ -233,7 +233,7 @@ def _make_table(values: array[int], links: array[int], *, has_end: bool) -> Memb
 
 
 def read_at(fd: int, offset: int, length: int) -> bytes:
-    """Up to `length` bytes at `offset`; fewer at the end of the file. For any number of threads."""
+    """Return up to `length` bytes at `offset`, fewer at the end of the file; thread-safe."""
     data = os.pread(fd, length, offset)
     if len(data) == length or not data:
         return data
@@ -545,7 +545,7 @@ class Archive:
             ArchiveChangedError: it is damaged; the next attempt builds it again.
         """
         if not self.table.is_whole():
-            problem = "the kept list of them has another checksum"
+            problem = "the stored list of members does not match its checksum"
             raise self._changed(problem)
 
     def _changed(self, problem: str) -> ArchiveChangedError:

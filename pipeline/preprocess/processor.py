@@ -283,7 +283,7 @@ def _check_token(
     known = sorted(added.content for added in tokenizer.added_tokens_decoder.values())
     more = f" and {len(known) - _MOST_TOKENS} more" if len(known) > _MOST_TOKENS else ""
     message = (
-        f"{parts.text}: {token!r} is no token of its tokenizer; {remedy} (its added tokens: "
+        f"{parts.text}: {token!r} is not a token of its tokenizer; {remedy} (its added tokens: "
         f"{', '.join(known[:_MOST_TOKENS])}{more})"
     )
     raise StageConfigError(message)

@@ -200,7 +200,7 @@ class SliceWriter:
                 try:
                     with self._noting(row):
                         tokens = self.encoder.tokenise(row)
-                except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+                except Exception as error:  # noqa: BLE001 - `_reject` raises other errors
                     waiting.append((row, _reject(row, error)))
                 else:
                     is_priced = len(self.prices) < _IMAGES_TO_PRICE
@@ -256,7 +256,7 @@ class SliceWriter:
         except MemoryError as error:
             message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
-        except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+        except Exception as error:  # noqa: BLE001 - `_reject` raises other errors
             return _reject(row, error)
 
     def _noting(self, row: ManifestRow) -> AbstractContextManager[None]:
@@ -265,7 +265,7 @@ class SliceWriter:
     def _add(self, row: ManifestRow, stored: StoredImages, builder: PartBuilder) -> Reject | None:
         try:
             tokens = self.encoder.finish(stored.tokens, row)
-        except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+        except Exception as error:  # noqa: BLE001 - `_reject` raises other errors
             return _reject(row, error)
         self.seconds.decode += stored.decode_s
         self.seconds.store += stored.store_s

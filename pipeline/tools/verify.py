@@ -307,7 +307,7 @@ def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], Dat
         np.bitwise_or.at(seen, places, bits)
         num_wrong += len(keys) - int(is_new.sum())
     if num_wrong:
-        message = f"{num_wrong} keys come more than once, or are no rows of the manifest"
+        message = f"{num_wrong} keys come more than once, or are not rows of the manifest"
         problems.append(Problem(file=INDEX_NAME, message=message))
     return problems, index
 

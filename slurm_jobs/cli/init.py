@@ -26,7 +26,7 @@ from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.redact import plain
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.init import Begun
+    from slurm_jobs.commands.init import WrittenSpec
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,27 +82,27 @@ def run_init(options: argparse.Namespace) -> int:
         named={option: value for option, value in named.items() if value is not None},
         **({"model": given["model"]} if given["model"] else {}),
     )
-    begun = begin(request, place)
+    written = begin(request, place)
     problems: list[str] = []
     notes: list[str] = []
     try:
-        loaded = load(begun.spec, to_submit=True)
+        loaded = load(written.spec, to_submit=True)
         notes += [*check_cluster(loaded), *(str(with_short_path(note)) for note in loaded.notes)]
     except SpecError as error:
         problems += [str(with_short_path(problem)) for problem in error.problems]
     if options.json:
         print_json(
             {
-                "spec": str(begun.spec.absolute()),
-                "files": [str(path) for path in begun.files],
-                "kept": [str(path) for path in begun.kept],
-                "said": list(begun.said),
+                "spec": str(written.spec.absolute()),
+                "files": [str(path) for path in written.files],
+                "kept": [str(path) for path in written.kept],
+                "said": list(written.said),
                 "problems": problems,
                 "notes": notes,
             }
         )
     else:
-        _print_begun(begun, place, problems, notes, is_local=options.local)
+        _print_written(written, place, problems, notes, is_local=options.local)
     return 2 if problems else 0
 
 
@@ -137,8 +137,8 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         inspect_weights(options.model, as_named=options.model)
 
 
-def _print_begun(
-    begun: Begun, place: Place, problems: list[str], notes: list[str], *, is_local: bool
+def _print_written(
+    written: WrittenSpec, place: Place, problems: list[str], notes: list[str], *, is_local: bool
 ) -> None:
     from slurm_jobs.commands.init import NONE_READ, room_text
 
@@ -147,17 +147,17 @@ def _print_begun(
     print(f"cluster: {place.name}" if place.is_slurm else here)
     print(f"CPU jobs: {room_text(place.cpu)}")
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
-    unread = [] if problems else [line for line in begun.said if line.startswith(NONE_READ)]
-    for line in (*place.notes, *begun.said):
+    unread = [] if problems else [line for line in written.said if line.startswith(NONE_READ)]
+    for line in (*place.notes, *written.said):
         if line not in unread:
             print(line)
-    for path in begun.files:
+    for path in written.files:
         print(f"wrote {shown_path(path.absolute())}")
-    for path in begun.kept:
+    for path in written.kept:
         print(f"kept {shown_path(path.absolute())}: it is as it would be written")
     for note in notes:
         print(f"note: {note}")
-    spec = shown_path(begun.spec.absolute())
+    spec = shown_path(written.spec.absolute())
     if problems:
         check = command_text("check", spec, *(["--cluster"] if place.is_slurm else []))
         print("\n".join([*problems, f"fix that, then: {check}"]), file=sys.stderr)

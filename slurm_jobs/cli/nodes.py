@@ -93,9 +93,9 @@ def run_doctor(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.doctor import (
         CheckResults,
         Wanted,
-        ends_as_interrupts,
         examine,
         load_or_make,
+        termination_as_interrupt,
     )
     from slurm_jobs.commands.probe import source_stage
     from slurm_jobs.commands.submit import profile_of
@@ -120,7 +120,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     results, is_interrupted = CheckResults(), False
     say, hush = _progress()
     try:
-        with ends_as_interrupts():
+        with termination_as_interrupt():
             examine(wanted, results, say)
     except KeyboardInterrupt:
         is_interrupted = True

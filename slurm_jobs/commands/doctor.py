@@ -195,7 +195,7 @@ def _hidden_runs_dir(loaded: LoadedSpec) -> Path:
 
 
 def reason_of(run_dir: Path, status: RunStatus) -> str:
-    """Return the reason of its only stage's status: from the record, otherwise the scheduler."""
+    """Return the reason for the status of the only stage: from its record, else the scheduler."""
     stage = status.stages[0]
     part = stage.slices[0]
     if part.ending is not None:
@@ -217,17 +217,17 @@ def _cancel(run_dir: Path) -> None:
         try:
             cancel(run_dir)
         except (SchedulerError, FileError) as error:
-            message = f"{error}\nits jobs may live: slurm-jobs cancel {run_dir}"
+            message = f"{error}\nits jobs may still run: slurm-jobs cancel {run_dir}"
             raise SchedulerError(message) from error
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Delay interrupts until the end of the block."""
-    came: list[int] = []
+    received: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, remember) for number in _INTERRUPTS}
     try:
@@ -235,12 +235,12 @@ def _interrupts_held() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
+    if received:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def ends_as_interrupts() -> Iterator[None]:
+def termination_as_interrupt() -> Iterator[None]:
     """Treat a closed terminal or SIGTERM as an interrupt: no job may be left behind."""
     others = (signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.default_int_handler) for number in others}
@@ -289,7 +289,7 @@ class Answering:
 
 
 def signal_job(paths: RunPaths) -> None:
-    """Send SIGUSR2 to the batch process of a look's job, as Slurm does near a time limit.
+    """Send SIGUSR2 to the batch process of a check's job, as Slurm does near a time limit.
 
     Raises:
         SchedulerError: there is no job, or it could not be signalled.
@@ -342,7 +342,7 @@ def ask_slurm() -> SlurmFacts:
     if config["config"].text:
         rest = _asked(others)
     else:  # the controller is unreachable, and each would wait for it
-        rest = {name: Asked(problem="not asked: the controller is silent") for name in others}
+        rest = {name: Asked(problem="not asked: the controller does not answer") for name in others}
     return SlurmFacts(
         missing=tuple(name for name in NEEDED if shutil.which(name) is None),
         answers={**version, **config, **rest},
@@ -365,13 +365,13 @@ def measure_folder(purpose: str, folder: Path) -> MeasuredFolder:
     return _within(lambda: _measured_folder(purpose, facts), LIMIT_S, dead)
 
 
-def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
-    """Return the result of `look`, or `late`: a call into a dead file system never returns."""
+def _within(call: Callable[[], T], limit_s: float, late: T) -> T:
+    """Return the result of `call`, or `late`: a call into a dead file system never returns."""
     results: list[T | Exception] = []
 
     def work() -> None:
         try:
-            results.append(look())
+            results.append(call())
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             results.append(error)
 
@@ -567,7 +567,7 @@ def node_spec(
 
 
 def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> LoadedSpec:
-    """Return a counter in the stage's place: one node, and two ranks where it has several.
+    """Return a spec that counts instead of the stage: one node, two ranks if the stage has several.
 
     srun starts several ranks, and must pass the signal on as well.
     """
@@ -584,8 +584,8 @@ def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Load
             "signal_lead_s": _LOCAL_DRILL_LEAD_S if is_local else _DRILL_LEAD_S,
         }
     )
-    stage_made = OneStage(name=DRILL_STAGE, run=DRILL_RUN, config={}, resources=resources)
-    return one_stage_spec(loaded, source, stage_made)
+    drill = OneStage(name=DRILL_STAGE, run=DRILL_RUN, config={}, resources=resources)
+    return one_stage_spec(loaded, source, drill)
 
 
 _SEEN_WITHIN_S = 15.0

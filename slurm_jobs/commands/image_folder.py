@@ -115,7 +115,7 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
     A class may be called `train` or `test`: folders of such names are splits next to each other,
     without siblings, next to folders that say nothing (`images`), or where their subfolders are
     those of their neighbours. A held-out folder wins over `train` above it. With `has_texts`,
-    captions are in files, and folders are no classes.
+    captions are in files, and folders are not classes.
     """
     parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
     names_below = _names_below(parts_of.values())
@@ -600,7 +600,7 @@ def _words_of(
         words[image] = top.name.replace("_", " ") if top is not None and is_class else ""
     if no_class:
         names = ", ".join(no_class[:_MOST_NAMED])
-        return words, [f"the names of folders next to plain images are no words: {names}"]
+        return words, [f"the names of folders next to plain images are not used as texts: {names}"]
     return words, []
 
 

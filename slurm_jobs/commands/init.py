@@ -66,12 +66,12 @@ def choose_place(
 ) -> Place:
     """Choose where jobs go on a cluster, from the partitions that are open to this user's jobs.
 
-    There is a room for each type of GPU in each partition: its nodes with the largest number. CPU
+    There is one room for each type of GPU in a partition: the nodes with most of these GPUs. CPU
     jobs go to the default partition if it has nodes without GPUs, or the largest that has.
 
     `groups` are the user's, for partitions that require one; `node_local_dir` is Slurm's `TmpFS`,
-    which sites set to the nodes' disk. The user may name an account, otherwise Slurm's default, and
-    a partition for GPUs, otherwise the one with most.
+    which sites set to the nodes' disk. Without `account` Slurm's default is used, and without
+    `partition` the partition with most GPUs.
     """
     accounts = tuple(sorted({entry.account for entry in limits.associations}))
     usable = [
@@ -92,8 +92,8 @@ def choose_place(
     rooms.sort(key=lambda room: -room.num_nodes * room.gpus)
     cpu = Room(partition=None, num_nodes=1, cpus=1, mem_gb=math.inf)
     if usable:
-        without = [p for p in usable if any(not kind.gpus for kind in p.kinds)]
-        best = min(without or usable, key=lambda p: (not p.is_default, -_num_nodes(p)))
+        with_cpu_nodes = [p for p in usable if any(not kind.gpus for kind in p.kinds)]
+        best = min(with_cpu_nodes or usable, key=lambda p: (not p.is_default, -_num_nodes(p)))
         kinds = [kind for kind in best.kinds if not kind.gpus]
         cpu = _room(best, kinds or list(best.kinds), limits)
     return Place(
@@ -156,7 +156,7 @@ def needs_4_bits(model: Model, room: Room | None) -> bool:
 
 
 def train_mem_gb(model: Model, room: Room) -> int:
-    """Return the memory of a node: the export's weights in fp32, once more merged, and processes.
+    """Return the memory of a node: weights in fp32 for the export, merged copies, and processes.
 
     The recipes' comments add up the same. The maximum is nine tenths of the node.
     """
@@ -324,7 +324,7 @@ def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
 def profile_text(place: Place, *, date: str, python: str) -> str:
     """Return a profile with comments; `python` is that of `slurm-jobs`, the nodes' default."""
     lines = [
-        "# This machine, without Slurm: jobs run here, with Slurm's meaning of every word.",
+        "# This machine, without Slurm: jobs run here, and every key means the same as with Slurm.",
         "scheduler: local",
     ]
     if place.is_slurm:
@@ -351,7 +351,9 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         if len(place.accounts) > 1:
             lines.append(f"# Your accounts: {', '.join(place.accounts)}.")
         if place.gpu is not None:
-            lines.append("# Over those, for every job that asks for GPUs.")
+            lines.append(
+                "# Options for every job that asks for GPUs; they override those of `slurm`."
+            )
             lines.append(f"gpu_slurm: {flow_text({'partition': place.gpu.partition})}")
     lines += [
         "",
@@ -422,7 +424,7 @@ def helper_files(text: str) -> dict[str, Path]:
     return {name: shipped_path("configs", name) for name in sorted(names)}
 
 
-_Seen = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
+_Inspected = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
 NONE_READ = "no image could be opened"
 """Prefix of the note that no image could be read, which is printed last."""
@@ -448,7 +450,7 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Begun:
+class WrittenSpec:
     """Written files."""
 
     spec: Path
@@ -460,11 +462,11 @@ class Begun:
     """Messages about findings, choices and changes."""
 
 
-def begin(request: Request, place: Place) -> Begun:
+def begin(request: Request, place: Place) -> WrittenSpec:
     """Write the files; never replace one with other content.
 
     Raises:
-        InputError: such a file is there, or data, model or recipe are none.
+        InputError: such a file exists, or data, model or recipe cannot be used.
         FileError: something cannot be written.
     """
     profile = f"clusters/{_NO_NAME.sub('-', place.name) or 'cluster'}.yaml"
@@ -504,7 +506,7 @@ def begin(request: Request, place: Place) -> Begun:
         now = time.strftime("%Y-%m-%d")
         texts[profile] = profile_text(place, date=now, python=sys.executable).encode()
     written, kept = _write(request.folder, texts)
-    return Begun(spec=request.folder / spec, files=written, kept=kept, said=tuple(notes))
+    return WrittenSpec(spec=request.folder / spec, files=written, kept=kept, said=tuple(notes))
 
 
 def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
@@ -522,8 +524,8 @@ def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
             lost.append(f"{option} {value}")
     if lost:
         message = (
-            f"{profile} is there already, and is not replaced: {', '.join(lost)} would have no "
-            "effect. Write it there yourself, or move the file away"
+            f"{profile} exists already, and is not replaced: {', '.join(lost)} would have no "
+            "effect. Add it to the file yourself, or move the file away"
         )
         raise InputError(message)
 
@@ -580,7 +582,7 @@ def _with_fitting_resources(text: str, place: Place) -> tuple[str, list[str]]:
     return edit_text(text, changes), notes
 
 
-def _inspect_data(path: Path, folder: Path, name: str) -> _Seen:
+def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
     """Return the data, manifests to write, sizes, and notes on them."""
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
@@ -695,8 +697,8 @@ def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tup
         other = [name for name, content in present.items() if content != texts[name]]
         if other:
             message = (
-                f"{folder} holds {', '.join(other)} already; name another folder, or another spec "
-                "by --name, or move them away"
+                f"{folder} has other files of these names: {', '.join(other)}; name another "
+                "folder, or another spec with --name, or move them away"
             )
             raise InputError(message)
         new = [name for name in sorted(texts) if name not in present]
@@ -755,7 +757,7 @@ def inspect_cluster(
         unknown = unknown or "; ".join(limits.problems) or "sinfo lists no partition with nodes"
     if unknown:
         message = (
-            f"Slurm does not say what there is, and nothing was written: {unknown}; run the "
+            f"Slurm does not report its nodes, and nothing was written: {unknown}; run the "
             "command again once `sinfo` answers here, or add --local to run the jobs on this "
             "machine"
         )

@@ -227,7 +227,7 @@ def refuse_no_probe(run_dir: Path) -> None:
     stages = read_json(RunPaths(run_dir).resolved_spec)["stages"]
     if stages.get(STAGE, {}).get("run") != STAGE:
         message = (
-            f"{run_dir.name} is no probe (its stages: {', '.join(stages)}); name a run that "
+            f"{run_dir.name} is not a probe (its stages: {', '.join(stages)}); name a run that "
             "`slurm-jobs probe` made, or the file of a spec whose nodes are to be probed"
         )
         raise InputError(message)

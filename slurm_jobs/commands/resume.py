@@ -159,12 +159,12 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         The ids that the scheduler was asked to cancel.
 
     Raises:
-        InputError: there is no such stage, or the run's jobs are another cluster's or user's.
+        InputError: there is no such stage, or the run's jobs belong to another cluster or user.
         SchedulerError: the scheduler could not be queried, or did not say whether some jobs live;
             their cancellation is recorded, and they do no work if they still start.
         FileError: the jobs were cancelled, and this could not be recorded.
     """
-    paths, run, stages = _meant(run_dir, stage)
+    paths, run, stages = _selected(run_dir, stage)
     try:
         scheduler = scheduler_of(paths)
         with submitting(paths):
@@ -200,15 +200,15 @@ def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
         InputError: see `cancel`.
         SchedulerError: the scheduler could not be queried.
     """
-    paths, _, stages = _meant(run_dir, stage)
+    paths, _, stages = _selected(run_dir, stage)
     # Another command's pending submission is not visible yet; `cancel` names that command.
     return is_perhaps_submitting(read_ledger(paths.ledger_dir)) or bool(
         _to_cancel(run_dir, stages).intents
     )
 
 
-def _meant(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:
-    """Return the run, on which this user may act here, and its selected stages."""
+def _selected(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:
+    """Return a run that this user may change here, and its selected stages."""
     paths = RunPaths(run_dir)
     run = read_run(run_dir)
     origins = {s.name: s.origin for s in run.stages}
@@ -229,10 +229,9 @@ class _Chosen:
     """Jobs that the scheduler has just reported alive, by id and name. Another job with such an id
     may belong to another user by now: Slurm reuses ids."""
     unseen: list[str]
-    """Ids of the other jobs."""
+    """Ids of the other jobs that may be unfinished."""
     silence: str
-    """Reason why it is unknown whether those are alive; empty if there are none, or they have
-    ended."""
+    """Reason why it is unknown whether the unseen jobs are alive; empty if that is known."""
 
 
 def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
@@ -244,11 +243,11 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
     for name in stages:
         newest = latest_intents(run.intents, name)
         for part in status.stage(name).slices:
-            going = part.status in {"running", "waiting", "unknown"} or (
+            is_unfinished = part.status in {"running", "waiting", "unknown"} or (
                 part.status == "stranded" and part.state in LIVING_STATES
             )
             intent = newest.get(part.slice_index)
-            if going and intent is not None and intent.refused is None:
+            if is_unfinished and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent
                 # The local scheduler's ids are unique to the run.
                 if part.state in LIVING_STATES or run.meta.scheduler == "local":
@@ -272,7 +271,7 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
 def kinds_begun_on(
     paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, str]]:
-    """Return by stage and slice the type on which what the plan runs again was started.
+    """Return the GPU type on which each slice that runs again was started, by stage and slice.
 
     Only for stages that accept several types, and only types that they still accept.
     """
@@ -402,12 +401,12 @@ def _with_overrides(
 
     def messages(chosen: Sequence[str]) -> set[str]:
         try:
-            return {note.message for note in _put_in(text, origin, chosen).notes}
+            return {note.message for note in _load_with(text, origin, chosen).notes}
         except SpecError as error:
             return {problem.message for problem in error.problems}
 
     try:
-        loaded = _put_in(text, origin, overrides)
+        loaded = _load_with(text, origin, overrides)
     except SpecError as error:
         without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
         before = messages(())
@@ -425,12 +424,12 @@ def _with_overrides(
         raise SpecError(problems) from None
     if not loaded.notes:
         return loaded.spec, ()
-    # Where the overrides fix what another version rejects, its messages are of problems.
+    # If this version accepts the spec only with the overrides, `known` has problems, not notes.
     known = messages(())
     return loaded.spec, tuple(n.message for n in loaded.notes if n.message not in known)
 
 
-def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
+def _load_with(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
     def read_text(file: str) -> str:
         if file.endswith((".yaml", ".yml")):
             return "{}"  # the cluster profile: the run's own is used
@@ -453,7 +452,7 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
     folders = [*map(str, PurePosixPath(given.file).parents)]
     new_paths = set()
     for value in {*texts(changed.value)} - expanded:
-        with suppress(PathExpansionError):  # most texts are no paths
+        with suppress(PathExpansionError):  # most texts are not paths
             new_paths.add(absolute(expand(value), folders[0]))
     new_paths.difference_update(folders)
     own_paths = {absolute(value, folders[0]) for value in expanded}
@@ -534,7 +533,7 @@ def training_starts(
         if is_asked or follows or befores[-1] != stage.fields:
             start = start_of(befores[-1], stage.fields, is_asked=is_asked)
             # A checkpoint may be of any attempt.
-            is_other = all(learns_otherwise(each, stage.fields) for each in befores[1:])
+            is_other = all(learns_differently(each, stage.fields) for each in befores[1:])
             is_changed = start == "depends" and len(befores) > 1 and is_other
             starts[name] = "changed" if is_changed else start
     return starts
@@ -543,23 +542,23 @@ def training_starts(
 def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: bool) -> Start:
     """Return where a training begins whose `fields` were `before` when it wrote its checkpoints.
 
-    `is_asked`: a user has requested since to run all of it again.
+    `is_asked`: a user has since requested to run all of it again.
     """
     if is_asked:
         return "anew"
     changed = [key for key in {*before, *now} if before.get(key) != now.get(key)]
     free = {*MAY_CHANGE} - {_DATA}
-    may_all = all(
-        room == "environment" or (room == "config" and name.partition(".")[0] in free)
-        for room, _, name in (key.partition(".") for key in changed)
+    are_all_free = all(
+        section == "environment" or (section == "config" and name.partition(".")[0] in free)
+        for section, _, name in (key.partition(".") for key in changed)
     )
-    return "goes on" if changed and may_all else "depends"
+    return "goes on" if changed and are_all_free else "depends"
 
 
-def learns_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Check whether a training with the `fields` `before` surely does not continue its checkpoints.
+def learns_differently(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Check whether a training with the fields `now` certainly cannot continue from `before`.
 
-    With phases this is never sure: those before the change stay.
+    With phases this is never certain: those before the change stay.
     """
     if not before.get("config.phases") == now.get("config.phases") == hash_of([]):
         return False
@@ -646,8 +645,9 @@ def resume(
 
     Raises:
         SpecError: the spec or an override is wrong.
-        InputError: a fixed key of the run was changed, `again` names nothing of it, the
-            cluster could never run what is missing, or its jobs are another cluster's or user's.
+        InputError: a fixed key of the run was changed, `again` names no stage or slice
+            of it, the cluster could never run what is missing, or its jobs belong to another
+            cluster or user.
         RunFailedError: another command is submitting for this run.
         SchedulerError: the scheduler could not be queried, or refused a job.
     """

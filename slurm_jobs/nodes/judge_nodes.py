@@ -74,7 +74,7 @@ def drill_check(facts: DrillFacts) -> Check:
             finding = f"it was asked to stop, and saved; but {reason}"
         elif any(c.get("by") == "SIGTERM" for c in counters):
             finding = (
-                "only SIGTERM came, at the time limit itself: it saved, and is not requeued then"
+                "only SIGTERM came, at the time limit itself: it saved, but is then not requeued"
             )
         elif facts.gave_up:
             standing, remedy = "unknown", "wait longer: --wait MINUTES"
@@ -158,7 +158,7 @@ def _record_checks(measured: MeasuredFolder) -> Iterator[Check]:
     if measured.links is None:
         yield Check.unknown("hard-links", measured.link_problem)
     elif measured.links:
-        yield Check.ok("hard-links", f"{path} makes hard links, once each")
+        yield Check.ok("hard-links", f"{path} makes hard links, and refuses a name that exists")
     else:
         finding = f"{path} makes no hard links ({measured.link_problem}): a run's ledger needs them"
         remedy = "runs_dir: a folder on another file system that all nodes see"
@@ -233,7 +233,7 @@ def shared_check(measured: MeasuredFolder, seen_by: Sequence[str]) -> Check:
     if facts.kind in SHARED_KINDS:
         return Check.ok("runs_dir-shared", f"{finding}, which nodes can share")
     if facts.kind in LOCAL_KINDS:
-        finding += ", mostly of one machine, and no node has seen it"
+        finding += ", usually local to one machine, and no node has seen it"
     return Check.unknown("runs_dir-shared", finding)
 
 
@@ -452,11 +452,11 @@ def _shared(node: NodeFacts) -> Iterator[Check]:
         remedy = "runs_dir: a folder of yours that all nodes see, and may write"
         yield Check.problem(name, finding, remedy)
     elif node.login is None and node.login_file_s is None:
-        finding = f"runs_dir is written; of the login node's answer there {node.login_reason}"
+        finding = f"runs_dir is writable; no answer of the login node was seen: {node.login_reason}"
         remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
         yield Check.unknown(name, finding, remedy)
     elif took_s > _SLOW_FILE_S:
-        finding = f"{finding}, but files were seen both ways in {units.seconds(took_s)}"
+        finding = f"{finding}, but files took {units.seconds(took_s)} there and back"
         remedy = "no action needed: slurm-jobs checks again for a minute; `status` lags as much"
         yield Check.warning(name, finding, remedy)
     else:
@@ -537,7 +537,7 @@ def _hub(node: NodeFacts) -> Iterator[Check]:
     name = "model-hub"
     is_offline = node.environment.get("HF_HUB_OFFLINE", "0") not in {"", "0"}
     if node.hub_s is not None:
-        note = "; HF_HUB_OFFLINE is set all the same" if is_offline else ""
+        note = ", although HF_HUB_OFFLINE is set" if is_offline else ""
         yield Check.ok(name, f"reached from the node in {units.seconds(node.hub_s)}{note}")
     elif is_offline:
         yield Check.ok(name, "not reached from the node, and HF_HUB_OFFLINE is set for libraries")

@@ -27,7 +27,7 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
     if node.login is not None:
         yield _clock("clock", node.login, "the login node's")
     else:
-        yield Check.unknown("clock", f"of the login node's clock: {node.login_reason}")
+        yield Check.unknown("clock", f"no answer of the login node: {node.login_reason}")
     if node.rank == 0:
         return
     if node.first is None:
@@ -37,7 +37,7 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
     yield _clock("node-clocks", node.first, "the first node's")
     name = "node-files"
     if node.file_s is None:
-        finding = f"of a file that the first node wrote, {node.first_reason}"
+        finding = f"a file of the first node did not arrive: {node.first_reason}"
         remedy = "ask the site for `actimeo` of this file system, or put runs_dir on another"
         yield Check.warning(name, finding, remedy)
     elif node.file_s > _LATE_S:
@@ -98,7 +98,7 @@ def _preemption(settings: Mapping[str, str], answer: Asked, spec: SpecFacts) -> 
         yield Check.unknown(_PREEMPTION, "Slurm does not report PreemptType")
         return
     if kind.endswith("/none"):
-        yield Check.ok(_PREEMPTION, "off: no job is ended for another's sake")
+        yield Check.ok(_PREEMPTION, "off: no job is ended for another one")
         return
     if kind.endswith("/qos"):
         yield Check.unknown(
@@ -329,7 +329,7 @@ def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Iterator[Check]:
     source = f"cred_expire={wait_s}" if match else f"cred_expire's default of {wait_s} s"
     finding = f"a requeued job waits {wait_s} s before it may start ({source})"
     if wait_s > _LONG_WAIT_S:
-        remedy = "ask for longer time limits, so that it happens seldom (`timeout_min`)"
+        remedy = "ask for longer time limits, so that it happens rarely (`timeout_min`)"
         yield Check.warning("requeue-wait", finding, remedy)
     else:
         yield Check.ok("requeue-wait", finding)
@@ -351,7 +351,7 @@ def _job_settings(settings: Mapping[str, str], spec: SpecFacts) -> Iterator[Chec
     else:
         finding = f"indices up to {int(size) - 1} (MaxArraySize={int(size)})"
         if spec.num_slices > int(size):
-            finding += f"; {spec.num_slices} slices become several jobs by themselves"
+            finding += f"; {spec.num_slices} slices are submitted as several jobs"
         yield Check.ok("arrays", finding)
     finding = (
         f"{spec.stage} is asked to save {spec.lead_s} s before its time limit (Slurm may be a "
@@ -376,7 +376,7 @@ def _controller_clock(facts: SlurmFacts) -> Check:
     name = "controller-clock"
     match = re.search(r"Configuration data as of (\d+)", facts.answers["config"].text)
     if match is None:
-        finding = "the settings bear no time that could be compared with this clock"
+        finding = "the settings have no time to compare with this clock"
         return Check.unknown(name, finding)
     before_s, after_s = facts.asked_unix_s
     middle, half, standing = _difference(int(match[1]) - after_s, int(match[1]) + 1 - before_s)

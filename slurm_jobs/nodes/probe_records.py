@@ -174,7 +174,7 @@ def num_named(text: str) -> int:
     total = 0
     for item in map(str.strip, re.split(r",(?![^\[]*\])", text)):
         if not _ITEM.fullmatch(item):
-            message = f"`{item}` is no name of a node, nor a list such as gpu[01-04,7]"
+            message = f"`{item}` is neither the name of a node nor a list such as gpu[01-04,7]"
             raise ValueError(message)
         num = 1
         for group in _GROUP.findall(item):
@@ -186,7 +186,7 @@ def num_named(text: str) -> int:
 def _num_in(part: str) -> int:
     first, dash, last = part.partition("-")
     if not first.isdecimal() or (dash and (not last.isdecimal() or int(last) < int(first))):
-        message = f"`{part}` is no range of numbers, such as 01-04"
+        message = f"`{part}` is not a range of numbers, such as 01-04"
         raise ValueError(message)
     return int(last) - int(first) + 1 if dash else 1
 

@@ -706,7 +706,7 @@ def _read_completions(
         result: Any = record.result
         if not isinstance(result, Mapping):  # a user's stage may return anything
             kind = type(result).__name__
-            problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
+            problems.append(f"{path}: its result is not a mapping ({kind}), and is left out")
             result = {}
         valid = sound_result(result, is_preprocessing=is_preprocessing)
         if valid != result:

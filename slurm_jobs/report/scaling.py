@@ -52,7 +52,7 @@ class Point:
     """Interval of the efficiency; None with single runs."""
     high: float | None
     problems: tuple[str, ...]
-    """Reasons why these runs are no valid base."""
+    """Reasons why these runs are not a valid base."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

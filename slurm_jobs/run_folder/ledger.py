@@ -210,7 +210,7 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
         try:
             entry = Entry(number=number, kind=values["kind"], token=values["token"], values=values)
         except (KeyError, TypeError) as error:
-            message = f"{path} is damaged: it is no entry of a ledger; restore it from a backup"
+            message = f"{path} is damaged: it is not an entry of a ledger; restore it from a backup"
             raise DamagedFileError(message) from error
         entries.append(entry)
     return entries

@@ -111,7 +111,7 @@ def stages_called(name: str, origins: Mapping[str, str]) -> list[str]:
 
     Args:
         name: name that the user gave.
-        origins: name in the file of each stage; empty if it is no combination.
+        origins: name in the file of each stage; empty if it is not a combination.
     """
     if name in origins:
         return [name]

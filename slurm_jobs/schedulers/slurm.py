@@ -67,7 +67,7 @@ _OWN_REFUSAL = re.compile(
     r"sbatch: fatal: |try \"sbatch --help\"|sbatch: (?:unrecognized|invalid|ambiguous) option"
     r"|sbatch: option '[^']*' (?:requires|doesn't allow|is ambiguous)"
 )
-_OPEN_ENDS = ("timed out", "zero bytes were transmitted", "unable to contact", "connection")
+_UNCERTAIN = ("timed out", "zero bytes were transmitted", "unable to contact", "connection")
 
 
 def is_refusal(text: str) -> bool:
@@ -80,7 +80,7 @@ def is_refusal(text: str) -> bool:
     lowered = text.lower()
     if _OWN_REFUSAL.search(lowered):
         return True
-    return "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
+    return "sbatch: error" in lowered and not any(words in lowered for words in _UNCERTAIN)
 
 
 def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
@@ -92,7 +92,7 @@ def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
     Raises:
         SchedulerError: there is neither a header nor a job with this number of fields, or the
             header is of another table, or a line may be a job in another format. A site's
-            replacement of a command may ignore the format, or fail with exit code 0.
+            wrapper of a command may ignore the format, or fail with exit code 0.
     """
     rows: list[list[str]] | None = None
     for line in text.splitlines():
@@ -302,19 +302,19 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
         SchedulerError: squeue failed.
     """
     text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%i|%T|%N|%j"])
-    ids = _taken(text, "squeue")
+    ids = _accepted(text, "squeue")
     missing = [name for name in job_names if name not in ids]
     if missing:
         command = [*_sacct_of_cluster(), "-X", "-S", "now-30days", "--name", ",".join(missing)]
         try:
             text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
-            ids.update(_taken(text, "sacct"))
+            ids.update(_accepted(text, "sacct"))
         except SchedulerError:
             return ids
     return ids
 
 
-def _taken(text: str, command: str) -> dict[str, str]:
+def _accepted(text: str, command: str) -> dict[str, str]:
     """Return ids by name from lines of id, state, nodes and name, without refused jobs.
 
     Some refusals ("Requested node configuration is not available") leave a record of a job that has
@@ -417,7 +417,7 @@ def _sacct_of_cluster() -> list[str]:
 
 
 def _users(question: Question) -> str:
-    """Return the owners of the jobs; an administrator, too, queries the run's jobs."""
+    """Return the owners of the jobs; so an administrator can query them, too."""
     return ",".join(str(uid) for uid in sorted(question.uids or {os.getuid()}))
 
 
@@ -488,7 +488,7 @@ class SlurmScheduler:
             "stderr_to_stdout": True,
             "wckey": None,  # or submitit sets its own
             # submitit would rename and round options that it knows, so they are passed raw. It
-            # prints `a_b` as `--a-b`, and stores its defaults so.
+            # prints `a_b` as `--a-b`, and stores its defaults that way.
             "additional_parameters": {
                 key if key == "open-mode" else key.replace("-", "_"): value
                 for key, value in sbatch_options(order, dependencies).items()
@@ -554,7 +554,7 @@ class SlurmScheduler:
     accounting = staticmethod(accounting)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """Cancel jobs with scancel; jobs that have ended are no error."""
+        """Cancel jobs with scancel; jobs that have ended are not an error."""
         for start in range(0, len(job_ids), _IDS_A_CALL):
             ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
 

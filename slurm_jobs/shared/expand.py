@@ -148,7 +148,7 @@ def literal_path(path: str) -> str:
 
 def _variable(shown: str, name: str, variables: Mapping[str, str]) -> str:
     if not _NAME.fullmatch(name):
-        message = f"`{shown}` is no variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
+        message = f"`{shown}` is not a variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
         raise PathExpansionError(message)
     value = variables.get(name)
     if value is None:

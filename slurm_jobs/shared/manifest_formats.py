@@ -454,7 +454,7 @@ def begins_as_image(head: bytes) -> bool:
     return head.startswith(_IMAGE_STARTS) or is_webp or is_avif or is_tga
 
 
-# Formats of manifests that are text, and of files that are no manifest.
+# Formats of manifests that are text, and of files that are not manifests.
 
 
 UNKNOWN_FORMAT = (

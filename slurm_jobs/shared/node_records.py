@@ -262,7 +262,7 @@ def probe_from_json(values: Mapping[str, Any]) -> NodeProbe:
     """Return the probe in a record's JSON values; keys of newer versions are ignored.
 
     Raises:
-        TypeError, KeyError: they are no record.
+        TypeError, KeyError: they are not a record.
         ValueError: another version, or values that no probe writes.
     """
     probe = record_from_json(NodeProbe, values)
@@ -445,13 +445,13 @@ def read_probe(path: Path) -> NodeProbe:
         OSError: it cannot be read.
         ValueError: it is damaged, no plain file of the folder's owner, or of another node than its
             folder.
-        TypeError, KeyError: it is no record.
+        TypeError, KeyError: it is not a record.
     """
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)  # a pipe must not block
     with os.fdopen(opened, "rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
-            message = "it is no plain file of a record's size"
+            message = "it is not a plain file of a record's size"
             raise ValueError(message)
         if path.parents[1].name != f"{_PREFIX}{status.st_uid}":
             message = f"it is user {status.st_uid}'s, in the folder of another one"

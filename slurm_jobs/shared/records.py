@@ -201,7 +201,7 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         record = dataclasses.replace(record, reason=truncated(record.reason))
     numbers = (record.exit_code, record.signal or 0)
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
-        message = "its reason is no text, or its exit code or signal no whole number"
+        message = "its reason is not text, or its exit code or signal is not a whole number"
         raise ValueError(message)
     _refuse(
         texts=(*_texts_of(record), record.outcome, record.failed_node or ""),

@@ -227,7 +227,7 @@ def graph_problems(spec: CheckedSpec) -> Iterator[Problem]:
         for parent in stage.parents:
             if parent not in views:
                 message = (
-                    f"stage `{name}` comes after `{parent}`, which is no stage of this spec"
+                    f"stage `{name}` comes after `{parent}`, which is not a stage of this spec"
                     f"{did_you_mean(parent, views)} (stages: {', '.join(views)})"
                 )
                 yield _at_parent(spec, name, parent, message)
@@ -430,8 +430,9 @@ def _config_problems(spec: CheckedSpec, name: str, stage: StageView) -> Iterator
             yield spec.problem(path, _no_axis(name, stage, inner))
         elif target is None:
             message = (
-                f"`${{{inner}}}` is no reference; `${{stage.output_dir}}` and `${{matrix.AXIS}}` "
-                "are the only forms (in a path, `$NAME` and `${NAME}` are environment variables)"
+                f"`${{{inner}}}` is not a reference; `${{stage.output_dir}}` and "
+                "`${matrix.AXIS}` are the only forms (in a path, `$NAME` and `${NAME}` are "
+                "environment variables)"
             )
             yield spec.problem(path, message)
         elif target not in known:
@@ -475,7 +476,7 @@ def _config_alone(inner: str, target: str | None, views: Views) -> str:
     if target is None or target in known:
         return f"`${{{inner}}}` is replaced in `config` only"
     return (
-        f"`${{{inner}}}` names `{target}`, which is no stage of this spec"
+        f"`${{{inner}}}` names `{target}`, which is not a stage of this spec"
         f"{did_you_mean(target, known)} (stages: {', '.join(views)}), and is replaced in "
         "`config` only"
     )

@@ -135,7 +135,8 @@ def _families(
             families[name] = dataclasses.replace(families_of_stages[root], names=names)
         elif isinstance(root, str) and root not in wrong:
             message = (
-                f"`{root}` is no stage with its own matrix{did_you_mean(root, families_of_stages)} "
+                f"`{root}` is not a stage with its own matrix"
+                f"{did_you_mean(root, families_of_stages)} "
                 f"(those: {', '.join(families_of_stages) or 'none'})"
             )
             problems.append(_problem(document, name, message))
@@ -193,7 +194,7 @@ def _wrong_form(matrix: Any) -> tuple[str, ...]:
 
 
 def _names(stage: str, combinations: Sequence[Combination], stages: Mapping[str, Any]) -> list[str]:
-    """Return names made of the values; use the number if that is no valid or unique name."""
+    """Return names made of the values; use the number if that is not a valid, unique name."""
     names: list[str] = []
     for number, combination in enumerate(combinations, start=1):
         name = f"{stage}-{slug(combination)}"

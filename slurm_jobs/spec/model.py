@@ -85,7 +85,7 @@ def check_slurm_key(key: str) -> str:
     elif near:
         key_here = own_key(near)
         more = f" It has a key of its own: {key_here}" if key_here else ""
-        message = f"`{key}` is no option of sbatch; did you mean `{near}`?{more}"
+        message = f"`{key}` is not an option of sbatch; did you mean `{near}`?{more}"
     if message:
         raise ValueError(message)
     return key

@@ -39,7 +39,7 @@ class TableFacts:
     """Column names."""
     has_rows: bool = False
     problem: str = ""
-    """Reason why it is no manifest, to follow its path in a message."""
+    """Reason why it is not a manifest, to follow its path in a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

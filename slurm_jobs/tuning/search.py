@@ -65,7 +65,7 @@ trials are more precise."""
 _WANTED_TRIALS = 6 * CLOSING_TRIALS
 """For short steps and starts, which leave a choice: four knobs. Own choice."""
 _LONGEST_S = 60.0
-"""Measured steps of a trial, unless its start takes longer. Own choice."""
+"""Maximum time of the measured steps, unless the start takes longer. Own choice."""
 _MOST_STEPS = 2000
 
 
@@ -137,11 +137,11 @@ def open_trials(tried: Sequence[Pairs]) -> int:
     All their trials count again, because with a larger budget trials may be longer.
     """
     return sum(
-        2 * min(MAX_REPEATS, _repeats_to_tell(pairs)) for pairs in tried if not pairs.is_over
+        2 * min(MAX_REPEATS, _repeats_to_decide(pairs)) for pairs in tried if not pairs.is_over
     )
 
 
-def _repeats_to_tell(pairs: Pairs) -> int:
+def _repeats_to_decide(pairs: Pairs) -> int:
     """Return the repeats of each arm that are needed, including finished ones."""
     num_made = max(MIN_REPEATS, min(len(pairs.first), len(pairs.second)))
     return num_made + (pairs.verdict.more_runs or 0 if pairs.verdict is not None else 0)
@@ -200,18 +200,18 @@ def more_budget_min(
 KEPT_STEPS = 8
 """Steps of the control without data path: few enough for memory, more than the loader reads ahead.
 """
-BUDGET = "the budget was over"
+BUDGET = "the budget was used up"
 _TIMES_AHEAD = 3
 """Measured steps per step that is read ahead, so that a trial mostly measures the loader's rate,
 not its buffer. Own choice."""
 _DATA, _CLOSING = "data", "closing"
 _MOST_PROBES = 2
 _COLD = 3.0
-"""A first start on a node, with cold caches, may take so many times the next one's."""
+"""Factor by which a first start on a node, with cold caches, may be slower than the next."""
 _STAGING_S = 1e6
 _AT_MOST = 3.0
 _LEEWAY_S = 120.0
-"""A trial is ended after so many times the others' time plus this. Own choices."""
+"""A trial is ended after `_AT_MOST` times the time of the others plus `_LEEWAY_S`. Own choices."""
 
 
 @dataclass(slots=True)
@@ -345,7 +345,7 @@ def _too_small(facts: Facts, probe: Trial, least_s: float, advised_min: int) -> 
         f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
         f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
         f"and before and after need {math.ceil(least_s / 60)} min; give --budget {advised_min} or "
-        "more, as trials may come to take longer"
+        "more, because later trials may take longer"
     )
 
 
@@ -557,7 +557,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, limit_s: float) -> str
         if failed_s is None and any(end["failure"] for end in _ends(folder)):
             failed_s = now_s
         if failed_s is not None and now_s - failed_s > _OTHERS_PATIENCE_S:
-            return "ended, because another rank had failed"
+            return "ended because another rank failed"
     return ""
 
 
@@ -582,7 +582,9 @@ def _failure_of(part: TaskContext, code: int) -> str:
         return text[: _ERROR_CHARACTERS - 3] + "..." if is_long else text
     if code < 0:
         killed = f"it was killed by signal {-code}"
-        return f"{killed}, as where memory is short" if code == -signal.SIGKILL else killed
+        return (
+            f"{killed}; the node may have run out of memory" if code == -signal.SIGKILL else killed
+        )
     return f"it ended with exit code {code}; its log: {part.task_dir / 'log'}"
 
 

@@ -54,7 +54,7 @@ def patience_s() -> float:
     """Return how long a process may take to end after its function has returned.
 
     Raises:
-        StageConfigError: the variable that overrides it is no number of seconds.
+        StageConfigError: the variable that overrides it is not a number of seconds.
     """
     text = os.environ.get(PATIENCE_VARIABLE)
     if text is None:

@@ -147,4 +147,4 @@ def test_the_whole_of_it_as_json_with_what_torch_measures(local: Driver) -> None
 def test_a_run_that_is_no_probe_is_refused(local: Driver) -> None:
     run_dir = local.submit(_spec(local))
     refused = local.run("probe", str(run_dir), check=2)
-    assert "is no probe (its stages: work)" in refused.stderr
+    assert "is not a probe (its stages: work)" in refused.stderr

@@ -289,8 +289,8 @@ def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Itera
     for name in learn or ():
         if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
             yield (
-                f"learn has {name!r}, which is no part ({', '.join(PARTS)}, {ALL}) and no pattern "
-                f"of parameter names (*.layers.1.*){did_you_mean(name, (*PARTS, ALL))}"
+                f"learn has {name!r}, which is neither a part ({', '.join(PARTS)}, {ALL}) nor a "
+                f"pattern of parameter names (*.layers.1.*){did_you_mean(name, (*PARTS, ALL))}"
             )
         first, dot, _ = name.partition(".")
         is_foreign = dot and _WORD.fullmatch(first) and first not in _OWN_NAMES

@@ -529,7 +529,7 @@ class _Row:
         """Return the only text of a meaning; empty if all are blank.
 
         Raises:
-            BadRowError: columns contradict each other, or one is no text.
+            BadRowError: columns contradict each other, or one is not text.
         """
         held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
         for key, value in held.items():

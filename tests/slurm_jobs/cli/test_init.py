@@ -227,7 +227,9 @@ def test_a_second_init_keeps_what_it_would_write_and_replaces_nothing(
     assert profile.read_bytes() == before
     demo = tmp_path / "configs" / "demo.yaml"
     demo.write_text(demo.read_text().replace("name: shapes", "name: ours"))
-    assert "configs holds demo.yaml already" in init("--recipe", "demo", code=2).err
+    assert (
+        "configs has other files of these names: demo.yaml" in init("--recipe", "demo", code=2).err
+    )
     assert "name: ours" in demo.read_text()
     init("--recipe", "demo", "--name", "second")
     assert "name: second\n" in (tmp_path / "configs" / "second.yaml").read_text()

@@ -141,7 +141,7 @@ OPEN = "too many; or `slurm-jobs resume RUN --set stages.a.config.share=SHARE`"
         ("preprocess", f"{REFUSED}/d/m.csv:3: a quote is not closed", [""]),
         ("preprocess", f"{REFUSED}/d/m.json: not valid JSON (line 1)", [""]),
         ("preprocess", f"{REFUSED}/d/m.csv: no such manifest; give its path", ["--update-spec"]),
-        ("train", f"{REFUSED}batch_size 7 is no multiple of 2 ranks", ["--update-spec"]),
+        ("train", f"{REFUSED}batch_size 7 is not a multiple of 2 ranks", ["--update-spec"]),
         ("consolidate", f"{REFUSED}{BY_SHARE}", ["--again prep", SHARE]),
         ("train", f"{REFUSED}begin with `slurm-jobs resume RUN --again STAGE`", ["--again a"]),
         ("preprocess", f"{REFUSED}/m: `slurm-jobs resume RUN {ROOT}`", ["", ROOT]),
@@ -165,7 +165,7 @@ def test_the_resume_that_is_offered_reads_again_what_was_at_fault(
 def test_a_value_of_an_earlier_set_is_changed_by_another_set(paths: RunPaths) -> None:
     write_stage(paths)
     write_json_atomic(paths.spec_origin, {"overrides": ["stages.a.config.size=7", "limit=3"]})
-    refused = stage("a", ["failed"], reason=f"{REFUSED}size 7 is no multiple of 2")
+    refused = stage("a", ["failed"], reason=f"{REFUSED}size 7 is not a multiple of 2")
     assert lines_of(refused)[-1] == f"next: {resume('--set', 'stages.a.config.size=VALUE')}"
 
 
@@ -199,7 +199,7 @@ def test_one_resume_has_the_settings_of_all_stages_that_failed() -> None:
         stage(name, ["failed"], reason=f"too long: `slurm-jobs resume RUN --set {setting}`")
         for name, setting in zip("ab", settings, strict=True)
     ]
-    stages.append(stage("c", ["failed"], reason=f"{REFUSED}batch_size 7 is no multiple of 2"))
+    stages.append(stage("c", ["failed"], reason=f"{REFUSED}batch_size 7 is not a multiple of 2"))
     sets = [word for setting in settings for word in ("--set", setting)]
     assert lines_of(*stages)[-1] == f"next: {resume(*sets, '--update-spec')}"
 

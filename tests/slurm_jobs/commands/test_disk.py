@@ -26,7 +26,7 @@ def test_a_runs_dir_below_a_file_is_a_problem_for_who_submits_alone(
         load(spec, to_submit=True)
     assert str(caught.value) == (
         f"{spec}:3:11: runs_dir: no run can be made in {tmp_path}/here/runs: {tmp_path}/here is "
-        "no folder"
+        "not a folder"
     )
 
 

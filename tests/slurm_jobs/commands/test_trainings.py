@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_jobs.commands.resume import learns_otherwise, start_of, training_starts
+from slurm_jobs.commands.resume import learns_differently, start_of, training_starts
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage, hash_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
@@ -71,7 +71,7 @@ TRAINED = {
 )
 def test_a_training_that_surely_learns_otherwise_is_known_before(changes, is_sure):
     now = {**TRAINED, **changes}
-    assert learns_otherwise(TRAINED, now) == learns_otherwise(now, TRAINED) == is_sure
+    assert learns_differently(TRAINED, now) == learns_differently(now, TRAINED) == is_sure
 
 
 def planned(fingerprint, changes=(), why="not complete"):

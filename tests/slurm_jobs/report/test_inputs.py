@@ -126,7 +126,7 @@ def test_a_result_that_is_no_mapping_is_left_out_and_said(run, result):
     report = report_on(paths, rows)
     assert report.header.status == "completed"
     assert stage_of(report, "consolidate").results == {}
-    assert notes_with(report, "its result is no mapping")
+    assert notes_with(report, "its result is not a mapping")
 
 
 @pytest.mark.parametrize(

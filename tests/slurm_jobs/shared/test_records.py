@@ -132,7 +132,7 @@ def test_an_attempt_with_values_of_other_types_is_damage(changed: dict[str, Any]
 )
 def test_a_completion_with_values_of_other_types_is_damage(changed: dict[str, Any]) -> None:
     assert completion_from_json(COMPLETION_VALUES).exit_code == 137
-    with pytest.raises(ValueError, match=r"damaged|no text"):
+    with pytest.raises(ValueError, match=r"damaged|not text"):
         completion_from_json({**COMPLETION_VALUES, **changed})
 
 

@@ -48,7 +48,7 @@ TWO_SETS = PREPROCESS + "  c: {run: consolidate, after: p}\n  d: {run: consolida
     [
         (
             *("  prep: {shell: make}\n  train: {shell: make, after: [prep, perp]}\n", "3:38"),
-            "stage `train` comes after `perp`, which is no stage of this spec; did you mean `prep`",
+            "stage `train` comes after `perp`, which is not a stage of this spec; did you mean `p",
         ),
         *(
             (f"  a: {{shell: make}}\n  b:\n   after: {after}\n   shell: make\n", place, "`nope`")
@@ -144,7 +144,7 @@ def test_a_reference_names_a_stage_that_comes_before() -> None:
     assert lines[0].startswith("5:36: stages.other.config.x: `${third.output_dir}` names `third`")
     assert "(before it: nothing)" in lines[0]
     assert "did you mean `third`? (before it: third, second, first)" in lines[1]
-    said = "`${HOME}` is no reference; `${stage.output_dir}` and `${matrix.AXIS}` are the only"
+    said = "`${HOME}` is not a reference; `${stage.output_dir}` and `${matrix.AXIS}` are the only"
     assert said in lines[2]
 
 
@@ -190,7 +190,7 @@ def test_a_reference_in_what_all_stages_share_is_refused() -> None:
 
 
 MISSPELT = (
-    "`${cuont.output_dir}` names `cuont`, which is no stage of this spec; did you mean `count`?"
+    "`${cuont.output_dir}` names `cuont`, which is not a stage of this spec; did you mean `count`?"
 )
 ALL = "(stages: count, total), and is replaced in `config` only"
 

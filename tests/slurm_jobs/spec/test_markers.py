@@ -105,8 +105,8 @@ def test_home_and_variables_are_those_of_the_login_node(
         ("/scratch/$SCRATCHDIRX", "did you mean `$SCRATCHDIR`?"),
         ("$EMPTY_HERE/r", "the environment variable `EMPTY_HERE` is empty here"),
         ("~nobody-here/r", "no user `nobody-here`; write `~/nobody-here`"),
-        ("${X:-a}/r", "`${X:-a}` is no "),
-        ("/a/$(whoami)", "`$` is no variable"),
+        ("${X:-a}/r", "`${X:-a}` is not a "),
+        ("/a/$(whoami)", "`$` is not a variable"),
         ("a$", "for a dollar sign write `$$`"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_reference_and_a_variable_share_a_path(
     )
     assert check(text) == []
     (line,) = check(text.replace("${NAME_HERE}.csv", "${r}.csv"))
-    assert "`${r}` is no reference; `${stage.output_dir}`" in line
+    assert "`${r}` is not a reference; `${stage.output_dir}`" in line
 
 
 def test_addresses_of_shards_are_left_and_paths_are_expanded(

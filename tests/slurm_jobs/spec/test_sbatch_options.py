@@ -22,11 +22,11 @@ stages:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("patition", "`patition` is no option of sbatch; did you mean `partition`?"),
+        ("patition", "`patition` is not an option of sbatch; did you mean `partition`?"),
         ("node-list", "did you mean `nodelist`?"),
         ("mail_tpye", "did you mean `mail-type`?"),
         ("acount", "did you mean `account`?"),
-        ("partion", "`partion` is no option of sbatch; did you mean `partition`?"),
+        ("partion", "`partion` is not an option of sbatch; did you mean `partition`?"),
         ("exclusiv", "did you mean `exclusive`?"),
         ("gers", "did you mean `gres`?"),
         ("part", "did you mean `partition`?"),
