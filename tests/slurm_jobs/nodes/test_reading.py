@@ -218,7 +218,7 @@ def test_a_host_list_is_counted(text, number) -> None:
 
 @pytest.mark.parametrize("text", ["", "n[1-", "n[4-1]", "n1,,n2", "n 1", "n[a]"])
 def test_what_is_no_host_list_is_refused(text) -> None:
-    with pytest.raises(ValueError, match="is neither|is not"):
+    with pytest.raises(ValueError, match=r"is neither|is not"):
         num_named(text)
 
 
