@@ -53,7 +53,7 @@ def is_name(value: str) -> bool:
 
 def _require(pattern: re.Pattern[str], value: str, what: str) -> str:
     if not pattern.fullmatch(value):
-        message = f"`{value}` is no {what}"
+        message = f"`{value}` is not a valid {what}"
         raise ValueError(message)
     return value
 

@@ -385,7 +385,7 @@ def _cause_above(what: str, lines: list[str], mark: yaml.Mark) -> tuple[yaml.Mar
         return None
     column = len(lines[first]) - len(lines[first].lstrip())
     at = yaml.Mark(mark.name, 0, first, column, None, 0)
-    return at, "this line is no `key: value` (a blank follows the colon)"
+    return at, "this line is not `key: value` (a blank follows the colon)"
 
 
 def _before(lines: list[str], mark: yaml.Mark) -> str:

@@ -163,7 +163,7 @@ def _plain_number(value: Any) -> Any:
     """Return the number in a NumPy or torch scalar."""
     item = getattr(value, "item", None)
     if item is None or getattr(value, "ndim", 0) != 0:
-        message = f"a {type(value).__name__} is no JSON value"
+        message = f"a {type(value).__name__} is not a JSON value"
         raise TypeError(message)
     return item()
 

@@ -159,7 +159,7 @@ class _Lines:
             return _CUT
         first = self.block[self._start].lstrip(b"\r").partition(b"\r")[0]
         if self.place == self._start + 1 and first.count(b'"') % 2 == 0:
-            return f"no CSV ({problem})"
+            return f"not valid CSV ({problem})"
         problem = f"{problem} at line {line + self.place - self._start - 1}"
         raise StageConfigError(_not_closed(self._path, line, problem))
 
@@ -190,8 +190,8 @@ def _find_row(lines: Sequence[str], shape: _Shape) -> str:
 
 def _not_closed(path: Path, line: int, problem: str) -> str:
     return (
-        f"{path}:{line}: the row that begins here is no CSV ({problem}); a double quote that opens "
-        f"a text must be closed, and one within it written twice"
+        f"{path}:{line}: the row that begins here is not valid CSV ({problem}); a double quote that "
+        f"opens a text must be closed, and one within it written twice"
     )
 
 

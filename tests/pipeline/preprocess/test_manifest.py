@@ -59,12 +59,12 @@ def test_csv_row_is_prompt_and_answer(tmp_path: Path) -> None:
          r":2: not UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
         (HEAD + GOOD * 498 + b"x.png,caf\xe9\n" + GOOD, r":500: not UTF-8 \(byte 0xe9"),
         (HEAD + GOOD * 10 + b'x.png,"a cup\n' + GOOD,
-         r":12: .* no CSV \(unexpected end of data at line 13\); a double qu"),
+         r":12: .* not valid CSV \(unexpected end of data at line 13\); a double qu"),
         # The line of the quote itself, though a later row has quotes.
         (HEAD + GOOD + b'y.png,"a cup\nz.png,b\nz.png,"two, of tin"\n',
          r":3: .* expected after '\"' at line 5\)"),
         # An odd quote may open what the next rows close.
-        (HEAD + b'a.png,"he said "hi", and\nb.png,"left\nc.png,ok\nd.png,ok2"\n', ":2: .* no CSV"),
+        (HEAD + b'a.png,"he said "hi", and\nb.png,"left\nc.png,ok\nd.png,ok2"\n', ":2: .* not valid CSV"),
     ],
 )  # fmt: skip
 def test_csv_that_cannot_be_read_is_refused_with_its_line(
@@ -83,7 +83,7 @@ def test_csv_may_name_a_column_twice_that_is_not_read(tmp_path: Path) -> None:
 def test_quotes_in_the_wrong_place_are_a_fault_of_their_row_alone(tmp_path: Path) -> None:
     text = 'image_path,text\nx.png,a\ny.png,"a "tin" cup"\nz.png,"two, of tin"\n'
     good, bad, other = read_manifest(write(tmp_path / "m.csv", text))
-    assert bad.problem == "no CSV (',' expected after '\"')"
+    assert bad.problem == "not valid CSV (',' expected after '\"')"
     assert (good.problem, other.problem, bad.origin.line) == ("", "", 3)
 
 

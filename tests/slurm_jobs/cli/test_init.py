@@ -251,7 +251,7 @@ def test_all_recipes_come_with_profiles_and_files_of_accelerate(init: Init, tmp_
         ("--recipe demo --data x", "--data is for your own data"),
         ("--recipe all --name x", "--recipe all copies several"),
         ("--data none.csv --yes", "none.csv: No such file or directory"),
-        ("--name 9-lives", "--name 9-lives: `9-lives` is no name"),
+        ("--name 9-lives", "--name 9-lives: `9-lives` is not a valid name"),
         ("--partition gpu", "--local is this machine alone"),
         ("--data pics --model models --yes", "models has no config.json"),
         ("--data pics --model no/model/here --yes", "neither a folder nor a name on the hub"),

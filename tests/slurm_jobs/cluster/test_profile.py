@@ -43,7 +43,7 @@ def test_options_with_a_key_of_their_own_are_refused_at_their_key(tmp_path: Path
         ),
         ("- a\n- b", "1:1: the file: expected keys and values, found a list of 2"),
         ("max_cpus: 0", "1:11: max_cpus: must be greater than or equal to 1, found `0`"),
-        ("environment: {LD-PATH: x}", "1:15: environment: `LD-PATH` is no name"),
+        ("environment: {LD-PATH: x}", "1:15: environment: `LD-PATH` is not a valid name"),
         ("environment: {SLURM_JOBS_RANK: x}", "1:15: environment: `SLURM_JOBS_RANK` is set by"),
         ("node_local_dir: ''", "1:17: node_local_dir: must not be empty"),
         ("slurm: {account: no}", "1:18: `no` is a truth value"),

@@ -203,7 +203,7 @@ def refused(paths: RunPaths, *overrides: str) -> str:
                 "tasks_per_node is 1; ask for more, or say `strategy: single`"
             ),
         ),
-        ("stages.train.after=[nobody]", "stage `train` comes after `nobody`, which is no stage"),
+        ("stages.train.after=[nobody]", "stage `train` comes after `nobody`, which is not a stage"),
     ],
 )
 def test_what_an_override_makes_wrong_of_a_run_is_told_at_the_override(

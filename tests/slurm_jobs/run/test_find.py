@@ -61,7 +61,7 @@ def test_a_spec_with_problems_still_means_its_newest_run(runs: Path, more: str) 
     [
         ("name: [", "words.yaml:1:8: not valid YAML"),
         ("", "words.yaml:1:1: key `name` is missing"),
-        ("name: a b", "words.yaml:1:7: name: `a b` is no name"),
+        ("name: a b", "words.yaml:1:7: name: `a b` is not a valid name"),
         ("name: a\nname: b", "words.yaml:2:1: key `name` is repeated"),
         ("name: words\nruns_dir: $NOT_SET/runs", "words.yaml:2:11: runs_dir: "),
     ],

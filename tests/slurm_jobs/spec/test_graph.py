@@ -113,7 +113,7 @@ def test_each_cycle_is_named_once_and_hides_no_other_problem() -> None:
         "  free: {shell: make, after: z}\n  d: {shell: make, after: e}\n"
     )
     assert len(lines) == 3
-    assert "comes after `e`, which is no stage" in lines[0]
+    assert "comes after `e`, which is not a stage" in lines[0]
     assert "cycle: a after c after b after a" in lines[1]
     assert "cycle: x after z after x" in lines[2]
 

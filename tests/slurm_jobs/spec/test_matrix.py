@@ -158,8 +158,8 @@ def test_a_wrong_name_of_an_axis_is_one_problem_where_it_stands(
     check: Check, matrix: str, places: dict[str, str]
 ) -> None:
     assert check(SWEEP.replace("{task: [a, b], nodes: [1, 2]}", matrix)) == [
-        f"{place}: stages.train.matrix: `{axis}` is no axis: a letter, then at most 39 letters, "
-        "digits and _"
+        f"{place}: stages.train.matrix: `{axis}` is not a valid axis: a letter, then at most 39 "
+        "letters, digits and _"
         for place, axis in places.items()
     ]
 

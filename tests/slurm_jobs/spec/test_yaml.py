@@ -97,7 +97,7 @@ TAB, DASH_TAB = "indent with spaces, not tabs", "a tab between the dash and a ke
         (" name: a\nlimit: 1\n", (2, 1), "same column as the first key"),
         ('name: "a\nlimit: 1\n', (1, 7), "the quote that opens here is never closed"),
         ("name: a\nlimit 1\ncode: []\n", (2, 1), "write `key: value`"),
-        ("name:a\nlimit: 1\n", (1, 1), "this line is no `key: value`"),
+        ("name:a\nlimit: 1\n", (1, 1), "this line is not `key: value`"),
         ("name: a\n- b\n", (2, 1), "a list goes below its key"),
         ("setup: - a\n", (1, 8), "begin the list on the next line"),
         ("shell: | echo\n", (1, 10), "begins on the next line"),

@@ -178,7 +178,7 @@ CUT = "a carriage return"
         ("b.png,a ball.\rc.png,words", CUT),
         ('b.png,"a ball."\rIt is not red', CUT),
         ('b.png,a "ball"x\r"c.png",words', CUT),
-        ('b.png,"a"ball\rc.png,words', "no CSV"),
+        ('b.png,"a"ball\rc.png,words', "not valid CSV"),
         ('b.png,"a ball.\rIt is not red"', ""),
         ("b.png,a ball.\r", ""),
         ("\rb.png,a ball.", ""),

@@ -195,7 +195,7 @@ def test_image_token_that_the_tokenizer_has_not_is_refused_with_those_it_has(
     images: Path, tmp_path: Path
 ) -> None:
     qwen2 = write_tokenizer(tmp_path / "qwen2", tokens=CHATML_TOKENS[:3])
-    words = r"qwen2: '<\|image_pad\|>' is no token .* processor\.image_token .*<\|im_start\|>\)"
+    words = r"qwen2: '<\|image_pad\|>' is not a token .* processor\.image_token .*<\|im_start\|>\)"
     with pytest.raises(StageConfigError, match=words):
         compose(images, qwen2)
 
@@ -209,7 +209,9 @@ def test_template_that_is_not_chatml_is_refused_with_what_differs(
     with pytest.raises(StageConfigError, match=words):
         compose(images, folder)
     plain = write_tokenizer(tmp_path / "plain", tokens=("<|image_pad|>",), eos_token="<|eos|>")
-    with pytest.raises(StageConfigError, match=r"'<\|im_start\|>' is no token .*not ChatML: give"):
+    with pytest.raises(
+        StageConfigError, match=r"'<\|im_start\|>' is not a token .*not ChatML: give"
+    ):
         compose(images, plain)
 
 

@@ -61,7 +61,11 @@ UTF_16 = ":1: not UTF-8 (it begins like UTF-16); save the manifest as UTF-8"
         ("m.jsonl", "\ufeff\n  \n", NO_ROWS),
         ("m.json", "[]", NO_ROWS),
         ("m.json", "[\n]\n", NO_ROWS),
-        ("m.csv", HEADER + 'a.png,b\n"never closed', ":3: the row that begins here is no CSV"),
+        (
+            "m.csv",
+            HEADER + 'a.png,b\n"never closed',
+            ":3: the row that begins here is not valid CSV",
+        ),
         ("m.json", f"[{ROW},]", NO_JSON),
         ("m.json", f"[{ROW}", NO_JSON),
         ("m.json", f"[{ROW}] {ROW}", NO_JSON),
