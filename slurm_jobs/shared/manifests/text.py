@@ -190,8 +190,8 @@ def _find_row(lines: Sequence[str], shape: _Shape) -> str:
 
 def _not_closed(path: Path, line: int, problem: str) -> str:
     return (
-        f"{path}:{line}: the row that begins here is not valid CSV ({problem}); a double quote that "
-        f"opens a text must be closed, and one within it written twice"
+        f"{path}:{line}: the row that begins here is not valid CSV ({problem}); a double quote "
+        f"that opens a text must be closed, and one within it written twice"
     )
 
 
