@@ -142,7 +142,7 @@ def find_difference(template: str, ours: str, special_tokens: Mapping[str, Any])
             continue
         if rendered != expected:
             roles = ", ".join(role for role, _ in turns)
-            return f"of {roles} it prints {expected!r}, ChatML {rendered!r}"
+            return f"for {roles} it prints {expected!r}, ChatML {rendered!r}"
     return None
 
 
@@ -239,7 +239,7 @@ _TOKENIZER = "tokenizer_config.json"
 _LEGACY = "chat_template.json"
 _JINJA = "chat_template.jinja"
 _MORE_DIR = "additional_chat_templates"
-_SAYS_OWN = "set `chat_template` of the stage to a file with the one to use"
+_SET_TEMPLATE = "set `chat_template` of the stage to a file with the one to use"
 
 _IMAGES = (
     "{%- for item in message['content'] if item['type'] == 'image' -%}"
@@ -303,7 +303,7 @@ def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[str
         message = (
             f"{folder}: no `chat_template` (looked in {_PROCESSOR}, {_LEGACY}, {_JINJA} and "
             f"{_TOKENIZER}); add {_JINJA} with the one that the model was trained with, or "
-            f"{_SAYS_OWN}"
+            f"{_SET_TEMPLATE}"
         )
         raise StageConfigError(message)
     place, value = given[0]
@@ -359,7 +359,7 @@ def _the_default(value: Any, place: Path) -> str:
         names = ", ".join(f"`{name}`" for name in named)
         message = (
             f"{place}: several chat templates ({names}), and none is named `default`, so "
-            f"AutoProcessor takes none: {_SAYS_OWN}"
+            f"AutoProcessor takes none: {_SET_TEMPLATE}"
         )
     else:
         message = f"{place}: `{_KEY}` is a {type(value).__name__}, expected a text"

@@ -192,7 +192,7 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         metavar="N",
         type=positive,
-        help="how many; default: 2, which the network takes, where one job can have them",
+        help="how many; default: 2 if one job can have them, as the network needs two",
     )
     parser.add_argument(
         "--nodelist", metavar="NAMES", help="which nodes, as Slurm writes them: gpu[01-04]"
@@ -218,7 +218,7 @@ def run_probe(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.probe import (
         DEFAULT_MINUTES,
         ProbeRequest,
-        refuse_no_probe,
+        require_probe,
         submit_probe,
     )
     from slurm_jobs.commands.read_spec import load
@@ -234,7 +234,7 @@ def run_probe(options: argparse.Namespace) -> int:
     }
     run_dir = given_run(options.target, of_spec, "probe")
     if run_dir is not None:
-        refuse_no_probe(run_dir)
+        require_probe(run_dir)
     else:
         request = ProbeRequest(
             stage=options.stage,
@@ -252,7 +252,7 @@ def run_probe(options: argparse.Namespace) -> int:
     status, code = watch(run_dir, quiet=options.json, prints_failures=False)
     if status is None:
         again = command_text("probe", shown_path(run_dir))
-        print(f"what was measured, once it is over: {again}", file=sys.stderr)
+        print(f"to show the results after its end: {again}", file=sys.stderr)
         return code
     probes, problems = _probes(RunPaths(run_dir), status)
     if options.json:

@@ -61,7 +61,7 @@ def add_tune_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_overrides(parser)
     parser.add_argument(
-        "--limit", metavar="N", type=positive, help="as of `submit`: only the first N samples"
+        "--limit", metavar="N", type=positive, help="as for `submit`: only the first N samples"
     )
     parser.add_argument(
         "--data",
@@ -70,7 +70,10 @@ def add_tune_arguments(parser: argparse.ArgumentParser) -> None:
         help="a finished run whose data set is used, instead of making one",
     )
     parser.add_argument(
-        "--out", metavar="FILE", type=path_of, help="copy the new spec to FILE, a new one"
+        "--out",
+        metavar="FILE",
+        type=path_of,
+        help="copy the new spec to a new FILE",
     )
 
 
@@ -122,7 +125,7 @@ def run_tune(options: argparse.Namespace) -> int:
         if status is None:
             out = [] if options.out is None else ["--out", str(options.out)]
             again = command_text("tune", shown_path(run_dir), *out)
-            print(f"its result, once it is over: {again}", file=sys.stderr)
+            print(f"to show the result after its end: {again}", file=sys.stderr)
         elif status.status != "completed" and options.json:
             print_json(status_values(run_dir, status, time.time()))
         elif status.status != "completed":

@@ -40,7 +40,7 @@ from slurm_jobs.spec.model import RunSpec
 # call are of one version, and new commands work on old runs. The formats of the run's files must
 # be readable by it in any case.
 #
-# `common/entry_process.py` is the other side, and defines the messages in the pipes.
+# `shared/entry_process.py` is the other side, and defines the messages in the pipes.
 
 
 _PACKAGE_DIR = Path(__file__).resolve().parent.parent
@@ -66,7 +66,7 @@ class StagePython:
 def own_python(program: str | None = None) -> StagePython:
     """Return the Python that a user named, or the current one."""
     if program is not None:
-        return StagePython(program=program, whose="as --python says")
+        return StagePython(program=program, whose="from --python")
     return StagePython(program=sys.executable, whose="the Python of slurm-jobs itself")
 
 
@@ -84,7 +84,7 @@ def stage_python(paths: RunPaths, stage: str) -> StagePython:
     if owner:
         message = (
             f"{paths.run_dir} is {owner}, and names the Python {printable(order.python)}, which "
-            "would run as you; say which one to start: `--python python3`, or that if you trust it"
+            "would run as you; choose one with --python: `python3`, or that one if you trust it"
         )
         raise InputError(message)
     return StagePython(program=order.python, whose=f"the Python of stage `{stage}`")
@@ -100,8 +100,8 @@ def call_entry_point(
     """Return the result of `entry_point` (`pipeline.tools.verify:run`); all values are JSON.
 
     The function is called as `function(arguments, report)`, and says by `report(done, total,
-    unit)` how far it is. Ctrl-C, or any exception here, ends the process. The Python may be a
-    script that prints a greeting, or no Python; a killed one leaves half a line.
+    unit)` how far it is. Ctrl-C, or any exception here, ends the process. The Python may
+    print a greeting, or not be Python at all; a killed one leaves half a line.
 
     Raises:
         InputError: the Python is not there, or lacks a package.
@@ -181,8 +181,8 @@ def _error(
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         with suppress(ValueError):  # of no signal with a name
             how = f"signal {signal.Signals(-code).name}"
-        hint = ": no memory was left, most likely" if code == -signal.SIGKILL else ""
-        last = f"; it said last:\n{last_words}" if last_words else ""
+        hint = ": probably out of memory" if code == -signal.SIGKILL else ""
+        last = f"; its last output:\n{last_words}" if last_words else ""
         return FileError(f"{who} ended without an answer ({how}{hint}){last}")
     if error["kind"] == "module":
         install = f"{shlex.quote(python.program)} -m pip install 'slurm-jobs[train]'"

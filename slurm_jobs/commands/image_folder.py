@@ -150,7 +150,7 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
         more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
         notes.insert(
             0,
-            f"not taken for splits, though named as such: {', '.join(unused[:_NUM_NAMED])}{more}; "
+            f"not used as splits, despite their names: {', '.join(unused[:_NUM_NAMED])}{more}; "
             "if one is held out, name the folder to train on instead",
         )
     folders = frozenset(folder.joinpath(*parts) for parts in splits)
@@ -213,8 +213,9 @@ def _by_files(images: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]
     if has_held and named > max(1, _MANY * len(images)):
         example = next(files[0] for split, files in by_split.items() if split not in {"", "train"})
         notes.append(
-            f"{named:,} of {len(images):,} file names hold the name of a split ({example.name}), "
-            "and all images are trained on; to hold some out, move them into a folder `val`"
+            f"{named:,} of {len(images):,} file names contain the name of a split "
+            f"({example.name}), and all images are trained on; to hold some out, "
+            "move them into a folder `val`"
         )
     return {"": list(images)}, notes
 
@@ -469,7 +470,7 @@ def _about_files(files: Mapping[_Kind, Sequence[Path]], texts: Mapping[Path, str
         kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common())
         notes.append(
             f"left out: {_number(len(unknown), 'file')} of other kinds: {kinds} "
-            f"({_named(unknown)}); images and captions are known by their suffixes"
+            f"({_named(unknown)}); images and captions are recognised by their suffixes"
         )
     if lists := files["list"]:
         notes.append(
@@ -591,12 +592,12 @@ def _words_of(
         classes[parent] = next((p for p in named if p.name.lower() not in PLAIN_NAMES), None)
     if len({top for parent, top in classes.items() if top != parent} - {None}) == 1:
         classes = {parent: top if top == parent else None for parent, top in classes.items()}
-    beside_plain = {p.parent for p in classes if p.name.lower() in PLAIN_NAMES}
-    no_class = sorted({p.name for p in classes.values() if p and p.parent in beside_plain})
+    next_to_plain = {p.parent for p in classes if p.name.lower() in PLAIN_NAMES}
+    no_class = sorted({p.name for p in classes.values() if p and p.parent in next_to_plain})
     words = {}
     for image in images:
         top = classes[image.parent]  # the folder that names the class
-        is_class = top is not None and top.parent not in beside_plain
+        is_class = top is not None and top.parent not in next_to_plain
         words[image] = top.name.replace("_", " ") if top is not None and is_class else ""
     if no_class:
         names = ", ".join(no_class[:_MOST_NAMED])

@@ -218,7 +218,7 @@ def submit_probe(
     return submit(probe_spec(loaded, source, request, num_nodes=number), on_job=on_job)
 
 
-def refuse_no_probe(run_dir: Path) -> None:
+def require_probe(run_dir: Path) -> None:
     """Refuse a run that measured no nodes.
 
     Raises:

@@ -206,7 +206,7 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
     if rate.value is None:
         return Tile(label="tokens/s", value=units.NOT_KNOWN, note=rate.missing)
     mean = "mean over " if len(main.rank_counts) > 1 else ""
-    note = f"real ones, {mean}{units.ranks(main.rank_counts)}"
+    note = f"no padding, {mean}{units.ranks(main.rank_counts)}"
     return Tile(label="tokens/s", value=units.significant(rate.value), note=note)
 
 
@@ -220,7 +220,7 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
     return Tile(
         label="data wait",
         value=units.percent(phase.share),
-        note=f"{units.seconds(phase.seconds)} of {units.seconds(step_s)} a mean step",
+        note=f"{units.seconds(phase.seconds)} of {units.seconds(step_s)} per step",
     )
 
 

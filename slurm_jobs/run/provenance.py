@@ -1,7 +1,7 @@
 """Provenance of a submit or resume: code, command line, packages, host.
 
 Records have the numbers of `plans/`. They contain only the named facts, never the environment, and
-the rules of `common/hidden.py` remove values that look like secrets. The diff of uncommitted work
+the rules of `shared/redact.py` remove values that look like secrets. The diff of uncommitted work
 may still hold secrets: it stays in the run folder, which is private, and no report shows it.
 """
 

@@ -416,7 +416,7 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("epoch", "i4"),
     ("num_microbatches", "i4"),
     ("num_samples", "i4"),  # on this rank, in this step
-    ("num_tokens", "i4"),  # real ones, image tokens included
+    ("num_tokens", "i4"),  # without padding, image tokens included
     ("num_padding_tokens", "i4"),
     ("num_supervised_tokens", "i4"),
     ("num_images", "i4"),

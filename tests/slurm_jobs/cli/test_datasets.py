@@ -187,7 +187,7 @@ def test_python_without_the_packages_is_told_with_the_remedy(
     bare.chmod(0o755)
     code, _, err = command("verify", folder, "--python", bare)
     assert code == 2
-    assert f"{bare} (as --python says) lacks a package: No module named 'numpy'" in err
+    assert f"{bare} (from --python) lacks a package: No module named 'numpy'" in err
     assert "-m pip install 'slurm-jobs[train]'" in err
 
 

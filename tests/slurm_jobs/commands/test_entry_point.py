@@ -114,7 +114,7 @@ def test_package_of_that_name_elsewhere_is_not_taken(
         ("lack", InputError, r"lacks a package: .*a_package_that_nobody_has.* -m pip install"),
         ("cannot_read", FileError, "/nowhere/at/all"),
         ("crash", FileError, r"ended without an answer \(exit code 1\)(.|\n)*a mistake of ours"),
-        ("die", FileError, r"signal SIGKILL: no memory was left, most likely"),
+        ("die", FileError, r"signal SIGKILL: probably out of memory"),
     ],
 )
 def test_each_end_without_a_result_is_told(

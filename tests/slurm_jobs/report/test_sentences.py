@@ -152,7 +152,7 @@ def test_the_data_wait_tile_is_the_quotient_that_stands_under_it(report_of):
     wait = tile(report_of(data_wait_s=0.1), "data wait")
     mean_wait, mean_step = map(float, re.findall(r"([\d.]+) m?s", wait.note))
     assert wait.value == f"{100 * mean_wait / mean_step:.0f} %"
-    assert wait.note.endswith("a mean step")
+    assert wait.note.endswith("per step")
 
 
 def test_tiles_agree_on_why_a_single_step_has_no_rate(report_of):

@@ -19,7 +19,7 @@ from slurm_jobs.shared.errors import InputError
 
 BOX = "0 0.5 0.5 0.2 0.3\n"
 NEITHER = "neither train nor evaluation"
-KNOWN_BY_SUFFIX = "images and captions are known by their suffixes"
+KNOWN_BY_SUFFIX = "images and captions are recognised by their suffixes"
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -99,7 +99,7 @@ def test_texts_next_to_images_are_their_words(tmp_path: Path) -> None:
         # classes may be called like splits and annotations
         (
             *("car/1.jpg test/1.jpg", {}, {"car/1.jpg": "car", "test/1.jpg": "test"}),
-            "not taken for splits, though named as such: test;",
+            "not used as splits, despite their names: test;",
         ),
         ("car/1.jpg train/1.jpg", {}, {"car/1.jpg": "car", "train/1.jpg": "train"}, ""),
         ("mask/1.jpg no_mask/2.jpg", {}, {"mask/1.jpg": "mask", "no_mask/2.jpg": "no mask"}, ""),
