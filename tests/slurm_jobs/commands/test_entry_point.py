@@ -229,7 +229,9 @@ def test_anothers_run_does_not_say_which_python_is_started(
     assert stage_python(paths, "c").program == "/evil/python"
     looking_uid = paths.run_dir.stat().st_uid + 1
     monkeypatch.setattr("os.getuid", lambda: looking_uid)
-    with pytest.raises(InputError, match=r"names the Python /evil/python, .* `--python python3`"):
+    with pytest.raises(
+        InputError, match=r"names the Python /evil/python, .* with --python: `python3`"
+    ):
         stage_python(paths, "c")
     own = make_run(tmp_path / "same", {"c": 2})
     submit_with(own, sys.executable)

@@ -262,13 +262,21 @@ def test_train_is_trained_on_and_another_split_evaluated(
         (["Train_set/a/1", "test-A/a/2", "test-B/a/3"], ["Train_set/a/1"], "test is evaluated"),
         (["a/1", "b/1", "test/a/1", "test/b/1"], ["a/1", "b/1"], "test is evaluated"),
         (["a/train/1", "a/test/2", "b/train/1"], ["a/train/1", "b/train/1"], "test is evaluated"),
-        (["train/a/1", "train/test/1", "val/a/1"], ["train/a/1", "train/test/1"], "not taken for"),
+        (
+            ["train/a/1", "train/test/1", "val/a/1"],
+            ["train/a/1", "train/test/1"],
+            "not used as splits",
+        ),
         (["a/train_001", "a/test_001"], ["a/train_001"], "test is evaluated"),
         (["a/COCO_train2014_1", "a/COCO_val2014_2"], ["a/COCO_train2014_1"], "validation is ev"),
         (["a/1", "a/test_1", "a/test_2"], ["a/1", "a/test_1", "a/test_2"], "2 of 3 file names"),
-        (["car/1", "train/1", "test_tube/1"], None, "named as such: test_tube, train; if one"),
-        (["v/car/1", "v/train/1", "w/cat/1"], None, "named as such: v/train; if one"),
-        (["v/train/1", "w/cat/1"], None, "named as such: v/train; if one"),
+        (
+            ["car/1", "train/1", "test_tube/1"],
+            None,
+            "despite their names: test_tube, train; if one",
+        ),
+        (["v/car/1", "v/train/1", "w/cat/1"], None, "despite their names: v/train; if one"),
+        (["v/train/1", "w/cat/1"], None, "despite their names: v/train; if one"),
     ],
 )
 def test_no_split_is_trained_on_in_silence(
