@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from string import Template
 
 from slurm_jobs.shared import units
-from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.shared.expand import shipped_text
 from slurm_jobs.shared.redact import plain
 from slurm_jobs.shared.units import TimeShare, shown
 
@@ -263,4 +263,4 @@ def render_page(
 
 
 def _read(name: str) -> str:
-    return shipped_path("templates", "report", name).read_text(encoding="utf-8")
+    return shipped_text("templates", "report", name)

@@ -6,7 +6,7 @@ RUN/
   spec/given.yaml, resolved.json, origin.json   the spec as written, complete, its origin
   plans/0001.json                            one for the submit, one more for each resume
   provenance/0001.json, 0001.diff            its provenance: git, packages, host
-  code/FINGERPRINT/                          snapshot that the jobs run: start.py, lib/, user/
+  code/FINGERPRINT/                          snapshot that the jobs run: start.py, lib.zip, user/
   ledger/000001.json                         numbered entries, each created once
   jobs/TOKEN/batch.sh, job.json              the script and order of a job
   attempts/STAGE/s00003.a0001.json           a task has started
@@ -91,7 +91,7 @@ class RunPaths:
         return self.run_dir / "code"
 
     def code_snapshot(self, fingerprint: str) -> Path:
-        """Return a snapshot: `start.py`, `lib/` (ours), `user/` (the spec's own modules)."""
+        """Return a snapshot: `start.py`, `lib.zip` (ours), `user/` (the spec's own modules)."""
         return self.code_dir / fingerprint
 
     @property

@@ -186,3 +186,18 @@ def shipped_path(*parts: str) -> Path:
     looked = ", ".join(str(place) for place in places)
     message = f"{'/'.join(parts)} did not ship with slurm-jobs (looked in {looked}); reinstall it"
     raise FileNotFoundError(message)
+
+
+def shipped_text(*parts: str) -> str:
+    """Return the text of a shipped file, which a job reads from the archive of its run's code.
+
+    Raises:
+        FileNotFoundError: neither the checkout nor the installed package has it.
+    """
+    import pkgutil
+
+    try:
+        data = pkgutil.get_data("slurm_jobs", "/".join(("_shipped", *parts)))
+    except OSError:  # in a checkout
+        data = None
+    return data.decode() if data else shipped_path(*parts).read_text(encoding="utf-8")

@@ -613,5 +613,5 @@ def _over_path(context: TaskContext) -> Path:
 
 
 def _start_script() -> Path:
-    """Return the start script of the run's snapshot, whose `lib` holds this package."""
+    """Return the start script of the run's snapshot, whose `lib.zip` holds this package."""
     return Path(slurm_jobs.__file__).resolve().parent.parent.parent / "start.py"

@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import time
+import zipimport
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ _SECTION = "--- stacks of process "
 _MAIN_THREAD = "main thread "
 _THREAD = re.compile(r"(?:Current t|T)hread (0x[0-9a-f]+)")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
-_FOLDERS = re.compile(r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib|user))/")
+_FOLDERS = re.compile(
+    r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib\.zip|lib|user))/"
+)
 _stream: IO[bytes] | None = None
 """File that is open as long as the process lives: `faulthandler` writes to its descriptor."""
 
@@ -107,6 +110,17 @@ class Frame:
         """Return the line as a number; 0 if unknown."""
         return int(self.line) if self.line.isdecimal() else 0
 
+    def source_line(self) -> str:
+        """Return the line of code; empty if it cannot be read."""
+        archive, is_in_archive, name = self.file.partition("/lib.zip/")
+        if not is_in_archive:
+            return linecache.getline(self.file, self.number)
+        try:
+            text = zipimport.zipimporter(f"{archive}/lib.zip").get_data(name).decode()
+        except (ImportError, OSError):
+            return ""
+        return "".join(text.splitlines()[self.number - 1 : self.number])
+
     def __str__(self) -> str:
         """Return the frame in readable form, without the folders of packages."""
         return f"{self.function} ({_FOLDERS.sub('', self.file)}:{self.line})"
@@ -150,7 +164,7 @@ class RankStacks:
         if not self.main:
             return False
         innermost = self.main[0]
-        source = linecache.getline(innermost.file, innermost.number)
+        source = innermost.source_line()
         return (
             any(_matches(frame, _DEVICE_WAITS) for frame in self.main[:_NUM_INNERMOST])
             or any(word in source for word in _DEVICE_READS)

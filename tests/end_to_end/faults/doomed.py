@@ -39,7 +39,7 @@ def doom(last: int, root: str) -> None:
             counts = Path(os.fsdecode(args[1][0])).name == "sbatch"
         else:
             names = [os.fsdecode(p) for p in _touched(event, args) if not isinstance(p, int)]
-            counts = any(root in name and "/lib/" not in name for name in names)
+            counts = any(root in name for name in names)
         if counts:
             num_writes += 1
             if num_writes == last:

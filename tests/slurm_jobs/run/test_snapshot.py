@@ -1,10 +1,10 @@
 import dataclasses
 import os
 import py_compile
-import shutil
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,13 @@ def project(tmp_path: Path) -> Path:
     (folder / "plain").mkdir()
     (folder / "plain" / "words.txt").write_text("words")
     return folder
+
+
+def run_in(library: Path, code: str) -> str:
+    """Return what a Python prints that imports our packages from this archive."""
+    environment = {**os.environ, "PYTHONPATH": str(library)}
+    command = [sys.executable, "-c", code]
+    return subprocess.check_output(command, cwd="/", env=environment, text=True).strip()
 
 
 def names_of(folder: Path) -> set[str]:
@@ -71,17 +78,32 @@ def test_a_snapshot_holds_our_packages_the_users_code_and_a_start_script(
         "package/deep/tool.sh",
         "plain/words.txt",
     }
-    assert {path.name for path in (made.folder / "lib").iterdir()} >= {"slurm_jobs", "pipeline"}
+    with zipfile.ZipFile(made.folder / "lib.zip") as library:
+        assert {"slurm_jobs/worker/call.py", "pipeline/train/trainer.py"} <= {*library.namelist()}
+        assert library.testzip() is None
     assert made.start_script.is_file()
     assert [path.name for path in (tmp_path / "code").iterdir()] == [made.folder.name]
 
 
 def test_the_start_script_runs_the_snapshot_and_not_the_checkout(tmp_path: Path) -> None:
     made = take_snapshot(tmp_path / "code", [])
-    probe = made.folder / "lib" / "slurm_jobs" / "worker" / "__init__.py"
-    probe.write_text("def main(arguments):\n    print(__file__, *arguments)\n")
+    with zipfile.ZipFile(made.folder / "lib.zip", "w") as library:
+        library.writestr("slurm_jobs/__init__.py", "")
+        probe = "def main(arguments):\n    print(__file__, *arguments)\n"
+        library.writestr("slurm_jobs/worker/__init__.py", probe)
     command = [sys.executable, made.start_script, "task", "x"]
-    assert subprocess.check_output(command, text=True, cwd="/").split() == [str(probe), "task", "x"]
+    assert subprocess.check_output(command, text=True, cwd="/").split() == [
+        str(made.folder / "lib.zip" / "slurm_jobs" / "worker" / "__init__.py"),
+        "task",
+        "x",
+    ]
+
+
+def test_a_job_reads_the_templates_of_its_snapshot(tmp_path: Path) -> None:
+    library = take_snapshot(tmp_path / "code", []).folder / "lib.zip"
+    code = "from slurm_jobs.report.markup import _read; print(_read('page.html'))"
+    template = Path(snapshot.__file__).parents[2] / "templates" / "report" / "page.html"
+    assert run_in(library, code) == template.read_text().strip()
 
 
 def test_a_snapshot_is_for_its_owner_alone(project: Path, tmp_path: Path) -> None:
@@ -89,10 +111,7 @@ def test_a_snapshot_is_for_its_owner_alone(project: Path, tmp_path: Path) -> Non
         path.chmod(0o777)
     made = take_snapshot(tmp_path / "code", [project / "package", project / "module.py"])
     assert stat.S_IMODE((tmp_path / "code").stat().st_mode) == 0o700
-    for packages in ("lib/slurm_jobs", "lib/pipeline", "user/package"):
-        top = made.folder / packages
-        open_to_others = [p for p in (top, *top.rglob("*")) if p.stat().st_mode & 0o077]
-        assert open_to_others == []
+    assert [p for p in made.folder.rglob("*") if p.stat().st_mode & 0o077] == []
     assert stat.S_IMODE((made.folder / "user" / "module.py").stat().st_mode) == 0o700
 
 
@@ -219,7 +238,7 @@ def test_our_code_can_be_renewed_under_the_users_old_code(project: Path, tmp_pat
     old = used.folder.rename(tmp_path / "code" / "old")
     used = dataclasses.replace(used, folder=old)
     (old / "made_by.json").unlink()
-    (old / "lib" / "slurm_jobs" / "worker" / "__init__.py").write_text("")
+    (old / "lib.zip").write_bytes(b"of an earlier version")
     (project / "module.py").write_text("A = 2\n")
     renewed = renew_ours(tmp_path / "code", used)
     assert renewed.reads_our_orders
@@ -227,7 +246,7 @@ def test_our_code_can_be_renewed_under_the_users_old_code(project: Path, tmp_pat
     assert names_of(renewed.folder / "user") == names_of(old / "user")
     assert (renewed.folder / "user" / "module.py").read_text() == "A = 1\n"
     assert os.access(renewed.folder / "user" / "package" / "deep" / "tool.sh", os.X_OK)
-    assert "main" in (renewed.folder / "lib" / "slurm_jobs" / "worker" / "__init__.py").read_text()
+    assert run_in(renewed.folder / "lib.zip", "import slurm_jobs as s; print(s.__version__)")
     assert renewed.user_fingerprint == used.user_fingerprint  # nothing of theirs runs again
 
 
@@ -276,19 +295,6 @@ def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
     assert not any("runs" in name for name in source_files(project / "package"))
 
 
-def test_jobs_load_what_was_compiled_before_the_run(tmp_path: Path) -> None:
-    folder = take_snapshot(tmp_path / "code", []).folder / "lib"
-    command = [sys.executable, "-v", "-c", "import slurm_jobs.worker"]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    environment.pop("PYTHONPYCACHEPREFIX", None)
-    said = subprocess.run(
-        command, cwd="/", env=environment, capture_output=True, text=True, check=True
-    )
-    ours = [line for line in said.stderr.splitlines() if str(folder) in line and ".pyc" in line]
-    assert [line for line in ours if "matches" in line]
-    assert not [line for line in ours if "wrote" in line]
-
-
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only module of a package that snapshots take for slurm-jobs."""
@@ -301,32 +307,30 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return module
 
 
-def kept_bytecode(folder: Path, compiled: Path) -> Path:
-    lib = take_snapshot(folder, []).folder / "lib"
-    return lib / "slurm_jobs" / "__pycache__" / compiled.name
+def bytecode_in(library: Path) -> bytes | None:
+    """Return the bytecode that an import of the module from this archive loads."""
+    with zipfile.ZipFile(library) as archive:
+        names = archive.namelist()
+        return archive.read("slurm_jobs/a.pyc") if "slurm_jobs/a.pyc" in names else None
 
 
-def imported_a(kept: Path) -> str:
-    command = [sys.executable, "-B", "-c", "import slurm_jobs.a as a; print(a.A)"]
-    environment = {**os.environ, "PYTHONPATH": str(kept.parents[2])}
-    return subprocess.check_output(command, cwd="/", env=environment, text=True).strip()
+def library_of(code_dir: Path) -> Path:
+    return take_snapshot(code_dir, []).folder / "lib.zip"
+
+
+PRINT_A = "import slurm_jobs.a as a; print(a.A, a.__cached__)"
 
 
 @pytest.mark.parametrize("mode", ["TIMESTAMP", "CHECKED_HASH", "UNCHECKED_HASH"])
-def test_bytecode_is_kept_with_the_snapshots_own_time(
+def test_jobs_load_what_was_compiled_before_the_run(
     tmp_path: Path, module: Path, mode: str
 ) -> None:
     os.utime(module, (1e9, 1e9))
     by = py_compile.PycInvalidationMode[mode]
-    kept = kept_bytecode(
-        tmp_path / "code", Path(py_compile.compile(str(module), invalidation_mode=by) or "")
-    )
-    text = kept.parent.parent / "a.py"
-    assert text.stat().st_mtime > 1e9
-    assert imported_a(kept) == "1"
-    text.write_text("A = 7\n")
-    os.utime(text, (2e9, 2e9))
-    assert imported_a(kept) == "7"
+    py_compile.compile(str(module), invalidation_mode=by)
+    library = library_of(tmp_path / "code")
+    assert bytecode_in(library) is not None
+    assert run_in(library, PRINT_A) == f"1 {library}/slurm_jobs/a.pyc"
 
 
 @pytest.mark.parametrize("change", ["its text", "its time", "the compiler", "its end"])
@@ -334,7 +338,7 @@ def test_what_was_compiled_of_another_source_is_left_out(
     tmp_path: Path, module: Path, change: str
 ) -> None:
     compiled = Path(py_compile.compile(str(module)) or "")
-    assert kept_bytecode(tmp_path / "sound", compiled).is_file()
+    assert bytecode_in(library_of(tmp_path / "sound"))
     if change == "its text":
         module.write_text("A = 10\n")
     elif change == "its time":
@@ -343,21 +347,37 @@ def test_what_was_compiled_of_another_source_is_left_out(
         compiled.write_bytes(bytes(4) + compiled.read_bytes()[4:])
     else:
         compiled.write_bytes(compiled.read_bytes()[:-8])
-    assert not kept_bytecode(tmp_path / "other", compiled).exists()
+    library = library_of(tmp_path / "other")
+    assert bytecode_in(library) is None
+    assert run_in(library, PRINT_A).split()[0] == ("10" if change == "its text" else "1")
 
 
 def test_what_was_compiled_after_the_text_was_copied_is_left_out(
     tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled, copyfile = Path(py_compile.compile(str(module)) or ""), shutil.copyfile
+    py_compile.compile(str(module))
+    write = zipfile.ZipFile.writestr
 
-    def copy_and_change(source: Path, target: Path) -> None:
-        copyfile(source, target)
-        if source == module:
+    def write_and_change(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: bytes) -> None:
+        write(archive, entry, data)
+        if entry.filename == "slurm_jobs/a.py":
             module.write_text("A = 2\n")
             py_compile.compile(str(module))
 
-    monkeypatch.setattr("shutil.copyfile", copy_and_change)
-    kept = kept_bytecode(tmp_path / "code", compiled)
-    assert not kept.exists()
-    assert imported_a(kept) == "1"
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", write_and_change)
+    library = library_of(tmp_path / "code")
+    assert module.read_text() == "A = 2\n"
+    assert bytecode_in(library) is None
+    assert run_in(library, PRINT_A).split()[0] == "1"
+
+
+def test_bytecode_of_another_python_is_compiled_again(tmp_path: Path, module: Path) -> None:
+    py_compile.compile(str(module))
+    library = library_of(tmp_path / "code")
+    data = bytecode_in(library)
+    assert data is not None
+    with zipfile.ZipFile(library, "w") as archive:
+        archive.writestr("slurm_jobs/__init__.py", "")
+        archive.writestr("slurm_jobs/a.py", "A = 7\n")
+        archive.writestr("slurm_jobs/a.pyc", bytes(4) + data[4:])
+    assert run_in(library, PRINT_A).split()[0] == "7"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def output(command: list[str], folder: Path, given: str = "") -> str:
     return done.stdout
 
 
+def write_library(folder: Path, worker: str) -> None:
+    """Write the archive of a snapshot, with this module as its worker."""
+    with zipfile.ZipFile(folder / "lib.zip", "w") as library:
+        library.writestr("slurm_jobs/__init__.py", "")
+        library.writestr("slurm_jobs/worker.py", worker)
+
+
 @pytest.mark.parametrize("words", [(), process_module._SAFE_PATH], ids=["3.10", "this"])
 def test_a_module_runs_without_the_working_folder(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -49,11 +57,9 @@ def test_a_snapshot_starts_without_the_folder_of_its_script(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow(tmp_path)
-    package = tmp_path / "lib" / "slurm_jobs"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "worker.py").write_text(
-        "import argparse, json, runpy, threading\ndef main(words): print(json.dumps(words))\n"
+    write_library(
+        tmp_path,
+        "import argparse, json, runpy, threading\ndef main(words): print(json.dumps(words))\n",
     )
     (tmp_path / "start.py").write_text(START_SCRIPT)
     monkeypatch.setattr(process_module, "_SAFE_PATH", words)
@@ -66,18 +72,17 @@ def test_children_of_multiprocessing_find_what_their_parent_finds(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each runs the script again, as `__mp_main__`, after it has got its parent's `sys.path`."""
-    package, user = tmp_path / "lib" / "slurm_jobs", tmp_path / "user"
-    package.mkdir(parents=True)
+    user = tmp_path / "user"
     user.mkdir()
     (user / "own.py").write_text("def work(x): return x + 1\n")
-    (package / "__init__.py").touch()
-    (package / "worker.py").write_text(
+    write_library(
+        tmp_path,
         "import multiprocessing, sys\n"
         "def main(words):\n"
         "    sys.path.insert(0, words[0])\n"
         "    import own\n"
         "    with multiprocessing.get_context(words[1]).Pool(1) as pool:\n"
-        "        print(pool.apply_async(own.work, (41,)).get(60))\n"
+        "        print(pool.apply_async(own.work, (41,)).get(60))\n",
     )
     (tmp_path / "start.py").write_text(START_SCRIPT)
     monkeypatch.setattr(process_module, "_SAFE_PATH", ())

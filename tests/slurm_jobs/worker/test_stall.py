@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from slurm_jobs.worker.hangs import (
 from slurm_jobs.worker.late_exit import note_return
 
 SITE = "/venv/lib/python3.11/site-packages"
-CODE = "/runs/r/code/0a1b/lib"
+CODE = "/runs/r/code/0a1b/lib.zip"
 THREADING = '  File "/usr/lib/python3.11/threading.py", line 320 in wait'
 COLLECTIVE = (
     f'  File "{SITE}/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
@@ -207,11 +208,15 @@ def test_the_rank_that_is_in_no_collective_is_the_cause(
     assert words in text
 
 
+@pytest.mark.parametrize("name", ["layouts.py", "lib.zip/pipeline/layouts.py"])
 def test_a_rank_that_reads_a_value_of_the_device_is_not_blamed_for_one_that_sleeps(
-    tmp_path: Path,
+    name: str, tmp_path: Path
 ) -> None:
-    source = tmp_path / "layouts.py"
-    source.write_text("def arrange(sizes):\n    return sizes.tolist()\n")
+    text = "def arrange(sizes):\n    return sizes.tolist()\n"
+    (tmp_path / "layouts.py").write_text(text)
+    with zipfile.ZipFile(tmp_path / "lib.zip", "w") as library:
+        library.writestr("pipeline/layouts.py", text)
+    source = tmp_path / name
     reads = f'  File "{source}", line 2 in arrange'
     sleeps = f'  File "{source}", line 1 in arrange'
     step = f'  File "{CODE}/pipeline/train/loop.py", line 150 in _accumulate'
