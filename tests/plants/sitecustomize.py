@@ -115,7 +115,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             run_module(module)
-            for plant in own:
+            # The modules of a folder in an archive share a loader.
+            for plant in own if module.__name__ == name else ():
                 plant_in(module, plant["where"].partition(":")[2], plant)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
