@@ -77,7 +77,7 @@ def test_a_part_that_fails_ends_the_others_and_the_next_trial_runs(
     ("does", "said"),
     [
         ("7", r"it ended with exit code 7; its log: .*0001/rank-00000/log"),
-        ("-9", "it was killed by signal 9, as where memory is short"),
+        ("-9", "it was killed by signal 9; the node may have run out of memory"),
         ("-15", "it was killed by signal 15"),
     ],
 )

@@ -207,7 +207,7 @@ def test_a_change_that_the_budget_cuts_off_is_undecided_and_what_was_kept_stays(
     assert after == trials
     assert [(one.outcome, one.why) for one in course.tried] == [
         ("kept", "faster"),
-        ("undecided", "the budget was over"),
+        ("undecided", "the budget was used up"),
     ]
 
 
