@@ -84,7 +84,7 @@ class RejectLimit:
 
     @property
     def num_allowed(self) -> int:
-        """Share, rounded up to whole rows: one bad image fails no small manifest, unless 0.
+        """Share, rounded up to whole rows: one bad image fails a small manifest only if it is 0.
 
         The share is used as decimal: 0.07 of 100 rows is 7, though as a float it is slightly
         more.
@@ -230,7 +230,7 @@ def too_long_remedies(
 def about_places(
     counts: Mapping[str, int], *, first: str, root: Path, command: str, has_samples: bool
 ) -> str:
-    """Return hints for images that were not found or are in other folders; come after all else.
+    """Return hints on images that are missing, outside of the folder, or too large; printed last.
 
     Args:
         counts: Rejects by reason.

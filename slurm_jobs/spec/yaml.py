@@ -102,7 +102,7 @@ def clock_remedy(key: str, text: str) -> str:
     if len(parts) == 3:
         return f"{_counts(key)}: write {shown(3600, 60, 1)}"
     if len(parts) == 2:
-        either = f"{shown(3600, 60)} for hours and minutes, {shown(60, 1)} for minutes and seconds"
+        either = f"{shown(3600, 60)} if it is hours:minutes, {shown(60, 1)} if minutes:seconds"
         return f"{_counts(key)}: write {either}"
     return ""
 

@@ -259,7 +259,7 @@ def test_places_are_those_of_keys_and_values() -> None:
         ("every_s: 0:02:00", "write 120"),
         (
             "timeout_min: 1:30",
-            "write 90 for hours and minutes, 1.5 for minutes and seconds",
+            "write 90 if it is hours:minutes, 1.5 if minutes:seconds",
         ),
     ],
 )
