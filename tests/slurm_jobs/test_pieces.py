@@ -37,7 +37,7 @@ def test_an_array_that_the_site_takes_keeps_its_slices_numbers() -> None:
     assert (piece.slices, piece.slices_per_task) == ((3, 5, 1000), None)
 
 
-def test_slices_beyond_the_sites_largest_index_are_counted_anew_in_arrays_of_their_own() -> None:
+def test_slices_beyond_the_largest_index_of_the_site_get_arrays_of_their_own() -> None:
     pieces = cut(range(7), 3)
     assert [(p.slices, p.slices_per_task) for p in pieces] == [
         ((0, 1, 2), None),

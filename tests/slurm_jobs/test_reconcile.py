@@ -94,7 +94,7 @@ def test_what_was_not_submitted_is_stranded_unless_a_command_is_at_it(refused: s
     assert (now.status, now.reason) == ("waiting", "not submitted yet")
 
 
-def test_the_local_schedulers_reason_why_a_task_was_not_started_is_told_also_after_a_stop() -> None:
+def test_the_reason_why_the_local_scheduler_did_not_start_a_task_is_kept_after_a_stop() -> None:
     said = answer({"12": "FAILED:no such folder"}, "local")
     for known in (records(), records((1,), {1: "stopped"})):
         found = status(JOB, known, said)
@@ -125,7 +125,7 @@ def test_a_job_without_an_id_is_being_submitted_or_its_submission_was_cut_off(
         ((), Answer(lagging={"12": "PENDING"}), False),
     ],
 )
-def test_a_task_that_never_started_and_that_nobody_knows_may_have_been_cancelled_while_it_waited(
+def test_an_unknown_task_that_never_started_may_have_been_cancelled_while_it_waited(
     attempts: tuple[int, ...], said: Answer, *, is_told: bool
 ) -> None:
     reason = status(JOB, records(attempts), said).reason
@@ -169,7 +169,7 @@ def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> N
     assert status(JOB, records((1,), {1: "completed"}), said).status == "completed"
 
 
-def test_who_could_not_be_asked_stands_in_the_reason_for_not_knowing() -> None:
+def test_the_reason_of_an_unknown_status_names_the_command_that_failed() -> None:
     said = Answer(problems=("sacct: Connection refused",))
     assert "sacct could not be queried" in status(JOB, records(), said).reason
 
@@ -345,10 +345,10 @@ def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stran
     ("parents_job", "expected"),
     [(1, ("cancelled", "cancelled by scancel")), (3, ("stranded", NEVER))],
 )
-def test_a_parents_job_of_an_earlier_command_strands_nobody(
+def test_a_parent_job_of_an_earlier_command_strands_no_stage(
     parents_job: int, expected: tuple[str, str]
 ) -> None:
-    """`b` was handed in as 2 and, by a resume, as 4, which waits for what that handed in too."""
+    """`b` was submitted as 2 and, by a resume, as 4, which waits for jobs of that resume too."""
     jobs = [intent(1, "a", "1"), intent(2, "b", "2"), intent(4, "b", "4")]
     if parents_job == 3:
         jobs.insert(2, intent(3, "a", "3"))
@@ -414,7 +414,7 @@ def test_an_array_of_which_elements_still_wait_is_not_over(ended: str) -> None:
     assert (found.stage("a").status, found.status) == ("waiting", "waiting")
 
 
-def test_a_failed_slice_strands_its_like_alone_and_is_named_as_the_root() -> None:
+def test_a_failed_slice_strands_only_its_counterparts_and_is_named_as_the_root() -> None:
     found = slice_by_slice(a_1="FAILED", b_1=f"PENDING:{NEVER}", c_1=WAITS)
     assert statuses(found) == "failed stranded stranded -> failed"
     assert found.stage("c").counts == {"completed": 1, "stranded": 1}
@@ -422,7 +422,7 @@ def test_a_failed_slice_strands_its_like_alone_and_is_named_as_the_root() -> Non
 
 
 def test_slices_that_waited_for_all_of_the_other_stage_are_stranded_with_it() -> None:
-    """`aftercorr` of arrays that do not stand side by side."""
+    """`aftercorr` of arrays whose elements do not correspond."""
     gone = {f"{name}_{i}": "CANCELLED" for name in "bc" for i in (0, 1)}
     found = slice_by_slice(a_1="FAILED", **gone)
     assert statuses(found) == "failed stranded stranded -> failed"
@@ -438,7 +438,7 @@ def test_a_stage_with_a_stranded_slice_waits_while_another_can_start() -> None:
     assert found.stage("b").counts == {"waiting": 1, "stranded": 1}
 
 
-def test_while_nobody_says_what_lives_unknown_outweighs_failed() -> None:
+def test_without_the_list_of_live_jobs_unknown_outweighs_failed() -> None:
     stages, ends = [stage("a"), stage("b")], {"a": {0: FAILED}}
     assert run(stages, {}, ends=ends).status == "failed"
     assert run(stages, {}, ends=ends, knows_the_living=False).status == "unknown"

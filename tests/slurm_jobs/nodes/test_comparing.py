@@ -13,7 +13,7 @@ def _nodes(*more):
     return [probe("n1"), probe("n2"), probe("n3"), *more]
 
 
-def test_a_node_like_the_others_is_not_slow() -> None:
+def test_a_node_as_fast_as_the_others_is_not_slow() -> None:
     found = compare(probe("n4"), _nodes())
     assert (found.slow, found.num_compared) == ((), 3)
 
@@ -34,7 +34,7 @@ def test_eighty_percent_is_not_slow_and_less_is() -> None:
 
 
 def test_a_disk_that_was_once_as_fast_as_the_others_is_not_slow() -> None:
-    """On a healthy node of the test cluster: 866 MB/s of the median read, beside 1.13 GB/s."""
+    """On a healthy node of the test cluster: 866 MB/s of the median read, next to 1.13 GB/s."""
     for fastest, num_slow in ((1.7e9, 0), (1.5e9, 1)):
         details = {"local": {**DETAILS["local"], "fastest_read_bytes_per_s": fastest}}
         busy = probe("n4", details, local_read_bytes_per_s=1.5e9)
@@ -101,7 +101,7 @@ def test_the_slowest_measure_comes_first() -> None:
     assert names == ["local_read_bytes_per_s", "cores_usable"]
 
 
-def test_others_on_the_node_are_told_beyond_what_daemons_take() -> None:
+def test_busy_cores_of_others_count_above_the_share_of_daemons() -> None:
     assert others_busy(probe("n1", other_busy_cores=6.0)) is None  # of 128
     assert others_busy(probe("n1", other_busy_cores=7.0)) == 7.0
 
@@ -129,7 +129,7 @@ def test_without_a_probe_the_rates_are_unknown_and_the_command_is_named() -> Non
     assert "x: damaged" in check.told
 
 
-def test_the_slowest_node_is_told_and_a_slow_one_is_a_warning() -> None:
+def test_the_slowest_node_is_named_and_a_slow_one_is_a_warning() -> None:
     fast = probe("n1", **NUMBERS)
     slow = probe("n2", **{**NUMBERS, "shared_read_bytes_per_s": 1e7})
     now_unix_s = fast.measured_unix_s + 60

@@ -77,7 +77,7 @@ def test_a_home_over_its_quota_is_a_problem_with_the_command_that_finds_what_is_
     assert check.remedy.startswith("du -xh")
 
 
-def test_quotas_that_nobody_tells_are_unknown_and_said_once() -> None:
+def test_quotas_that_cannot_be_read_are_unknown_and_reported_once() -> None:
     untold = Asked(problem="there is no `quota` here")
     (check,) = quota_checks([look(quota=untold), look(purpose="home", quota=untold)])
     assert check.standing == "unknown"

@@ -41,7 +41,7 @@ def test_what_slurm_does_not_tell_is_never_ok() -> None:
         ("DependencyParameters=kill_invalid_depend", "dependencies", "ok", "are cancelled"),
     ],
 )
-def test_a_setting_is_told_with_what_it_means(
+def test_a_setting_is_reported_with_its_meaning(
     line: str, name: str, standing: str, said: str
 ) -> None:
     key = line.partition("=")[0]
@@ -73,7 +73,7 @@ def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
     assert (high.standing, high.told) == ("ok", "no partition has priority over high")
 
 
-def test_preemption_by_qos_is_not_told_from_the_partitions() -> None:
+def test_preemption_by_qos_is_unknown_from_the_partitions() -> None:
     config = CONFIG.replace("preempt/none", "preempt/qos")
     check = named(slurm_checks(slurm(config), spec()), "preemption")
     assert (check.standing, "gracetime" in check.remedy) == ("unknown", True)

@@ -129,7 +129,7 @@ def _keep_as(uid: int, runs_dir: Path, node: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
-def test_users_who_share_a_folder_of_runs_probe_beside_each_other_and_read_each_others() -> None:
+def test_users_who_share_a_folder_of_runs_read_the_probes_of_each_other() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runs_dir = Path(folder) / "runs"
         runs_dir.mkdir()
@@ -145,7 +145,7 @@ def test_users_who_share_a_folder_of_runs_probe_beside_each_other_and_read_each_
         assert [(p.node, p.measured_unix_s - 1e9) for p in found] == [("n1", 60002), ("n2", 60002)]
 
 
-def test_a_users_probes_that_may_not_be_read_are_told_and_those_of_others_count(
+def test_unreadable_probes_of_a_user_are_reported_and_those_of_others_count(
     tmp_path, monkeypatch
 ) -> None:
     keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
@@ -200,7 +200,7 @@ def test_a_node_is_one_row_of_each_table() -> None:
     assert cells[3] == "-"
 
 
-def test_one_reason_is_told_once() -> None:
+def test_one_reason_is_reported_once() -> None:
     nodes = [
         dataclasses.replace(probe(name), reasons={"matmul": "no torch", "network": "no torch"})
         for name in ("n1", "n2")
@@ -238,7 +238,7 @@ def test_what_is_no_host_list_is_refused(text) -> None:
     ],
     ids=str,
 )
-def test_a_probe_of_another_shape_is_left_out_and_told(tmp_path, changes) -> None:
+def test_a_probe_of_another_shape_is_left_out_and_reported(tmp_path, changes) -> None:
     """The folder outlives runs: a newer version may have written into it."""
     path = keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -283,7 +283,7 @@ def damaged(**values):
         damaged(reasons={"network": "\x1b[2J"}),
     ],
 )
-def test_whatever_lies_in_a_folder_of_probes_neither_ends_a_report_nor_holds_it_up(planted, put):
+def test_unexpected_files_in_a_folder_of_probes_neither_fail_nor_block_a_report(planted, put):
     nodes, problems = planted(put)
     assert nodes == ["n1"]
     assert len(problems) == 1
@@ -329,7 +329,7 @@ def test_a_link_in_the_place_of_the_folder_of_probes_is_refused_and_nothing_remo
     assert sorted(ledger.iterdir()) == entries
 
 
-def test_of_what_else_lies_beside_records_nothing_is_removed(tmp_path):
+def test_other_files_next_to_probe_records_are_not_removed(tmp_path):
     paths = ProbePaths(tmp_path)
     keep_probe(paths, probe("n1"), 1)
     others = [paths.node_dir("n1") / f"{number}.json" for number in range(9)]
@@ -360,7 +360,7 @@ def test_a_probe_does_not_remove_its_own_record(tmp_path: Path) -> None:
     assert len(paths.files_of("n1")) == MAX_KEPT
 
 
-def test_a_record_of_a_time_to_come_is_left_out_and_told(
+def test_a_record_with_a_future_time_is_left_out_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / f".probes-{os.getuid()}" / "n1"
@@ -392,7 +392,7 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     assert problems == []
 
 
-def test_what_is_no_folder_of_a_node_is_nobodys_problem(tmp_path: Path) -> None:
+def test_what_is_no_folder_of_a_node_is_ignored(tmp_path: Path) -> None:
     folder = tmp_path / f".probes-{os.getuid()}"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")

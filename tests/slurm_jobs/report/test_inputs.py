@@ -101,7 +101,7 @@ def test_step_records_that_a_crash_left_as_zeros_are_no_measurements(run):
     assert not notes_with(report, "clock")
 
 
-def test_no_file_of_the_report_folder_stands_for_the_schedulers_accounting(run):
+def test_no_file_of_the_report_folder_replaces_the_accounting_of_the_scheduler(run):
     paths, rows = run
     paths.report_dir.mkdir()
     left = paths.report_dir / "accounting.json"

@@ -121,7 +121,7 @@ def noted(run):
     return run
 
 
-def test_nodes_that_are_alike_are_told_once_a_stage(noted):
+def test_equal_nodes_are_listed_once_per_stage(noted):
     told = [(n.stage, n.node_names, n.cpu, n.gpus) for n in report_on(noted).provenance.nodes]
     gpus = (("NVIDIA A100-SXM4-40GB", 8),)
     assert told == [
@@ -204,7 +204,7 @@ def test_notes_that_cannot_be_read_are_named_and_the_report_is_made(noted):
         ({"is_dirty": True, "num_changed": 1, "diff_bytes": 9, "diff_is_cut": True}, "(9 B, cut)"),
     ],
 )
-def test_the_code_is_told_as_far_as_git_knew_it(run, changes, text):
+def test_the_version_of_the_code_is_shown_as_recorded_by_git(run, changes, text):
     write(run.provenance(1), submission(**changes))
     assert text in code_text(report_on(run).provenance.submissions[0])
 
@@ -238,7 +238,7 @@ def test_secrets_of_the_spec_reach_neither_page_nor_json(run):
         assert f"refused {NOT_SHOWN} and {NOT_SHOWN}, password={NOT_SHOWN}" in text
 
 
-def test_a_stage_that_is_named_like_a_secret_is_reported_as_any_other(run):
+def test_a_stage_whose_name_resembles_a_secret_is_reported_as_any_other(run):
     after = {"after": {"consolidate": "afterok"}}
     with edited(run.resolved_spec) as spec:
         spec["stages"]["token-count"] = {**spec["stages"]["consolidate"], **after}

@@ -68,7 +68,7 @@ def test_nothing_of_a_sample_reaches_the_terminal_raw() -> None:
     assert "\x1b" not in printed(sample(problem="\x1b[2J gone"))
 
 
-def test_colours_mark_what_is_learned_and_no_mark_stands_in_the_text() -> None:
+def test_colours_mark_learned_text_and_no_marks_are_printed() -> None:
     said = printed(sample(), force_terminal=True, color_system="standard", width=400)
     assert "\x1b[1;32mTwo\x1b[0m" in said
     assert "[[[" not in said
@@ -104,7 +104,7 @@ def test_runs_of_one_image_end_where_supervision_does() -> None:
     assert half.num_supervised_tokens == 5
 
 
-def test_sample_that_cannot_be_read_is_told_in_its_place() -> None:
+def test_an_unreadable_sample_is_printed_with_its_problem() -> None:
     broken = {"images": [], "input_ids": [], "labels": [], "pieces": [], "problem": "cut short"}
     assert printed(sample(**broken)).splitlines()[-1] == "  cut short"
 

@@ -108,7 +108,7 @@ NOTHING = "No rule found anything to change"
         ("exposed-communication", ["clear"], rf"{NOTHING}\."),
     ],
 )
-def test_where_nothing_is_found_the_rules_that_could_not_judge_are_told(rule, outcomes, text):
+def test_without_findings_the_rules_that_could_not_judge_are_listed(rule, outcomes, text):
     checks = [Check(rule_id=f"{rule}:train", outcome=o, reason="") for o in outcomes]
     assert re.fullmatch(text, no_finding(checks), re.DOTALL)
 
@@ -147,7 +147,7 @@ def tile(report, label):
     return next(t for t in report.tiles if t.label == label)
 
 
-def test_the_data_wait_tile_is_the_quotient_that_stands_under_it(report_of):
+def test_the_data_wait_tile_equals_the_quotient_below_it(report_of):
     """Steps with a checkpoint make the mean step longer than the median one."""
     wait = tile(report_of(data_wait_s=0.1), "data wait")
     mean_wait, mean_step = map(float, re.findall(r"([\d.]+) m?s", wait.note))

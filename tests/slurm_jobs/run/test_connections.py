@@ -57,7 +57,7 @@ def test_a_resume_runs_the_slices_that_come_after_what_runs_again_and_no_other()
     ]
 
 
-def test_an_element_without_its_like_makes_all_wait_and_that_is_said() -> None:
+def test_an_element_without_a_counterpart_makes_all_wait_and_is_noted() -> None:
     given = plan({"a": {1}, "b": {1, 3}})
     assert of_b(given) == [{"afterok": ["20"]}]
     (note,) = dependency_notes(given)

@@ -189,19 +189,19 @@ def test_the_closed_runs_of_others_in_a_shared_folder_are_passed_over(
     assert find_run(None) == find_run("words") == own
 
 
-def test_a_folder_that_is_nothing_of_ours_is_told_by_what_it_lacks(tmp_path: Path) -> None:
+def test_a_folder_that_is_neither_a_run_nor_a_data_set_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     with pytest.raises(InputError, match=r"pictures is neither a run .* nor a finished data set"):
         find_run(str(tmp_path / "pictures"))
 
 
-def test_a_folder_that_no_runs_name_begins_with_is_told_where_runs_lie(runs: Path) -> None:
+def test_a_folder_that_is_no_prefix_of_a_run_is_refused_with_the_folder_of_runs(runs: Path) -> None:
     Path("words").mkdir()
     with pytest.raises(InputError, match=f"no run in {runs} begins with it; .*SLURM_JOBS_RUNS_DIR"):
         find_run("words")
 
 
-def test_a_data_set_where_a_run_is_needed_is_told_as_one(tmp_path: Path) -> None:
+def test_a_data_set_in_place_of_a_run_is_refused_as_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").write_text("{}")
     with pytest.raises(InputError, match="is a data set, not a run: `verify`, `samples` and"):
         find_run(str(tmp_path))

@@ -79,7 +79,7 @@ def test_a_folder_of_anothers_is_not_acted_on_whatever_it_says_of_itself(
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_nobody_acts_where_slurm_does_not_say_which_cluster_this_is(
+def test_without_the_name_of_the_cluster_from_slurm_no_command_acts(
     slurm: FakeSlurm, tmp_path: Path, act: Callable[[Path], object]
 ) -> None:
     slurm.says("scontrol", "", errors="Unable to contact slurm controller", exit_code=1)
@@ -138,8 +138,8 @@ def test_where_no_controller_says_which_cluster_this_is_nothing_counts_as_gone(
     assert status.problems[0].startswith("scontrol: ")
 
 
-def test_the_owners_jobs_are_asked_for_whoever_looks(slurm: FakeSlurm, tmp_path: Path) -> None:
-    """`squeue --me` shows root nothing of anybody's run."""
+def test_jobs_of_the_owner_are_queried_for_every_user(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """`squeue --me` shows root no jobs of other users."""
     paths = run_of(tmp_path, "b", OTHER_UID)
     slurm.says("squeue", queue_row("1", "RUNNING"))
     assert status_of(paths.run_dir).status == "running"

@@ -74,7 +74,7 @@ def test_several_looks_within_some_seconds_cost_one_question(
     assert num_questions(slurm) == 2
 
 
-def test_who_acts_asks_anew_and_the_answer_serves_the_lookers(
+def test_commands_that_only_read_use_the_answer_of_a_fresh_query(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     status_of(paths.run_dir, fresh=False)
@@ -114,7 +114,7 @@ def test_an_answer_that_lacks_a_source_is_soon_asked_for_again(
     assert INCOMPLETE_FRESH_S < FRESH_S
 
 
-def test_records_are_read_anew_whatever_the_age_of_the_answer(
+def test_records_are_read_again_even_with_a_cached_answer(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     status_of(paths.run_dir, fresh=False)
@@ -191,7 +191,7 @@ def test_any_number_of_runs_share_one_question_and_keep_their_part(
     assert num_questions(slurm) == 1
 
 
-def test_of_runs_whose_jobs_have_one_id_each_is_told_of_its_own(
+def test_runs_whose_jobs_share_an_id_each_get_their_own_tasks(
     slurm: FakeSlurm, paths: RunPaths, tmp_path: Path
 ) -> None:
     """Submitted on two clusters that share a file system."""

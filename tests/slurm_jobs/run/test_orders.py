@@ -165,7 +165,7 @@ def test_a_name_means_a_stage_or_all_combinations_of_one(name: str, stages: list
 @pytest.mark.parametrize(
     ("name", "hint"), [("claen", "; did you mean `clean`?"), ("fitt", "; did you mean `fit`?")]
 )
-def test_who_names_no_stage_is_told_the_nearest_and_all(name: str, hint: str) -> None:
+def test_an_unknown_stage_is_refused_with_the_nearest_and_all_names(name: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         stages_named(name, ORIGINS, where="--again x: ")
     assert str(caught.value) == (

@@ -58,7 +58,7 @@ def names_of(folder: Path) -> set[str]:
         (["module:f"], ["plain", "module.py"], ["module.py", "plain"]),
     ],
 )
-def test_the_users_code_is_what_lies_beside_the_spec_and_what_it_lists(
+def test_the_code_of_the_user_is_next_to_the_spec_or_listed_in_it(
     project: Path, runs: list[str], code: list[str], expected: list[str]
 ) -> None:
     found = user_sources(runs, [str(project / name) for name in code], project)
@@ -155,7 +155,7 @@ def test_the_fingerprint_changes_with_names_and_contents(project: Path, change: 
     assert tree_fingerprint([package]) != before
 
 
-def test_the_fingerprint_ignores_compiled_files_and_where_the_code_lies(
+def test_the_fingerprint_ignores_compiled_files_and_the_folder_of_the_code(
     project: Path, tmp_path: Path
 ) -> None:
     before = tree_fingerprint([project / "package"])
@@ -191,14 +191,14 @@ def test_a_linked_folder_counts_and_a_dead_link_does_not(project: Path, tmp_path
     assert tree_fingerprint([project / "package"]) != before
 
 
-def test_a_file_whose_name_is_no_utf8_is_code_like_any_other(project: Path, tmp_path: Path) -> None:
+def test_a_file_whose_name_is_not_utf8_is_copied_as_code(project: Path, tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.txt")
     (project / "package" / name).write_text("x")
     made = take_snapshot(tmp_path / "code", [project / "package"])
     assert (made.folder / "user" / "package" / name).read_text() == "x"
 
 
-def test_a_folder_of_the_users_called_runs_is_code_like_any_other(project: Path) -> None:
+def test_a_folder_of_the_user_named_runs_is_copied_as_code(project: Path) -> None:
     (project / "package" / "runs").mkdir()
     (project / "package" / "runs" / "x.py").write_text("")
     assert "package/runs/x.py" in source_files(project / "package")

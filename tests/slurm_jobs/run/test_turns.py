@@ -116,7 +116,7 @@ def test_a_command_that_raises_gives_its_turn_back(paths: RunPaths) -> None:
         pass
 
 
-def test_another_process_that_got_the_pid_of_a_dead_command_keeps_nobody_out(
+def test_another_process_with_the_pid_of_a_dead_command_holds_no_lock(
     paths: RunPaths,
 ) -> None:
     who = {"pid": os.getpid(), "host": socket.gethostname(), "process_start": "1"}

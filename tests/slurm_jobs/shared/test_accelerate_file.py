@@ -145,7 +145,7 @@ def test_a_precision_of_the_spec_must_agree_with_the_files():
     assert "mixed_precision is fp16, and the stage's precision is bf16" in problem
 
 
-def test_one_rank_is_told_to_take_no_or_more():
+def test_a_distributed_type_of_one_rank_must_be_no():
     asker = Asker(num_ranks=1, num_nodes=1, device="cuda", precision="auto")
     assert find_problems({"distributed_type": "NO"}, asker) == []
     (problem,) = find_problems({"distributed_type": "MULTI_GPU"}, asker)
@@ -164,14 +164,14 @@ values_of_yaml = st.recursive(
 
 @settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(KNOWN_KEYS)), values_of_yaml), values_of_yaml)
-def test_whatever_stands_in_a_file_is_told_and_nothing_is_raised(values, other):
+def test_any_content_of_a_file_gives_problems_as_text_and_no_exception(values, other):
     for each in (values, {**values, "distributed_type": "FSDP"}, other):
         assert all(isinstance(problem, str) for problem in find_problems(each, ASKER))
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(KNOWN_FSDP_KEYS)), values_of_yaml))
-def test_whatever_stands_in_a_file_without_problems_is_understood(keys):
+def test_any_file_without_problems_is_understood(keys):
     values = fsdp(**keys)
     if not find_problems(values, ASKER):
         assert understand(values).distributed_type == "FSDP"

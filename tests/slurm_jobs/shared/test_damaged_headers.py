@@ -83,7 +83,9 @@ def test_a_training_that_no_writer_describes_is_refused(metadata: Any, tmp_path:
         {"links": [{"bits_per_s": 1}]},
     ],
 )
-def test_a_node_that_no_writer_tells_of_is_refused(metadata: Any, tmp_path: Path) -> None:
+def test_a_header_with_an_invalid_description_of_the_node_is_refused(
+    metadata: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "odd"
     path.write_bytes(_changed(ReadingPacker(2).header({}), metadata=metadata))
     with pytest.raises(ValueError, match="odd: damaged"):

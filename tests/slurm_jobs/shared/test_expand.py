@@ -49,7 +49,7 @@ def test_references_in_strings_become_the_stages_folders(value: Any, expected: A
     assert substitute_references(value, DIRS) == expected
 
 
-def test_what_stands_in_a_folders_name_is_taken_as_it_is() -> None:
+def test_special_characters_of_a_folder_name_are_taken_literally() -> None:
     dirs = {"a": r"/run\1/${b.output_dir}"}
     assert substitute_references("${a.output_dir}/x", dirs) == r"/run\1/${b.output_dir}/x"
 

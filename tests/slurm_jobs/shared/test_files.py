@@ -207,7 +207,7 @@ def test_a_sync_that_fails_names_the_file_and_keeps_the_kind_of_error(
     assert told.value.filename == str(tmp_path / "record.json")
 
 
-def test_an_error_of_what_is_read_is_not_told_of_what_is_written(tmp_path: Path) -> None:
+def test_a_read_error_is_not_attributed_to_the_written_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output error") as told:  # noqa: SIM117
         with atomic_writer(tmp_path / "f"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))

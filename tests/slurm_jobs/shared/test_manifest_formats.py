@@ -57,13 +57,13 @@ def test_a_name_means_one_absolute_path_without_dots(name: str, path: str) -> No
         ("/etc/passwd", "/", True),
     ],
 )
-def test_a_folder_holds_what_is_below_it_and_nothing_beside_it(
+def test_only_paths_below_a_folder_are_within_it(
     path: str, folder: str, *, is_inside: bool
 ) -> None:
     assert is_within(path, folder) is is_inside
 
 
-def test_an_archive_is_told_by_the_name_alone() -> None:
+def test_an_archive_is_recognised_by_its_name_alone() -> None:
     assert place_of("a/t.TAR::x::y.jpg", "/data") == ("/data/a/t.TAR", "x::y.jpg")
     assert place_of("odd::name.jpg", "/data") == ("/data/odd::name.jpg", None)
 

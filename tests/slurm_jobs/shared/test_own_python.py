@@ -90,7 +90,7 @@ def test_children_of_multiprocessing_find_what_their_parent_finds(
 
 
 @pytest.mark.parametrize("version", ["3.6", "3.9"])
-def test_too_old_a_python_is_told(version: str, tmp_path: Path) -> None:
+def test_a_too_old_python_is_refused_with_the_versions(version: str, tmp_path: Path) -> None:
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     if not kept:
         pytest.skip(f"this machine has no Python {version}")

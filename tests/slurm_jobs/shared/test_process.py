@@ -39,7 +39,7 @@ def test_a_child_of_a_living_parent_is_left_alone() -> None:
     assert done.stdout == b"alive\n"
 
 
-def test_a_process_lives_until_it_has_ended_also_if_nobody_has_waited_for_it() -> None:
+def test_a_zombie_process_does_not_count_as_alive() -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
         noted = note_process(child.pid)
         assert process_lives(noted)
@@ -56,6 +56,6 @@ def test_a_process_of_the_same_number_is_another_if_it_began_at_another_time() -
     assert process_lives(dataclasses.replace(own, start_ticks=own.start_ticks - 1)) is False
 
 
-def test_of_another_machines_process_nobody_here_can_say_whether_it_lives() -> None:
+def test_it_is_unknown_whether_a_process_of_another_machine_lives() -> None:
     own = note_process(os.getpid())
     assert process_lives(dataclasses.replace(own, pid_space="another machine")) is None

@@ -32,7 +32,7 @@ def test_a_stretch_without_a_count_or_time_gives_none():
     assert stretch_speeds(np.ones(100), np.zeros(100)) == ()
 
 
-def test_a_slow_start_of_few_steps_is_told_from_waits_that_come_again():
+def test_a_slow_start_is_distinguished_from_recurring_waits():
     ones, slow_start, waits = np.ones(150), np.ones(150), np.ones(150)
     slow_start[:20] = 6.0
     waits[::5] = 6.0

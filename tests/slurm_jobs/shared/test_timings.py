@@ -82,7 +82,7 @@ def write_steps(folder, changes=()):
         ("num_tokens", -5),
     ],
 )
-def test_step_records_end_before_the_first_that_nobody_wrote(tmp_path, name, value):
+def test_step_records_end_before_the_first_invalid_one(tmp_path, name, value):
     write_steps(tmp_path, [(7, name, value)])
     file = read_steps(steps_path(tmp_path, 0))
     assert file.steps["step"].tolist() == [0, 1, 2, 3, 4, 5, 6]

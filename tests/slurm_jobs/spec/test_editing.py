@@ -41,7 +41,7 @@ def edited(text: str, *changes: tuple[tuple[str | int, ...], object]) -> str:
     return new
 
 
-def test_a_value_is_replaced_where_it_stands_and_its_comment_survives():
+def test_a_value_is_replaced_in_place_and_its_comment_survives():
     new = edited(TEXT, ((*CONFIG, "num_loader_threads"), 4))
     assert new == TEXT.replace("num_loader_threads: 1  #", "num_loader_threads: 4  #")
 

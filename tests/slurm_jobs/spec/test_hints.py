@@ -65,7 +65,7 @@ def wrong_in(stage: str, example: str) -> list[Problem]:
     return problems
 
 
-def test_each_word_stands_in_the_table_once_and_is_no_key_here() -> None:
+def test_each_word_is_in_the_table_once_and_is_no_known_key() -> None:
     words = [word for word, _ in WORDS]
     assert len(words) == len(set(words))
     for *holder, word in (word.split(".") for word in words):
@@ -121,7 +121,7 @@ def test_the_key_that_a_hint_names_is_there_and_takes_its_example(word: str, own
         ("Gradient-Checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
     ],
 )
-def test_a_key_of_another_tool_is_told_with_its_place_and_form_here(
+def test_a_key_of_another_tool_is_refused_with_our_key_and_an_example(
     check: Check, key: str, place: str, example: str
 ) -> None:
     (line,) = check(f"{SPEC}      {key}: 1\n")
@@ -167,7 +167,7 @@ def test_every_word_is_an_unknown_key_in_every_mapping(mapping: str) -> None:
         ),
     ],
 )
-def test_a_key_within_another_or_beside_it_is_sent_to_its_place(
+def test_a_key_at_the_wrong_level_is_refused_with_its_place(
     check: Check, config: str, hint: str
 ) -> None:
     (line,) = check(f"{SPEC}      {config}\n")
@@ -179,7 +179,7 @@ def test_words_of_training_mean_nothing_in_other_stages(check: Check) -> None:
     assert line.startswith("4:17: unknown key `lr` (allowed: ")
 
 
-def test_in_a_matrix_the_hint_has_the_name_in_the_file_and_is_told_once(check: Check) -> None:
+def test_in_a_matrix_the_hint_has_the_name_in_the_file_and_appears_once(check: Check) -> None:
     (line,) = check(f"{SPEC}      lr: 1\n    matrix: {{seed: [1, 2]}}\n")
     assert "here it is `stages.train.config.optimizer.learning_rate`" in line
 
@@ -301,7 +301,7 @@ def test_the_form_of_a_stages_own_settings_is_taken(key: str) -> None:
         ),
     ],
 )
-def test_one_value_in_place_of_keys_is_told_with_the_form(
+def test_one_value_in_place_of_keys_is_refused_with_the_form(
     check: Check, config: str, place: str, found: str, remedy: str
 ) -> None:
     (line,) = check(f"{SPEC}      {config}\n")
@@ -369,7 +369,7 @@ def test_one_line_of_shell_stays_one() -> None:
     assert problem.message.endswith('; write ["module load a, b"]')
 
 
-def test_a_list_of_lists_and_numbered_items_are_told_apart() -> None:
+def test_numbered_items_of_a_list_get_a_remedy() -> None:
     assert list_remedy("code", {"1": "x"}, lambda _: None) == (
         "; the first item has the number 0: code.0"
     )

@@ -132,7 +132,7 @@ def test_any_text_is_a_spec_or_a_spec_error(text: str) -> None:
 
 @SLOW_MACHINE
 @given(st.text(alphabet="{}[]:,-&*!|>'\"%@`# \n\tab01.~?<$\\", max_size=200))
-def test_any_yaml_like_text_is_a_spec_or_a_spec_error(text: str) -> None:
+def test_any_text_similar_to_yaml_is_a_spec_or_a_spec_error(text: str) -> None:
     load_text(text)
 
 

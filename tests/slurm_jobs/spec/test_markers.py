@@ -176,7 +176,7 @@ def test_a_python_is_a_path_only_if_it_has_a_slash(folder: Path) -> None:
     assert python("envs/bin/python") == str(folder / "envs/bin/python")
 
 
-def test_a_python_that_is_not_there_is_told_where_the_jobs_run_on_this_machine(
+def test_a_missing_python_is_refused_when_the_jobs_run_on_this_machine(
     folder: Path,
 ) -> None:
     text = spec().replace("    config:", "    python: /no/python\n    config:")

@@ -139,7 +139,7 @@ def test_the_values_are_part_of_what_decides_a_stages_work() -> None:
         ),
     ],
 )
-def test_what_a_matrix_cannot_mean_is_told(check: Check, old: str, new: str, said: str) -> None:
+def test_an_invalid_matrix_is_refused(check: Check, old: str, new: str, said: str) -> None:
     (line,) = check(SWEEP.replace(old, new))
     assert line.endswith(said)
 
@@ -154,7 +154,7 @@ def test_what_a_matrix_cannot_mean_is_told(check: Check, old: str, new: str, sai
         ("[{a: 1, 'a b': 2}, {'a b': 3}]", {"8:21": "a b"}),
     ],
 )
-def test_a_wrong_name_of_an_axis_is_one_problem_where_it_stands(
+def test_a_wrong_name_of_an_axis_is_one_problem_at_its_line(
     check: Check, matrix: str, places: dict[str, str]
 ) -> None:
     assert check(SWEEP.replace("{task: [a, b], nodes: [1, 2]}", matrix)) == [

@@ -66,7 +66,7 @@ def test_shipped_profiles_pass(path: Path) -> None:
     PROFILE.validate(load(path))
 
 
-def test_a_sound_spec_passes() -> None:
+def test_a_valid_spec_passes() -> None:
     SPEC.validate(GOOD)
 
 
@@ -83,9 +83,7 @@ def test_a_sound_spec_passes() -> None:
         ("train.config.phases", ["${matrix.at}"]),
     ],
 )
-def test_any_value_of_a_stage_may_be_a_place_whatever_it_stands_for(
-    where: str, value: object
-) -> None:
+def test_any_value_of_a_stage_may_be_a_placeholder(where: str, value: object) -> None:
     SPEC.validate(changed(f"stages.{where}", value))
 
 

@@ -89,9 +89,7 @@ def test_a_message_says_what_is_wrong_found_and_allowed(text: str, expected: str
         ("timeout_min: '12:00:00'", "write 720"),
     ],
 )
-def test_a_unit_beside_the_number_is_converted_and_whole_numbers_are_written_whole(
-    given: str, remedy: str
-) -> None:
+def test_a_number_with_a_unit_is_refused_with_the_converted_number(given: str, remedy: str) -> None:
     (line,) = resources(given)
     key = given.partition(":")[0]
     unit = {"b": "gigabytes", "n": "minutes", "s": "seconds"}[key[-1]]
@@ -127,7 +125,7 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_all() -> None:
         ("gpu_per_node", "did you mean `gpus_per_node`?"),
     ],
 )
-def test_an_option_of_sbatch_that_stands_elsewhere_is_sent_to_its_place(
+def test_an_option_of_sbatch_with_a_key_elsewhere_is_refused_with_that_key(
     key: str, hint: str
 ) -> None:
     (line,) = resources(f"{key}: 1")
@@ -153,7 +151,7 @@ def test_nothing_is_suggested_for_a_word_unlike_all() -> None:
     assert did_you_mean("zzz", ["nodes", "gpu"]) == ""
 
 
-def test_every_wrong_key_and_value_is_told_once() -> None:
+def test_every_wrong_key_and_value_is_reported_once() -> None:
     lines = resources("nodes: x\ngpus: 1\nmem_gb: y\nslurm: {time: 1, mem: 2, 'a b': 3}")
     assert len(lines) == len(set(lines)) == 6
 

@@ -263,7 +263,7 @@ def test_places_are_those_of_keys_and_values() -> None:
         ),
     ],
 )
-def test_a_time_is_told_in_the_unit_of_its_key(text: str, remedy: str) -> None:
+def test_a_time_is_converted_to_the_unit_of_its_key(text: str, remedy: str) -> None:
     (problem,) = read(text).problems
     key, _, value = text.partition(": ")
     unit = "minutes" if key.endswith("_min") else "seconds"

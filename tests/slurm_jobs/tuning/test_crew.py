@@ -81,7 +81,7 @@ def test_a_part_that_fails_ends_the_others_and_the_next_trial_runs(
         ("-15", "it was killed by signal 15"),
     ],
 )
-def test_a_part_that_ends_without_an_error_is_told_by_its_exit(
+def test_a_part_that_ends_without_an_error_is_described_by_its_exit(
     context: TaskContext, follower: subprocess.Popen[bytes], does: str, said: str
 ) -> None:
     assert re.fullmatch(f"rank 0: {said}", lead(context, 1, rank0=does))

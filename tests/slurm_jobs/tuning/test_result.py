@@ -59,7 +59,7 @@ def test_what_a_ceiling_predicts_is_not_called_a_bound():
     assert head.split() == ["change,", "and", "its", "finding", "predicted", "measured"]
 
 
-def test_a_key_that_was_turned_twice_is_told_once_with_what_it_was():
+def test_a_key_that_was_changed_twice_is_listed_once_with_its_first_value():
     values = result(threads_help)
     assert values["kept"] == [{"key": "num_loader_threads", "value": 8, "was": 2}]
     assert (
@@ -204,14 +204,14 @@ def test_what_was_kept_and_proves_no_gain_is_called_taken_back():
     assert "taken back" not in shown(result(threads_help))
 
 
-def test_a_change_that_saves_more_than_its_finding_counts_is_told_to_do_so():
+def test_a_change_that_saves_more_than_its_finding_counts_is_explained():
     told = "a change may save other time, too"
     values = result(threads_help)
     assert told in " ".join(shown(values).split())
     assert told not in " ".join(shown(result(flat)).split())
 
 
-def test_data_that_costs_time_without_a_wait_is_told_with_what_takes_it():
+def test_data_that_costs_time_without_a_wait_is_reported_with_the_cause():
     values = result(threads_help)
     told = "what loads it takes cores from what computes"
     assert told not in " ".join(shown(values).split())
@@ -225,7 +225,7 @@ def test_a_change_that_only_needs_longer_trials_is_not_called_unnamed() -> None:
     assert said == ("trials have too few steps for num_prefetch_batches: 8: give a larger --budget")
 
 
-def test_others_on_the_cores_are_told_above_all_numbers_and_only_where_they_were() -> None:
+def test_other_processes_on_the_cores_are_reported_above_all_numbers() -> None:
     title = "other processes use the job's cores on cpu1 (train)"
     result = {"findings": [{"rule": "data-wait", "title": "x"}]}
     assert disturbed(result) == ""

@@ -116,7 +116,7 @@ def test_with_the_budget_that_is_named_the_next_change_is_compared():
     assert course_of(facts(600), flat)[0].more_budget_min is None
 
 
-def test_before_and_after_are_made_anew_where_a_resume_kept_more():
+def test_before_and_after_are_measured_again_when_a_resume_kept_more():
     first, trials = course_of(facts(budget_min=20 * 10 / 60), threads_help)
     assert first.closing is not None
     last, _ = course_of(facts(600), threads_help, trials=trials)
@@ -229,7 +229,7 @@ def test_a_killed_tuning_goes_on_where_it_was(num_trials: int):
     assert resumed == whole
 
 
-def test_on_other_nodes_an_open_comparison_begins_anew_and_a_finished_one_stands():
+def test_on_other_nodes_an_open_comparison_starts_again_and_a_finished_one_is_kept():
     _, trials = course_of(facts(240), threads_help, most=9)  # two trials of the first knob
     course, after = course_of(facts(240, nodes=("n1",)), threads_help, trials=list(trials))
     assert after[9].purpose == "probe"

@@ -31,7 +31,7 @@ def test_several_runs_an_arm_allow_a_claim():
     assert found.warnings == ()
 
 
-def test_what_cannot_be_told_names_runs_and_hours():
+def test_a_verdict_of_cannot_tell_names_the_number_of_runs_and_hours_needed():
     found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
     more = found.tokens.more_runs
     assert found.cost_rank_hours == pytest.approx(more * 4.0)
@@ -48,7 +48,7 @@ def test_one_run_an_arm_says_nothing_of_the_next():
     assert found.samples is None
 
 
-def test_one_run_beside_several_gives_no_verdict():
+def test_one_run_against_several_gives_no_verdict():
     found = compare(arm("a", 1000), arm("b", 1100, 1101))
     assert headline(found) == (
         "No verdict: one arm has a single run; 2 of each are needed for a claim."
@@ -84,7 +84,7 @@ HELD = "other processes kept requested cores busy"
         (None, 0.4, "not read in A and 40 % in B, on average"),
     ],
 )
-def test_cores_that_others_held_are_said_beside_the_difference(first, second, told):
+def test_cores_that_others_held_are_a_warning_next_to_the_difference(first, second, told):
     warnings = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second)).warnings
     if told:
         assert any(told in line for line in warnings)
@@ -98,7 +98,7 @@ def test_all_runs_that_are_too_short_are_named():
     assert "a0 has 150, b0 has 30, and 200 are needed" in headline(found)
 
 
-def test_an_interval_that_says_nothing_is_told_by_its_width():
+def test_a_very_wide_interval_is_printed_as_its_width():
     found = compare(arm("a", 1000, 4000), arm("b", 1100, 3900))
     assert headline(found).startswith("Cannot tell from so few runs: B / A 1.036 (95 % interval ")
     assert " (95 % interval wider than a factor of 80,000) in real tokens" in headline(found)
@@ -106,7 +106,7 @@ def test_an_interval_that_says_nothing_is_told_by_its_width():
     assert found.tokens.low < 0.05  # --json has the ends
 
 
-def test_an_interval_that_can_be_read_is_told_by_its_ends():
+def test_a_usable_interval_is_printed_with_its_ends():
     found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
     assert headline(found).startswith("Cannot tell: B / A 1.022 (95 % interval 0.8")
 
@@ -177,7 +177,7 @@ def test_a_note_on_several_runs_is_said_once_with_their_names():
         (HELD_SHARE - 0.01, ()),
     ],
 )
-def test_a_base_whose_cores_others_held_is_not_sound(share_held, told):
+def test_a_base_whose_cores_others_held_has_a_problem(share_held, told):
     assert problems([measured("r", share_held=share_held)], []) == told
 
 
@@ -219,7 +219,7 @@ def test_a_stage_of_one_arm_alone_is_one_line_and_one_of_both_keeps_its_settings
     ]
 
 
-def test_a_setting_of_one_arm_alone_is_told_where_both_have_the_stage() -> None:
+def test_a_setting_of_one_arm_is_listed_when_both_have_the_stage() -> None:
     both = {"stage render.config.seed": "1"}
     given = {**both, "stage render.config.max_reject_share": "0.05"}
     assert short(given, both) == [("stage render.config.max_reject_share", ("0.05",), (ABSENT,))]
@@ -267,7 +267,9 @@ PLAIN = (1000, 1002)
         pytest.param((0.2, 0.19), (1001, 1003), None, id="alike"),
     ],
 )  # fmt: skip
-def test_what_hidden_communication_promised_is_said_beside_what_came(exposed, speeds, told):
+def test_the_predicted_gain_of_hidden_communication_is_printed_next_to_the_measured_one(
+    exposed, speeds, told
+):
     first, second = exposed
     said = lines(exposed_arm("a", *PLAIN, exposed=first), exposed_arm("b", *speeds, exposed=second))
     for name, share, line in zip("AB", exposed, said, strict=False):

@@ -123,7 +123,7 @@ def test_phases_have_their_shares_of_the_measured_steps(paths, folder):
     assert found == pytest.approx({"projector": 197 / 395, "lora": 198 / 395})
 
 
-def test_what_could_not_be_read_is_told(paths, folder):
+def test_unreadable_steps_are_noted(paths, folder):
     def lose_one(steps):
         steps[300] = np.zeros((), steps.dtype)
 
@@ -137,7 +137,7 @@ def test_what_could_not_be_read_is_told(paths, folder):
 @pytest.mark.parametrize(
     ("planned", "expected"), [(1100, (239, 1100)), (239, None), (None, None), (0, None)]
 )
-def test_steps_that_are_lacking_are_told(planned, expected):
+def test_missing_steps_are_counted(planned, expected):
     steps = np.zeros(39, [("step", "i8")])
     steps["step"] = np.arange(200, 239)
     file = SimpleNamespace(metadata={"num_steps": planned})
@@ -157,7 +157,7 @@ def test_repeated_steps_count_once(resumed):
     assert measure(resumed.run_dir).num_steps == 400 - 2 * 5
 
 
-def test_steps_of_an_earlier_config_are_left_out_and_told(resumed):
+def test_steps_of_an_earlier_config_are_left_out_and_noted(resumed):
     of_earlier_config(resumed)
     found = measure(resumed.run_dir)
     assert found.num_steps == 400 - 150 - 5
@@ -170,7 +170,7 @@ def profile(paths, attempt, exposed_s):
     write_operators(paths.timing_dir("train", 0, attempt), 0, num_steps=8, wall_s=2.0, **times)
 
 
-def test_profiles_are_of_the_attempts_whose_speed_is_told(resumed):
+def test_profiles_are_of_the_attempts_whose_speed_is_reported(resumed):
     assert measure(resumed.run_dir).exposed is None
     profile(resumed, 1, 0.4)
     profile(resumed, 2, 0.1)
@@ -187,7 +187,7 @@ def test_a_profile_of_an_earlier_config_is_not_this_ones(resumed):
 # Settings.
 
 
-def test_settings_of_phases_are_told_one_by_one(paths):
+def test_settings_of_phases_are_listed_one_by_one(paths):
     with edited(paths.resolved_spec) as spec:
         phases = [{"name": "a", "num_steps": 3, "schedule": None}]
         spec["stages"]["train"]["config"]["phases"] = phases
@@ -242,7 +242,7 @@ def test_a_run_without_a_training_is_refused_with_the_command_to_type(paths):
     )
 
 
-def test_several_trainings_must_be_told_apart(paths):
+def test_with_several_trainings_a_stage_must_be_named(paths):
     with edited(paths.resolved_spec) as spec:
         spec["stages"]["again"] = {**spec["stages"]["train"], "after": {}}
     again = paths.timing_stage_dir("train").rename(paths.timing_stage_dir("again"))

@@ -65,7 +65,7 @@ def test_a_batch_that_grows_with_the_ranks_is_weak_scaling():
     )
 
 
-def test_the_small_vlms_flattering_curve_is_called_so_and_the_honest_one_stands_beside_it():
+def test_the_flattering_curve_of_the_small_vlm_is_reported_together_with_the_honest_one():
     """2 V100 at 12.94 of 16 GB made 8 of them look 5.8 times as fast: 145 % of ideal."""
     speeds = {2: 100.0, 4: 284.3, 8: 580.0}
     given = of_memory(speeds, {2: 12.94, 4: 9.5, 8: 8.1})
@@ -82,7 +82,7 @@ def test_the_small_vlms_flattering_curve_is_called_so_and_the_honest_one_stands_
     )
 
 
-def test_the_small_vlm_with_checkpointing_is_a_series_of_its_own_and_sound():
+def test_the_small_vlm_with_checkpointing_is_a_separate_valid_series():
     """At 9.93 GB the same 2 to 8 were 4.07 times as fast: 102 %."""
     plain = of_memory({2: 100.0, 8: 580.0}, {2: 12.94, 8: 8.1})
     saving = of_memory(
@@ -121,7 +121,7 @@ def test_more_than_linear_without_a_reason_in_the_records_is_not_believed():
         ),
     ],
 )
-def test_what_makes_a_base_unsound_is_named(changed, said):
+def test_the_problem_of_an_invalid_base_is_named(changed, said):
     usual = {"cards": ("A100",), "cpus": ("new",)}
     base = measured("r2", num_ranks=2, tokens_per_s=100.0, **{**usual, **changed})
     (series,) = scale([base, *runs({4: 190, 8: 370}, **usual)]).series
@@ -147,7 +147,7 @@ def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
     assert scaling_headline(series).startswith("baseline unhealthy")
 
 
-def test_memory_that_nobody_could_judge_is_said_below_the_headline():
+def test_memory_without_readings_is_noted_below_the_headline():
     (series,) = scale(runs({2: 1000, 8: 3900})).series
     assert series.notes == ("memory not judged: no reading shows how much the GPUs had (r2)",)
     assert "note: memory not judged" in shown(runs({2: 1000, 8: 3900}))
@@ -183,7 +183,7 @@ def test_repeats_give_efficiency_an_interval():
     assert len(last.runs) == 3
 
 
-def test_runs_like_no_other_are_left_out_by_name():
+def test_runs_comparable_to_no_other_are_left_out_by_name():
     odd = measured("odd", num_ranks=8, settings={"train.config.precision": "fp32"})
     found = scale([*runs({1: 100, 2: 190}), odd])
     assert len(found.series) == 1
@@ -192,7 +192,7 @@ def test_runs_like_no_other_are_left_out_by_name():
     assert "train.config.precision fp32" in said
 
 
-def test_other_code_is_told_and_makes_no_series_of_its_own():
+def test_different_code_is_a_warning_and_no_separate_series():
     given = [
         measured("a", num_ranks=1, settings={"code": "1111"}),
         measured("b", num_ranks=2, tokens_per_s=1900.0, settings={"code": "2222"}),
@@ -212,7 +212,7 @@ def test_a_run_without_tokens_has_no_speed():
         scale([measured("a"), measured("b", num_ranks=4, tokens_per_s=0.0)])
 
 
-def test_a_flattering_second_base_is_not_called_sound():
+def test_a_flattering_second_base_is_not_called_valid():
     pressed = measured("r2", num_ranks=2, tokens_per_s=1000.0, num_allocator_retries=1)
     (series,) = scale([pressed, *runs({4: 1950, 8: 8000})]).series
     assert "205 % of ideal" in series.as_given[1].problems[0]
@@ -220,7 +220,7 @@ def test_a_flattering_second_base_is_not_called_sound():
     assert scaling_headline(series).startswith("baseline unhealthy, and no other is valid")
 
 
-def test_a_sound_base_stays_where_a_point_has_other_cards():
+def test_a_valid_base_stays_when_a_point_has_other_cards():
     old, new = {"cards": ("V100",)}, {"cards": ("A100",)}
     (found,) = scale([*runs({2: 1000, 4: 1950}, **old), *runs({8: 8000}, **new)]).series
     assert found.as_given[0].problems == ()

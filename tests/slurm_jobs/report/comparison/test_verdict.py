@@ -71,7 +71,7 @@ def test_wide_spread_says_how_many_more_runs_would_tell():
     assert less.more_runs < few.more_runs
 
 
-def test_no_number_is_named_where_nobody_would_make_so_many():
+def test_the_number_of_further_runs_is_omitted_above_a_limit():
     found = judge([50.0, 150.0], [50.4, 152.0])
     assert found.word == "cannot tell"
     assert found.more_runs is None or found.more_runs <= MAX_RUNS
@@ -118,7 +118,7 @@ def test_the_interval_of_one_run_has_no_end():
     assert high > 9
 
 
-def test_the_small_vlms_prefetch_needs_seven_runs_of_each_before_a_gain_can_be_told():
-    """3059 +- 99 beside 3164 +- 59 tokens/s, if +- is the spread from run to run."""
+def test_the_gain_of_prefetch_in_the_small_vlm_needs_seven_runs_of_each():
+    """3059 +- 99 against 3164 +- 59 tokens/s, if +- is the spread from run to run."""
     words = {n: judge(*(study_arm(*figures, n) for figures in PREFETCH)).word for n in (2, 3, 6, 7)}
     assert words == {2: "cannot tell", 3: "cannot tell", 6: "cannot tell", 7: "faster"}

@@ -148,7 +148,7 @@ def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
     assert truth > 1.9
 
 
-def test_start_up_that_takes_a_quarter_of_the_attempts_is_told_unless_all_was_short(report_of):
+def test_start_up_that_takes_a_quarter_of_the_attempts_is_a_finding_unless_all_was_short(report_of):
     numbers = report_of(num_steps=60, stopped_at=None).training[0]
     assert around_steps(numbers).outcome == "abstained"  # under two minutes deserve no advice
     longer = tuple(replace(s, seconds=10 * s.seconds) for s in numbers.budget)
@@ -230,7 +230,7 @@ def test_the_time_limit_of_a_stage_that_is_not_completed_is_not_judged(report_of
     assert time_request(failed).outcome == "abstained"
 
 
-def test_a_queue_of_all_the_time_has_no_ceiling_that_could_be_told():
+def test_a_queue_of_all_the_time_has_an_unknown_ceiling():
     queue = TimeShare(name="queue wait", kind="queue", seconds=3600, share=1.0)
     assert queue_dominates([queue], "").ceiling == "not known: nothing but waiting was recorded"
 

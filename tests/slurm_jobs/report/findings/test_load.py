@@ -130,7 +130,7 @@ def test_a_file_without_a_reading_leaves_the_rest_of_the_report(run_of, content)
     assert "no reading" in stage_of(report).gpu_busy.missing
 
 
-def test_memory_to_spare_is_told_by_what_uses_little_of_it(loaded):
+def test_spare_memory_is_a_note_on_small_batches(loaded):
     plain = loaded(readings={"gpu_busy": 0.95, "gpu_gib": 40.0})
     assert finding(plain, "small-batch").severity == "note"
     assert outcomes(plain, "activation-checkpointing") == ("clear",)
@@ -156,7 +156,7 @@ def test_ranks_of_a_node_are_those_at_a_time_though_others_ran_there_before():
 # Why steps wait for data, by the readings of the node.
 
 
-def test_the_seeds_starved_gpus_are_told_to_wait_for_storage(loaded):
+def test_the_starved_gpus_of_the_example_are_found_to_wait_for_storage(loaded):
     """GPUs 20 % busy in spikes, cores 2 %, 16 loader workers that wait for small files."""
     report = loaded(
         data_wait_s=2.0,
@@ -250,7 +250,7 @@ def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(n
     assert outcomes(networked(**{"received": 1.1e9, **changes}), "network-full") == ("clear",)
 
 
-def test_a_link_whose_speed_nobody_knows_is_not_judged(networked):
+def test_a_link_of_unknown_speed_is_not_judged(networked):
     found = check(networked(1e9, link=None), "network-full")
     assert found.outcome == "abstained"
     assert "the speed of the nodes" in found.reason
@@ -337,7 +337,7 @@ def test_records_without_the_threads_times_still_tell_whose_the_busy_cores_are(h
         pytest.param([(1, 8, 8.0, math.nan), (1, 8, 7.0, 6.0)], 1.0, id="own time not read"),
     ],
 )
-def test_what_others_hold_is_told_attempt_by_attempt(parts, others):
+def test_cores_held_by_others_are_computed_per_attempt(parts, others):
     """By attempt, number of cores, busy cores, and those of the job."""
     names = ("interval_s", "cpu_busy_share", "job_cpu_s_per_s")
     given = []
@@ -402,7 +402,7 @@ def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1, own_cores=None, num_core
         (loader(0.39, computing=0.95), None, "cuda", "threads"),
     ],
 )
-def test_causes_are_told_apart_by_the_threads_time(told, load, device, kind):
+def test_causes_are_distinguished_by_the_time_of_the_threads(told, load, device, kind):
     found = cause_by_threads(told, load, device)
     assert found.kind == kind
     assert "of rank 0's loader work" in found.evidence[0]

@@ -62,7 +62,7 @@ def test_a_planted_slow_node_is_named_with_measure_numbers_date_and_knob(probed)
     assert found.confidence.startswith("high")
 
 
-def test_nodes_like_the_others_are_clear(probed):
+def test_nodes_as_fast_as_the_others_are_clear(probed):
     found = check(probed(*alike("gpu-01", "gpu-02", "x1")), "slow-node")
     assert found.outcome == "clear"
     assert found.reason.startswith("2 of its 2 nodes were probed and compared")
@@ -128,7 +128,7 @@ def test_the_straggler_says_that_its_node_was_measured_equal(probed):
     )
 
 
-def test_a_rank_that_waits_for_data_has_its_nodes_probe_beside_it(probed):
+def test_a_rank_that_waits_for_data_has_the_probe_of_its_node_as_evidence(probed):
     slow = at("gpu-02", local_read_bytes_per_s=7e8)
     report = probed(*OTHERS, slow, slow_rank_extra_s=0.3)
     assert "node-local read" in finding(report, "straggler").evidence[-1]
@@ -177,7 +177,7 @@ def test_a_local_run_has_the_probe_of_its_host_and_not_another_machines(read):
     assert (found.node, found.num_compared) == ("gpu-01", 3)  # as the run calls it
 
 
-def test_a_machine_by_itself_is_told_no_command_that_cannot_help(read):
+def test_a_single_machine_gets_no_command_that_cannot_help(read):
     found = check(on_desk(read(at("desk"))), "slow-node")
     assert found.outcome == "abstained"
     assert "there is no other machine" in found.reason

@@ -50,7 +50,7 @@ def test_exposed_communication_is_judged_by_the_band_of_pytorchs_profiler(
 @pytest.mark.parametrize(
     ("exposed_s", "num_ranks", "outcome"),
     [
-        pytest.param((0.01, 0.02), 2, "clear", id="beside computation"),
+        pytest.param((0.01, 0.02), 2, "clear", id="during computation"),
         pytest.param((), 2, "abstained", id="not profiled"),
         pytest.param((), 1, "clear", id="one rank"),
     ],

@@ -135,7 +135,7 @@ def test_few_rows_that_cannot_be_used_are_no_finding(data):
     assert rejected(with_rejects(data, ("bad_row", 499))).outcome == "clear"
 
 
-def test_rows_that_nobody_counted_are_not_judged(data):
+def test_uncounted_rows_are_not_judged(data):
     found = left_out(replace(data, num_rows=missing("count", "no slice has completed")))
     assert (found.outcome, found.reason) == ("abstained", "no slice has completed")
 

@@ -196,7 +196,7 @@ def test_a_start_that_runs_counts_up_to_when_the_records_were_read(requeued):
     assert check(report, "time-request").reason == "the stage is not completed"
 
 
-def test_a_start_whose_end_nobody_tells_counts_to_its_last_sign_of_life_at_least(requeued):
+def test_a_start_without_a_recorded_end_counts_at_least_to_its_last_sign_of_life(requeued):
     ended = numbers_of(requeued)
     train = numbers_of(replace(unended(requeued, state="NODE_FAIL"), read_unix_s=2e9))
     for number, most in ((train.gpu_hours, ended.gpu_hours), (train.longest_s, ended.longest_s)):

@@ -142,13 +142,13 @@ FEW = {"preprocess": 10.0}
         ({"samples_per_step": 0.0, "num_samples": FEW}, "its records count no samples"),
     ],
 )
-def test_what_cannot_be_told_of_the_rest_or_of_epochs_is_told_so(ahead, changes, why):
+def test_a_projection_that_is_impossible_is_noted_with_the_reason(ahead, changes, why):
     found, (note,) = ahead(**changes)
     assert found == ()
     assert why in note
 
 
-def test_a_run_without_a_training_is_told_that_it_has_no_epochs():
+def test_epochs_are_not_projected_without_a_training():
     found, notes = project_epochs({}, [], [], None, num_epochs=3, num_samples={})
     assert found == ()
     assert notes == ("3 epochs are not projected: no training has recorded steps",)
@@ -352,7 +352,7 @@ def test_the_starts_ahead_are_of_the_limit_that_a_resume_asked_for(training):
     assert training.ahead(end + 1).num_starts > 4
 
 
-def test_a_retry_in_place_does_not_begin_the_time_limit_anew(training):
+def test_a_retry_in_place_does_not_restart_the_time_limit(training):
     at = training.begin
     training.start(1, at)
     training._end("train", 0, 1, "14", at, at + 3000, "failed", reason="rank 0 exit 1")

@@ -142,7 +142,7 @@ def test_the_checkpoint_that_an_unfinished_training_went_on_from_makes_its_steps
     assert report_of_run(run).tiles[-1].label == "loss"
 
 
-def test_what_a_training_returned_tells_where_it_went_on_from_without_its_spans(run):
+def test_the_result_of_a_training_shows_the_resumed_step_without_spans(run):
     begin_again(run, 100)
     spans_path(run.paths.timing_dir("train", 0, 3), 0).unlink()
     assert report_of_run(run).training[0].is_earlier
@@ -218,7 +218,7 @@ def test_two_values_of_one_name_both_stand_in_the_evaluation(report_of):
 # Data.
 
 
-def test_the_price_of_a_stored_image_is_told(report_of):
+def test_the_cost_of_a_stored_image_is_shown(report_of):
     assert "86.9 KiB, read in 0.8 ms, 39.5 dB" in render_html(report_of())
     assert units.stored_image({"bytes": 512, "decode_ms": 2.345}) == (
         "512 B, read in 2.3 ms, every pixel kept"
@@ -276,7 +276,7 @@ def tuned(inputs_of):
     return make
 
 
-def test_the_report_of_a_tuning_says_what_it_found_and_which_command_tells_the_rest(tuned):
+def test_the_report_of_a_tuning_has_its_result_and_the_command_for_details(tuned):
     report = tuned(TUNE_RUN)
     assert SENTENCE in report.notes[0]
     assert f"`slurm-jobs tune {report.header.run_id}`" in report.notes[0]

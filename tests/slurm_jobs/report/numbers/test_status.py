@@ -218,7 +218,7 @@ def test_what_squeue_knows_no_longer_does_not_run_because_accounting_lags(at_wor
 
 
 @pytest.mark.parametrize(("knows_the_living", "status"), [(True, "failed"), (False, "unknown")])
-def test_where_nobody_says_what_lives_it_is_not_known_how_the_run_stands(
+def test_without_the_list_of_live_jobs_the_status_of_the_run_is_unknown(
     at_work, knows_the_living, status
 ):
     paths, others, first = at_work

@@ -42,7 +42,7 @@ def test_a_profile_that_is_written_between_two_steps_sets_no_clock(steps):
     assert "wall clock" in notes_of(steps)[0]  # where nothing says what it was
 
 
-def test_a_clock_that_is_set_is_named_beside_a_profile_too(steps):
+def test_a_clock_that_was_set_is_noted_together_with_a_profile(steps):
     spans = [interrupted(steps, "profile_write", 20, 13.0)]
     steps["start_unix_s"][40:] -= 100.0
     (note,) = notes_of(steps, spans)
@@ -80,7 +80,7 @@ def test_steps_of_a_phase_that_was_changed_are_other_work_and_those_before_it_ar
     assert first.abandoned(0)["step"].tolist() == abandoned
 
 
-def test_steps_whose_records_are_lost_between_two_attempts_are_told():
+def test_steps_whose_records_are_lost_between_two_attempts_are_noted():
     later = make_steps(30, first=170)
     later["start_unix_s"] += 1000
     timings = [
@@ -103,7 +103,7 @@ def test_steps_whose_records_are_lost_between_two_attempts_are_told():
         pytest.param(np.arange(60) % 10 != 9, 58, False, id="some steps alone write it"),
     ],
 )
-def test_a_loss_that_is_no_number_at_the_end_is_told(steps, places, num, is_told):
+def test_a_loss_that_is_nan_at_the_end_is_noted(steps, places, num, is_told):
     steps["loss"][places] = np.nan
     notes = notes_of(steps[:num])
     assert len(notes) == is_told
@@ -206,7 +206,7 @@ def test_records_of_a_cpu_say_nothing_of_a_device():
     assert not has_device_times(attempts)
 
 
-def test_the_mean_step_on_the_device_is_told_in_shares_with_mfu():
+def test_the_mean_step_on_the_device_is_shown_in_shares_with_mfu():
     times = dict.fromkeys(DEVICE_FIELDS, 0.0) | {
         "device_data_wait_s": 0.1,
         "device_forward_s": 0.5,
@@ -245,7 +245,7 @@ def test_an_attempt_that_was_timed_with_waits_is_called_so():
     assert "not comparable" in note
 
 
-def test_the_timeline_of_a_device_adds_up_to_its_step_and_tells_waits_from_work():
+def test_the_timeline_of_a_device_adds_up_to_its_step_and_separates_waits_from_work():
     attempts = on_device(
         device_forward_s=0.1,
         device_backward_s=0.2,

@@ -103,8 +103,8 @@ def test_what_a_job_spends_before_and_after_its_attempt_is_the_jobs_own(inputs):
     assert found["consolidate running"] == pytest.approx(44.0)
 
 
-def test_the_time_from_a_failure_to_its_resume_is_nobodys_wait_for_a_parent(inputs_of):
-    """`consolidate` failed; `train` lay stranded until a resume, a day later, cancelled it."""
+def test_the_time_from_a_failure_to_its_resume_is_no_wait_for_a_parent(inputs_of):
+    """`consolidate` failed; `train` was stranded until a resume, a day later, cancelled it."""
     inputs = inputs_of(stopped_at=None)
     parent, child = row_of(inputs, "13"), row_of(inputs, "14")
     later = parent.end_unix_s + 86_400

@@ -227,7 +227,7 @@ def resumed(inputs_of):
     return make
 
 
-def test_a_wait_for_data_that_a_resume_mended_is_no_finding(resumed, report_of):
+def test_a_wait_for_data_that_a_resume_fixed_is_no_finding(resumed, report_of):
     report = resumed(500)
     (title,) = [f.title for f in report.findings if "waits for data" in f.title]
     assert title.startswith("8")  # percent: as the newest config has it, not the mean of both
@@ -308,7 +308,7 @@ def test_records_without_the_waits_for_other_ranks_are_not_called_even():
 def test_the_price_of_each_exchange_is_the_wait_of_the_rank_that_came_last_to_it(is_apart, share):
     """Rank 0 is last for the batch, rank 1 before the update, each by 0.3 s of 1 s.
 
-    Each exchange takes 0.02 s by itself. Older records tell both together, and the rule says so.
+    Each exchange takes 0.02 s by itself. Older records have both together, and the rule says so.
     """
     ranks = of_two_ranks()
     for steps, first_s in zip(ranks, (0.02, 0.32), strict=True):
@@ -344,7 +344,7 @@ def attempts_with(*num_ranks):
 @pytest.mark.parametrize(
     ("num_ranks", "told"), [((2, 2, 1, 4), (2, 1, 4)), ((2, 2), (2,))], ids=["changed", "stayed"]
 )
-def test_ranks_are_told_in_the_order_of_the_attempts_and_once_where_they_stay(num_ranks, told):
+def test_rank_counts_are_in_the_order_of_the_attempts_without_repeats(num_ranks, told):
     found = ranks_of(attempts_with(*num_ranks))
     assert found["rank_counts"] == told
     assert bool(found["rates_by_ranks"]) == (len(told) > 1)

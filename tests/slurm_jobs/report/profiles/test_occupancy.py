@@ -32,7 +32,7 @@ def traced(tmp_path):
     return lambda *events: read_trace(write_trace(tmp_path / "t.gz", *events))
 
 
-def test_a_gpu_is_told_by_its_own_timeline(traced):
+def test_a_gpu_is_recognised_by_its_own_timeline(traced):
     trace = traced(*GPU_STEP)
     assert trace.has_device
     found = occupancy(trace)
@@ -48,7 +48,7 @@ def test_a_gpu_is_told_by_its_own_timeline(traced):
     assert sum(shares(found).values()) == pytest.approx(found.wall_s)
 
 
-def test_a_cpu_is_told_by_operators_and_gloo(traced):
+def test_a_cpu_trace_is_measured_by_operators_and_gloo(traced):
     trace = traced(
         step(3, 0, 1000),
         event("cpu_op", "aten::mm", 0, 500),

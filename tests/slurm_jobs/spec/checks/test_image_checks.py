@@ -57,7 +57,9 @@ def spec(processor: str, model: str) -> str:
 
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize("override", ["p.config.processor=smolvlm", "t.config.model.path=llava"])
-def test_what_the_command_line_changed_is_told_there(check: Check, override: str) -> None:
+def test_a_value_from_the_command_line_is_reported_at_the_override(
+    check: Check, override: str
+) -> None:
     text = spec("qwen3_vl", HF)
     assert check(text) == []
     (line,) = check(text, overrides=(f"stages.{override}",))
@@ -65,7 +67,9 @@ def test_what_the_command_line_changed_is_told_there(check: Check, override: str
 
 
 @pytest.mark.usefixtures("models")
-def test_a_part_or_a_data_set_that_the_command_line_changed_is_told_there(check: Check) -> None:
+def test_a_part_or_a_data_set_from_the_command_line_is_reported_at_the_override(
+    check: Check,
+) -> None:
     parts = spec("{images: siglip_vision_model, text: qwen2}", SMALL)
     override = "stages.p.config.processor.images=smolvlm"
     found = [line for line in check(parts, overrides=(override,)) if "takes images" in line]

@@ -53,7 +53,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_first_image_elsewhere_and_the_key_that_lets_it_in_are_told(
+def test_the_first_image_outside_is_reported_with_the_key_that_allows_it(
     check: Check, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text(ROWS[name])

@@ -49,7 +49,9 @@ def test_a_table_whose_first_file_is_empty_may_have_rows(check: Check, tmp_path:
     assert check(SPEC_OF_M) == []
 
 
-def test_damage_and_folders_that_are_no_table_are_told(check: Check, tmp_path: Path) -> None:
+def test_damaged_tables_and_folders_without_parquet_files_are_reported(
+    check: Check, tmp_path: Path
+) -> None:
     (tmp_path / "m").mkdir()
     assert "m is a folder without `*.parquet` files" in check(SPEC_OF_M)[0]
     (tmp_path / "m/cats").mkdir()
