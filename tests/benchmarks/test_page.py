@@ -33,7 +33,7 @@ def call(monkeypatch, *arguments):
     page.main()
 
 
-def test_a_named_section_is_written_anew_and_the_others_stay(copy, tmp_path, monkeypatch):
+def test_a_named_section_is_rewritten_and_the_others_stay(copy, tmp_path, monkeypatch):
     before = copy.read_text()
     (tmp_path / "recording.json").write_text(json.dumps(FOUND))
     call(monkeypatch, "recording", "--found", tmp_path)

@@ -57,8 +57,10 @@ def test_each_way_takes_the_fastest_of_what_fits() -> None:
         fastest({8: None, 16: None})
 
 
-def test_what_does_not_fit_is_told_as_that_however_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stage gives an error of its own, which the error of the card has caused."""
+def test_exhausted_memory_gives_no_result_even_as_the_cause_of_another_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stage raises its own error, caused by the error of the card."""
 
     def fail(_job: TrainingJob) -> list[StepEnd]:
         message = "no memory left"

@@ -57,7 +57,7 @@ def test_speeds_are_of_all_ranks_together(tmp_path: Path) -> None:
     assert 0 <= speed.data_wait_share <= 1
 
 
-def test_several_runs_are_told_by_their_median_and_ends() -> None:
+def test_several_runs_are_shown_as_median_and_range() -> None:
     assert middle([3.0, 1.0, 2.0], ".1f") == "2.0 (1.0 to 3.0)"
     assert middle([3.0], ".1f") == "3.0"
     assert table(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"

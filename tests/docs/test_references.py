@@ -57,7 +57,7 @@ def test_every_field_of_a_step_record_has_a_row_with_its_type() -> None:
     assert [name for name, _ in STEP_FIELDS if f"\n| `{name}` | `" not in text] == []
 
 
-def test_a_page_has_what_stands_beside_a_field_in_the_source() -> None:
+def test_a_page_has_the_comment_next_to_a_field_in_the_source() -> None:
     found = {f.name: f for f in source_docs.fields("slurm_jobs.shared.records", "AttemptRecord")}
     meaning = "Number of the attempt, counted from 1 over the whole life of the slice."
     assert found["attempt"].meaning == meaning

@@ -18,5 +18,5 @@ def test_the_page_has_its_tables() -> None:
 
 @pytest.mark.parametrize(("case", "share"), ROWS)
 def test_a_share_is_the_one_that_was_measured(case: str, share: str) -> None:
-    """Ours stands behind its unit, a peer's behind its name."""
+    """Ours is behind its unit, a peer's behind its name."""
     assert f"| {case} | share | {share} |" in MEASURED or f"| {case} | {share} |" in MEASURED

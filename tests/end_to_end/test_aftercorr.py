@@ -40,7 +40,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return found
 
 
-def test_a_slice_starts_when_its_like_is_done_and_a_failure_holds_back_its_like_alone(
+def test_a_slice_starts_after_its_counterpart_and_a_failure_strands_only_its_counterparts(
     driver: Driver,
 ) -> None:
     run_dir = driver.submit("spec.yaml")

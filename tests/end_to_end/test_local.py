@@ -278,7 +278,7 @@ stages:
     wait_for(lambda: not processes_naming(str(run_dir)), "the runner's end")
 
 
-def test_killed_supervisor_is_a_failure_that_resume_mends(local: Driver) -> None:
+def test_resume_runs_the_slice_of_a_killed_supervisor_again(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [1]"))
     wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
     record = json.loads((run_dir / "attempts/first/s00001.a0001.json").read_text())
@@ -301,7 +301,9 @@ def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -
     assert local.wait(run_dir)["status"] == "completed"
 
 
-def test_a_task_that_cannot_be_started_fails_alone_with_what_to_mend(local: Driver) -> None:
+def test_only_a_task_that_cannot_be_started_fails_with_the_reason_in_status_and_logs(
+    local: Driver,
+) -> None:
     wait = "touch NAME; until [ -e go-NAME ]; do sleep 0.05; done"
     local.write(
         "spec/spec.yaml",
@@ -507,7 +509,9 @@ def test_interrupt_of_run_ends_the_watching_and_not_the_run(local: Driver) -> No
     assert local.wait(next((local.folder / "runs").iterdir()))["status"] == "completed"
 
 
-def test_stages_exit_code_and_signal_are_told(local: Driver) -> None:
+def test_the_exit_code_and_the_signal_of_a_stage_are_the_reason_of_its_failure(
+    local: Driver,
+) -> None:
     local.write(
         "spec.yaml",
         """
@@ -585,7 +589,7 @@ def test_resume_with_another_config_runs_that_stage_and_what_comes_after(local: 
     assert local.json("resume", str(run_dir))["jobs"] == []
 
 
-def test_resume_uses_the_code_of_the_run_until_told_otherwise(local: Driver) -> None:
+def test_resume_uses_the_code_of_the_run_without_update_code(local: Driver) -> None:
     run_dir = local.submit(_chain(local, 'fail: {"2": 9}'))
     local.wait(run_dir)
     code = (local.folder / "user_stages.py").read_text()

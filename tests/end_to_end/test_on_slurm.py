@@ -121,7 +121,7 @@ stages:
     assert sum(e["kind"] == "intent" for e in entries) == 1  # the same job, requeued
 
 
-def test_refused_job_is_told_with_slurms_reason_and_exit_code_3(on_slurm: Driver) -> None:
+def test_a_refused_job_exits_with_3_and_the_reason_from_slurm(on_slurm: Driver) -> None:
     on_slurm.write(
         "spec.yaml",
         "name: refused\ncluster: auto\nstages:\n"

@@ -56,9 +56,7 @@ def test_small_vlm_learns_in_two_phases(local: Driver, tiny_models: Path) -> Non
 
 
 @pytest.mark.slow
-def test_qlora_trains_adapters_beside_weights_of_four_bits(
-    local: Driver, tiny_models: Path
-) -> None:
+def test_qlora_trains_adapters_of_4_bit_weights(local: Driver, tiny_models: Path) -> None:
     """In fp16 with a scaled loss, as on V100s; paged state needs a GPU, and is left out."""
     copy_configs(local)
     run_dir = local.submit(

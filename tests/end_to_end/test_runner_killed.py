@@ -111,7 +111,7 @@ def test_a_resume_after_what_was_left_has_completed_keeps_it(local: Driver) -> N
 def test_a_runner_after_a_killed_one_lets_start_what_waits_for_completed_work(
     local: Driver,
 ) -> None:
-    """Nobody plans anew here: as if the kill had come between a `resume`'s look and its start."""
+    """As if the kill had come between a `resume`'s check and its start."""
     run_dir = _killed(local)
     _release(run_dir)
     LocalScheduler(run_dir=run_dir).start()

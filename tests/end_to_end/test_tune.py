@@ -118,7 +118,7 @@ def test_ctrl_c_leaves_the_tuning_running_and_says_how_to_come_back(
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
+def test_a_killed_tuning_continues_and_removes_the_planted_cause(
     local: Driver, dataset_dir: Path
 ) -> None:
     write_spec(local, dataset_dir, is_slow=True)

@@ -20,7 +20,7 @@ ON_TWO_NODES = {
 
 
 def test_two_nodes_make_a_trial_together_and_say_what_budget_they_need(on_slurm: Driver) -> None:
-    """Of a budget that is too small the first trial is made, which tells how large it must be."""
+    """Of a budget that is too small the first trial is made, which shows how large it must be."""
     sets = [word for key, value in ON_TWO_NODES.items() for word in ("--set", f"{key}={value}")]
     words = ["tune", copy_configs(on_slurm), *small(), *sets, "--budget", "0.1"]
     done = on_slurm.run(*words, check=1)

@@ -394,7 +394,7 @@ def test_a_child_of_an_array_with_a_failed_slice_is_stranded_while_the_array_sti
     assert found.stage("b").reason == "`a` has slices that failed or were cancelled"
 
 
-def test_a_job_that_somebody_cancelled_by_hand_is_cancelled_and_says_so() -> None:
+def test_a_job_cancelled_by_scancel_is_cancelled_with_that_reason() -> None:
     found = run(CHAIN, {"a": "CANCELLED"})
     assert found.stage("a").slices[0].reason.startswith("cancelled by scancel")
 

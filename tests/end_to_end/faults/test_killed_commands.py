@@ -65,7 +65,7 @@ def _require_work(run: SmallRun, cluster: Cluster, *, is_again: bool = False) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_a_command_killed_at_a_write_of_chance_is_mended_by_the_next(
+def test_a_command_killed_at_a_random_write_is_repaired_by_the_next(
     verb: str, on_slurm: Driver, cluster: Cluster
 ) -> None:
     """A short part of the slow test below."""
@@ -100,7 +100,7 @@ def test_a_job_whose_id_was_never_written_down_is_adopted(
     assert len(list(run.run_dir.glob("jobs/*"))) == 2  # a and b, once each
 
 
-def test_a_job_that_slurm_takes_after_its_like_was_submitted_anew_does_no_work(
+def test_a_job_that_slurm_accepts_after_it_was_submitted_again_does_no_work(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     run = small_run(on_slurm, "late")
@@ -119,7 +119,7 @@ def test_a_job_that_slurm_takes_after_its_like_was_submitted_anew_does_no_work(
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_a_command_killed_at_any_of_its_writes_is_mended_by_the_next(
+def test_a_command_killed_at_any_of_its_writes_is_repaired_by_the_next(
     verb: str, on_slurm: Driver, cluster: Cluster
 ) -> None:
     number = _num_writes(verb, on_slurm)

@@ -116,7 +116,7 @@ def test_shards_that_another_dealing_wrote_over_are_proved_by_no_earlier_piece(
 
 
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 3), (3, 1)])
-def test_another_number_of_tasks_begins_anew(
+def test_another_number_of_tasks_starts_again(
     folder: Path, run_tasks: RunTasks, expected: dict[str, bytes], before: int, after: int
 ) -> None:
     run_tasks(before, *range(before))

@@ -33,10 +33,10 @@ def test_data_set_is_byte_identical_for_1_4_and_7_slices(
     assert {"dataset.json", "index.arrow", "shards/shard-000003.tar"} <= trees[0].keys()
 
 
-def test_stage_answers_for_no_file_that_others_lay_beside_the_data_set(
+def test_outputs_of_the_stage_exclude_foreign_files_next_to_the_data_set(
     tmp_path: Path, parts_dir: Path
 ) -> None:
-    """Packs of a training may be removed: `resume` need not make the data set anew for them."""
+    """Packs of a training may be removed: `resume` need not make the data set again for them."""
     first, folder = run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=3)
     (folder / "packs").mkdir()
     (folder / "packs" / "exact.arrow").write_bytes(b"packs")
@@ -152,7 +152,7 @@ def test_too_many_rejects_name_share_reasons_lists_and_the_next_command(
     assert not (folder / "dataset.json").exists()
 
 
-def test_share_of_consolidate_judges_finished_parts_anew(
+def test_max_reject_share_of_consolidate_applies_to_finished_parts(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)

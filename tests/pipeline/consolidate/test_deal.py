@@ -26,7 +26,7 @@ def test_bounds_cover_all_samples_in_sizes_within_one(num_samples: int, num_shar
     assert sizes.max() - sizes.min() <= 1
 
 
-def test_no_shard_is_empty_when_more_are_asked_for_than_samples() -> None:
+def test_no_shard_is_empty_when_more_are_requested_than_samples() -> None:
     config = ConsolidateConfig(num_shards=64)
     assert choose_num_shards(config, num_samples=5, num_bytes=10) == 5
 

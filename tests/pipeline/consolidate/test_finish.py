@@ -11,7 +11,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import preprocess_23, run_consolidate
 
 
-def test_what_has_no_shards_name_is_left_beside_the_shards(
+def test_files_without_the_name_of_a_shard_are_left_next_to_the_shards(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     """`.nfs...` is a shard that was replaced while somebody read it; NFS refuses to remove it."""
@@ -38,9 +38,7 @@ def test_folder_within_an_earlier_processor_stops_nothing(
     assert not (processor / "older.json").exists()
 
 
-def test_processor_that_is_gone_is_told_and_not_tried_again(
-    tmp_path: Path, processor_dir: Path
-) -> None:
+def test_a_missing_processor_is_a_permanent_error(tmp_path: Path, processor_dir: Path) -> None:
     own = Path(shutil.copytree(processor_dir, tmp_path / "processor"))
     parts_dir = preprocess_23(tmp_path, own)
     shutil.rmtree(own)

@@ -32,7 +32,7 @@ def parts(parts_dir: Path) -> Parts:
 @given(
     numbers=st.permutations(range(23)), count=st.integers(0, 23), page=st.sampled_from([0, 1, 73])
 )
-def test_rows_come_in_the_order_that_they_are_asked_for(
+def test_rows_come_in_the_requested_order(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, numbers: list[int], count: int, page: int
 ) -> None:
     """Whether they are read one by one (`page` 0), or in runs."""

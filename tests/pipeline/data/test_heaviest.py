@@ -71,7 +71,7 @@ def test_none_of_all_microbatches_is_heavier_by_any_measure(name, rank, monkeypa
         assert all(packs.tobytes() in known for packs in found[num_rows])
 
 
-def test_rows_beyond_the_most_are_not_looked_at(monkeypatch):
+def test_rows_above_the_maximum_are_not_read(monkeypatch):
     monkeypatch.setattr(work, "MOST_ROWS", 2 * LAYOUT.global_batch_size + 5)
     plan = PLANS["shuffled"]
     found = find_heaviest(plan, SIZES, rank=0, num_steps=NUM_STEPS, row_counts=[12])

@@ -54,7 +54,7 @@ def test_arrow_reads_the_index_as_a_table(dataset_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["num_tokens", "num_images", "key"])
-def test_flipped_bit_in_a_column_is_told_before_the_column_is_used(
+def test_a_flipped_bit_in_a_column_is_reported_before_the_column_is_used(
     folder: Path, column: str
 ) -> None:
     flip(folder / "index.arrow", column, 7)
@@ -66,7 +66,7 @@ def test_flipped_bit_in_a_column_is_told_before_the_column_is_used(
 
 
 @pytest.mark.parametrize("column", ["offset", "num_bytes", "xxh3", "shard"])
-def test_flipped_bit_in_a_row_is_told_by_the_sample_that_it_leads_to(
+def test_a_flipped_bit_in_a_row_is_reported_when_its_sample_is_read(
     folder: Path, column: str
 ) -> None:
     flip(folder / "index.arrow", column, 3)
@@ -77,7 +77,7 @@ def test_flipped_bit_in_a_row_is_told_by_the_sample_that_it_leads_to(
 
 
 @pytest.mark.parametrize("byte", [1, 3])
-def test_row_that_names_no_shard_is_told(folder: Path, byte: int) -> None:
+def test_a_row_that_points_to_no_shard_is_refused(folder: Path, byte: int) -> None:
     flip(folder / "index.arrow", "shard", 3, byte=byte)
     with pytest.raises(
         StageError, match=r"index\.arrow: sample 3 points to shard \d+, which does not exist"

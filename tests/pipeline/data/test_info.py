@@ -61,7 +61,7 @@ def test_file_that_this_user_may_not_read_says_who_gives_the_right(
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": "slurm-jobs-dataset-2"', "\xff\x00"])
-def test_file_that_is_no_json_is_told_as_damaged(folder: Path, text: str) -> None:
+def test_a_file_that_is_no_json_is_reported_as_damaged(folder: Path, text: str) -> None:
     (folder / INFO_NAME).write_bytes(text.encode("latin-1"))
     with pytest.raises(StageError, match=r"dataset\.json: damaged, no .*; run consolidate again"):
         read_dataset_info(folder)
@@ -85,7 +85,7 @@ def test_file_with_a_field_missing_or_wrong_is_refused(folder: Path, name: str, 
 
 
 @pytest.mark.parametrize("shards", [[1], [{}], [{"name": "shard-000000.tar"}], {"a": 1}, 3])
-def test_shards_that_are_none_are_told_as_damage(folder: Path, shards: object) -> None:
+def test_invalid_shards_are_reported_as_damage(folder: Path, shards: object) -> None:
     values = json.loads((folder / INFO_NAME).read_text())
     (folder / INFO_NAME).write_text(json.dumps({**values, "shards": shards}))
     with pytest.raises(StageError, match=r"dataset\.json: damaged \(.*; run consolidate again"):

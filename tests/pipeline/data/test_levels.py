@@ -38,7 +38,7 @@ def test_each_run_of_a_sample_is_a_level_also_where_samples_touch() -> None:
     assert learned.classes == {}
 
 
-def test_answers_that_are_told_by_class_are_no_text() -> None:
+def test_answers_predicted_as_classes_are_no_text() -> None:
     learned = learned_levels([1, 4, 8, 9, 11], [7, 5, 8, 9, 6], [0, 6, 12], ("x", "y"), MIXED)
     assert learned.places.tolist() == [3, 10]
     assert learned.targets.tolist() == [5, 6]
@@ -88,7 +88,7 @@ def test_levels_of_any_samples_are_those_that_they_were_made_of(samples, padding
     assert learned_levels(learned, learned, bounds, keys, rules).levels.tolist() == expected
 
 
-def test_what_no_attempt_mends_stays_so_when_a_batch_is_refused():
+def test_a_permanent_error_stays_permanent_when_a_batch_is_refused():
     with pytest.raises(StageConfigError, match="no attempt helps"):
         refuse_batch("here", StageConfigError("no attempt helps"))
     with pytest.raises(StageConfigError, match="here: two levels; run `preprocess` again"):

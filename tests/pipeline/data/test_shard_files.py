@@ -169,7 +169,7 @@ def test_shared_shard_is_compared_though_its_local_copy_was(shared: Path, local:
         dataset.sample(of_shard[-1])
 
 
-def test_damaged_local_shard_that_was_made_anew_meanwhile_stays(shared: Path, local: Path) -> None:
+def test_a_damaged_local_shard_that_was_replaced_meanwhile_stays(shared: Path, local: Path) -> None:
     good = (local / "shards/shard-000001.tar").read_bytes()
     path = flip_bit(local, 1)
     dataset = open_dataset(shared, local)
@@ -222,7 +222,7 @@ def test_shared_shard_that_vanishes_after_an_error_is_named(
 
 
 @pytest.mark.usefixtures("_network")
-def test_stale_handle_is_opened_anew_once(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_handle_is_reopened_once(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, really, failures = open_dataset(shared), os.pread, iter([None])
 
     def stale_once(*arguments: int) -> bytes:
@@ -264,7 +264,7 @@ def test_threads_together_count_every_byte(shared: Path, local: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "num_bytes"), [(-512, 512), (0, 1 << 60), (1 << 60, 512)])
-def test_bytes_that_are_not_in_the_shard_are_not_asked_for(
+def test_bytes_outside_of_the_shard_are_refused_as_a_damaged_index(
     shared: Path, start: int, num_bytes: int
 ) -> None:
     with pytest.raises(ValueError, match="not in the shard: damaged index"):
@@ -285,7 +285,7 @@ def test_what_comes_over_a_network_is_compared_each_time(shared: Path) -> None:
         dataset.sample(0)
 
 
-def test_sample_that_was_sound_locally_is_compared_when_it_comes_from_the_shared_folder(
+def test_a_sample_that_was_intact_locally_is_compared_again_from_the_shared_folder(
     shared: Path, local: Path
 ) -> None:
     dataset = open_dataset(shared, local)

@@ -77,7 +77,7 @@ def test_sample_reads_back_as_it_was_packed() -> None:
     assert not sample.images[0].flags.owndata  # a view: nothing was copied
 
 
-def test_meta_that_is_no_json_is_named_when_it_is_asked_for() -> None:
+def test_meta_that_is_no_json_is_named_when_it_is_read() -> None:
     tokens = io.BytesIO()
     np.save(tokens, np.zeros((2, 1), dtype=np.int32))
     data = sample_bytes("k", [("tokens.npy", tokens.getvalue()), ("meta.json", b"{")])

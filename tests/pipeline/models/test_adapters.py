@@ -43,7 +43,7 @@ def loss(kind: Kind, model: VisionLanguageModel) -> torch.Tensor:
     return loss_of(model, to_device(batch, CPU, model.layout)).detach()
 
 
-def test_adapters_stand_beside_all_linear_layers_of_the_language_model_and_nowhere_else(kind):
+def test_adapters_are_added_to_all_linear_layers_of_the_language_model_only(kind):
     model = kind.build()
     num_linear = sum(
         isinstance(module, torch.nn.Linear)
@@ -96,9 +96,7 @@ def test_saved_adapters_are_read_by_peft(make_kind, name, tmp_path):
         torch.testing.assert_close(value, whole[f"hf.{name_of}"])
 
 
-def test_weights_that_learned_and_have_no_place_beside_adapters_are_named(
-    make_kind, tmp_path, caplog
-):
+def test_trained_weights_that_an_adapter_file_cannot_store_are_named(make_kind, tmp_path, caplog):
     model = make_kind("qwen2_vl").build()
     add_adapters(model, CONFIG_4, seed=0)
     within = next(n for n, _ in model.named_parameters() if n.endswith("q_proj.base_layer.weight"))
@@ -182,9 +180,7 @@ def test_a_head_of_the_small_model_that_is_the_embeddings_is_no_target():
         add_adapters(SmallVLM(config), AdaptersConfig(targets=("language.lm_head",)), seed=0)
 
 
-def test_a_tied_head_that_learned_by_itself_is_not_lost_without_a_word(
-    make_kind, tied_dir, tmp_path
-):
+def test_saving_a_tied_head_that_was_trained_separately_is_refused(make_kind, tied_dir, tmp_path):
     model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
     weights = dict(model.state_dict())
     model.save_pretrained(tmp_path, weights)
@@ -194,7 +190,7 @@ def test_a_tied_head_that_learned_by_itself_is_not_lost_without_a_word(
         )
 
 
-def test_peft_reads_tied_embeddings_that_learned_beside_adapters(make_kind, tied_dir, tmp_path):
+def test_peft_reads_tied_embeddings_that_were_trained_with_adapters(make_kind, tied_dir, tmp_path):
     """And a layer that has adapters, where all of it learned."""
     model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
     add_adapters(model, CONFIG_4, seed=0)

@@ -65,7 +65,7 @@ def refused_by_all(config: ModelConfig, facts: DataFacts, words: str) -> None:
     assert str(read.value) == str(unread.value)
 
 
-def test_model_with_the_data_sets_own_processor_beside_it_is_taken(kind, tmp_path):
+def test_a_model_with_the_processor_of_the_data_set_is_accepted(kind, tmp_path):
     config = whole_folder(kind, tmp_path / "model")
     build_model(config, kind.facts, seed=0)
     make_unloaded(config, kind.facts, META)
@@ -80,7 +80,7 @@ def test_tokenizer_of_the_same_size_with_other_numbers_is_refused(make_kind, nam
     refused_by_all(config, kind.facts, OTHER_NUMBERS)
 
 
-def test_tokenizer_beside_an_exported_small_model_is_compared(tmp_path):
+def test_the_tokenizer_next_to_an_exported_small_model_is_compared(tmp_path):
     def read(name: str, tokens: tuple[str, ...] = CHATML_TOKENS) -> DataFacts:
         tokenizer = load_tokenizer(write_tokenizer(tmp_path / name, tokens=tokens))
         return replace(read_facts(make_facts().info, tokenizer), eos_token_id=1)
@@ -126,7 +126,7 @@ def test_other_mean_or_deviation_than_the_models_own_is_refused(make_kind, name,
     refused_by_all(config, replace(kind.facts, info=info), r"image mean: .*; image deviation: ")
 
 
-def test_model_whose_processor_leaves_pixels_as_they_are_is_told_from_one_that_does_not(
+def test_a_processor_that_keeps_pixels_is_distinguished_from_one_that_changes_them(
     make_kind, tmp_path
 ):
     kind = make_kind("qwen3_vl")

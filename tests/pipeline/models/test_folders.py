@@ -89,14 +89,14 @@ def test_a_folder_without_weights_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
-def test_an_index_beside_a_file_with_all_weights_is_not_looked_at(tmp_path, name):
+def test_an_index_next_to_a_file_with_all_weights_is_ignored(tmp_path, name):
     save_file({"w": torch.ones(3)}, tmp_path / "model.safetensors")
     (tmp_path / name).write_text(json.dumps({"weight_map": {"w": "gone.bin"}}))
     check_weight_files(model_of(tmp_path))
 
 
 @pytest.mark.parametrize("text", ['{"weight_map": {"w0": "mod', "{}", "[]", '{"weight_map": 3}'])
-def test_a_damaged_index_is_told_with_the_folder(folder, text):
+def test_a_damaged_index_is_refused_with_the_folder(folder, text):
     (folder / "model.safetensors.index.json").write_text(text)
     with pytest.raises(StageConfigError, match="the index or a header of its weights is damaged"):
         check_weight_files(model_of(folder))

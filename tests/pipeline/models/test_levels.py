@@ -114,7 +114,7 @@ def cut(sample: Sample, level: int) -> Sample:
         pytest.param(MIXED, True, id="classes first-packed"),
     ],
 )
-def test_whole_batch_in_one_pass_equals_every_level_of_every_sample_by_itself(
+def test_a_whole_batch_in_one_pass_equals_every_level_of_every_sample_alone(
     setting, rules, is_packed
 ):
     model, samples, make_batch = setting
@@ -154,7 +154,7 @@ def test_level_does_not_see_what_later_levels_say(setting):
     assert before[2] != after[2]
 
 
-def test_counts_are_of_tokens_of_text_and_of_answers_told_by_class(setting):
+def test_counts_are_of_tokens_of_text_and_of_answers_predicted_as_classes(setting):
     model, samples, make_batch = setting
     text, mixed = (make_batch([[s] for s in samples], rules) for rules in (TEXT, MIXED))
     assert (

@@ -145,7 +145,7 @@ def test_the_quantised_model_computes_what_its_dequantised_merged_weights_do(kin
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "smolvlm", "llava"])
-def test_the_vision_tower_can_be_quantised_where_it_is_asked_for(make_kind, name):
+def test_the_vision_tower_is_quantised_on_request(make_kind, name):
     kind = make_kind(name)
     model = kind.build()
     plain = loss(kind, model)

@@ -72,7 +72,7 @@ def capture(logger: logging.Logger, caplog) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["siglip", "siglip_vision"])
-def test_encoder_gives_what_it_gives_by_itself(folders, name):
+def test_the_encoder_gives_the_same_as_alone(folders, name):
     from transformers import AutoModel
 
     model = build(folders[name], None).eval()
@@ -84,7 +84,7 @@ def test_encoder_gives_what_it_gives_by_itself(folders, name):
 
 
 @pytest.mark.parametrize("name", ["tied", "untied"])
-def test_language_model_gives_what_it_gives_by_itself(folders, name):
+def test_the_language_model_gives_the_same_as_alone(folders, name):
     from transformers import AutoModelForCausalLM
 
     model = build(None, folders[name]).eval()
@@ -156,7 +156,7 @@ def test_what_is_unused_of_a_whole_siglip_is_no_reason_for_a_warning(folders, tm
     assert not [r.getMessage() for r in caplog.records]
 
 
-def test_weight_that_has_no_place_is_told(tmp_path, caplog):
+def test_an_unexpected_weight_is_logged_as_ignored(tmp_path, caplog):
     folder = write_siglip(tmp_path / "more")
     weights = load_file(folder / "model.safetensors")
     save_file({**weights, "vision_model.more": torch.ones(1)}, folder / "model.safetensors")
@@ -369,7 +369,7 @@ def test_quantised_weights_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("whole", [{"path": "/m"}, {"type": "hugging_face", "name": "some/model"}])
-def test_parts_beside_a_whole_model_are_refused(whole):
+def test_parts_in_addition_to_a_whole_model_are_refused(whole):
     with pytest.raises(ValueError, match=r"vision\.path is /v: the first is a whole model"):
         ModelConfig(**whole, vision=VisionConfig(path="/v"))
 

@@ -44,6 +44,6 @@ def test_a_time_limit_that_comes_unannounced_is_a_failure(context: Any) -> None:
         doctor_stage.run_drill({}, replace(context, deadline_unix_s=time.time() + 1))
 
 
-def test_an_attempt_that_finds_nothing_saved_does_not_begin_anew(context: Any) -> None:
+def test_an_attempt_without_its_saved_state_fails(context: Any) -> None:
     with pytest.raises(StageConfigError, match="is gone"):
         doctor_stage.run_drill({}, replace(context, attempt=2))

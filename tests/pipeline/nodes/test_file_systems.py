@@ -77,7 +77,7 @@ def memory_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_reads_from_memory_are_told_as_such(memory_disk: Path) -> None:
+def test_reads_from_memory_are_not_reported_as_cold(memory_disk: Path) -> None:
     found = measure_file_system("local", memory_disk, SMALL, Deadline.after(1))
     details = found.details["local"]
     assert details["file_system"] == "tmpfs"
@@ -94,7 +94,7 @@ def test_a_full_disk_is_refused_with_what_to_do(memory_disk: Path) -> None:
     assert [path.name for path in memory_disk.iterdir()] == ["filling"]
 
 
-def test_a_disk_that_fills_up_meanwhile_is_told(
+def test_a_disk_that_fills_up_meanwhile_is_reported(
     memory_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A stand-in for what statvfs says: another process writes between that and our first byte.
@@ -105,7 +105,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told(
     assert list(memory_disk.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_told() -> None:
+def test_a_folder_that_cannot_be_written_is_reported() -> None:
     found = measure_file_system("local", Path("/proc/nowhere"), SMALL, Deadline.after(1))
     assert "/proc/nowhere" in found.reasons["local"]
     assert "make it writable" in found.reasons["local"]

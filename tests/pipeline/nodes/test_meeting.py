@@ -58,5 +58,5 @@ def test_nodes_that_do_not_come_are_not_waited_for_longer_than_agreed(
     assert "not all nodes came" in meet(contexts[0]).reason
 
 
-def test_one_node_meets_nobody(tmp_path: Path) -> None:
+def test_one_node_has_no_meeting(tmp_path: Path) -> None:
     assert meet(make_context("doctor", tmp_path)).reason == "the job has one node"

@@ -31,7 +31,7 @@ def _kept(root: Path) -> NodeProbe:
     return read_probe(path)
 
 
-def test_a_node_is_measured_and_its_record_kept_beside_the_runs(
+def test_a_node_is_measured_and_its_record_kept_next_to_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "2")
@@ -67,7 +67,7 @@ def test_several_tasks_on_a_node_are_refused(tmp_path: Path) -> None:
         run(SMALL, context)
 
 
-def test_a_probe_that_is_asked_to_stop_says_so_and_keeps_nothing(
+def test_a_probe_with_a_stop_request_fails_and_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.nodes.probe_stage.stop_requested", lambda: True)
@@ -76,7 +76,7 @@ def test_a_probe_that_is_asked_to_stop_says_so_and_keeps_nothing(
     assert ProbePaths(tmp_path).files_of("node-0") == []
 
 
-def test_a_probe_that_is_stopped_keeps_what_it_had_and_tells_what_is_missing(
+def test_a_stopped_probe_keeps_its_measurements_and_names_the_missing_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = itertools.count()
@@ -107,7 +107,7 @@ def test_a_probe_that_is_killed_between_two_measures_leaves_the_same_record(
     assert "--minutes gives more" in probe.reasons["link"]
 
 
-def test_what_the_local_scheduler_calls_a_node_is_told_by_the_hosts_own_name() -> None:
+def test_a_node_of_the_local_scheduler_has_the_name_of_the_host() -> None:
     assert _node_name("local0", None) == _node_name("local1", "n7") == os.uname().nodename
     assert _node_name("local0", "local0") == "local0"  # Slurm calls one so
     assert _node_name("gpu-01", "gpu-01") == _node_name("gpu-01", None) == "gpu-01"
@@ -122,7 +122,7 @@ def test_a_folder_of_probes_that_cannot_be_written_is_refused_before_measuring(
         run(SMALL, make_context("probe", tmp_path / "run"))
 
 
-def test_a_file_in_the_place_of_the_folder_of_probes_is_told(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_folder_of_probes_is_refused(tmp_path: Path) -> None:
     ProbePaths(tmp_path).own_dir.write_text("")
     with pytest.raises(StageError, match="name another folder"):
         run(SMALL, make_context("probe", tmp_path / "run"))
@@ -218,7 +218,7 @@ def test_of_three_nodes_each_talks_to_two_and_the_better_talk_counts(tmp_path: P
 
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 16])
-def test_in_each_round_nobody_has_two_talks(num_ranks: int) -> None:
+def test_in_each_round_every_rank_is_in_at_most_one_pair(num_ranks: int) -> None:
     every = rounds(num_ranks)
     for pairs in every:
         ranks = [rank for pair in pairs for rank in pair]

@@ -106,7 +106,7 @@ def test_labels_are_those_of_transformers_where_turns_end_with_a_token(
     assert ours.supervised.tolist() == [bool(mask) for mask in theirs["assistant_masks"]]
 
 
-def test_token_is_learned_if_any_of_it_lies_in_a_span() -> None:
+def test_a_token_is_learned_if_any_of_it_is_in_a_span() -> None:
     offsets = np.array([[0, 2], [2, 4], [4, 5], [4, 5], [6, 6], [6, 8], [8, 8], [9, 10]])
     assert np.flatnonzero(mark_spans(offsets, [(3, 6)])).tolist() == [1, 2, 3, 4]
     assert np.flatnonzero(mark_spans(offsets, [(0, 1), (6, 8)])).tolist() == [0, 5, 6]

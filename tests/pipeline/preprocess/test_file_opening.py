@@ -30,6 +30,6 @@ def test_file_with_a_lease_is_waited_for(tmp_path: Path) -> None:
     assert found == [b"picture"]
 
 
-def test_pipe_to_which_nobody_writes_is_opened(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_is_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     os.close(open_at_once(tmp_path / "pipe"))

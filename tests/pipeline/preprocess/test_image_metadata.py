@@ -125,7 +125,7 @@ def test_a_png_is_turned_upright_next_to_a_broken_chunk(place: int, turning: byt
 def test_broken_exif_leaves_a_picture_as_it_is_stored(
     kind: str, block: str, decoding: ImageDecoding
 ) -> None:
-    """Pillow writes no broken block, so a sound one is overwritten."""
+    """Pillow writes no broken block, so a valid one is overwritten."""
     exif = Image.Exif()
     exif[0x0112] = 6
     exif[0x010E] = "a description that takes some more bytes"

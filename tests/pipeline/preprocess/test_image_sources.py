@@ -198,7 +198,7 @@ def test_many_threads_read_many_archives_each_listed_once(
     assert listing.call_count == 5  # that one was in an index
 
 
-def test_an_index_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_index_is_rebuilt(tmp_path: Path) -> None:
     write_tar(tmp_path / "t.tar", {"a.jpg": b"x"})
     for damage in (b"", b"x" * 10, b"x" * 500, b""):
         assert read(tmp_path, "t.tar::a.jpg", index_dir=tmp_path / "i") == b"x"

@@ -30,7 +30,7 @@ def change_tokenizer(folder: Path, token: str, **changes: object) -> None:
         ("smolvlm", "<image>", "rstrip"),
     ],
 )
-def test_tokenizer_that_takes_white_space_beside_a_mark_is_refused(
+def test_a_tokenizer_that_strips_white_space_around_a_mark_is_refused(
     tmp_path: Path, kind: str, token: str, flag: str
 ) -> None:
     folder = write_kind(kind, tmp_path / "processor")

@@ -214,7 +214,7 @@ def test_a_replacement_renders_questions_as_the_published_template_and_ends_answ
     assert chat.tokenizer.decode(chat.encode_prompt(asked).input_ids) == f"<s>{own}"
 
 
-def test_a_replacement_beside_a_processor_of_two_folders_is_refused() -> None:
+def test_a_chat_template_for_a_processor_of_two_folders_is_refused() -> None:
     values = {"manifest": "m.csv", "processor": {"images": "a", "text": "b"}}
     with pytest.raises(ValueError, match=r"give `processor\.template` instead"):
         build_config(PreprocessConfig, {**values, "chat_template": "llava-1.5"})

@@ -27,7 +27,7 @@ def test_share_is_rounded_up_to_whole_rows(share: float, num_rows: int, num_allo
     assert RejectLimit(max_reject_share=share, num_rows=num_rows).num_allowed == num_allowed
 
 
-def test_rows_to_fix_come_with_the_command_that_makes_all_parts_anew() -> None:
+def test_rows_to_fix_come_with_the_command_that_makes_all_parts_again() -> None:
     limit = RejectLimit(max_reject_share=1.0, num_rows=6)
     fixed = "slurm-jobs resume runs/a --again prep"
     message = limit.nothing_left({"bad_row": 6}, {}, fixed=fixed, run="runs/a", stage="prep")

@@ -102,7 +102,7 @@ def test_result_counts_what_was_done(tmp_path: Path, config: Config) -> None:
 
 
 @pytest.mark.parametrize("image_format", get_args(ImageFormat))
-def test_result_tells_what_the_stored_images_cost(
+def test_the_result_has_the_cost_of_the_stored_images(
     tmp_path: Path, config: Config, image_format: str
 ) -> None:
     (result,), folder = run_preprocess(tmp_path, config | {"image_format": image_format})
@@ -130,7 +130,7 @@ def test_limit_takes_the_first_rows(tmp_path: Path, config: Config) -> None:
     assert samples_of(folder, 1)["key"].tolist() == [2, 3, 4]
 
 
-def test_rejects_have_a_reason_and_do_not_depend_on_where_the_run_lies(
+def test_rejects_have_a_reason_and_do_not_depend_on_the_folder_of_the_run(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     lists = []

@@ -76,7 +76,7 @@ def test_longest_picture_that_the_format_can_say_is_stored(
     assert np.array_equal(read_back(data, image_format), pixels)
 
 
-def test_price_tells_bytes_and_loss_as_read_back() -> None:
+def test_the_cost_has_bytes_and_loss_as_read_back() -> None:
     data = image_to_bytes(PIXELS, "jpeg", 90)
     price = mean_price([price_of(PIXELS, data, "jpeg")])
     assert price["bytes"] == len(data)

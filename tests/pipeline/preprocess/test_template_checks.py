@@ -125,7 +125,7 @@ def test_template_that_refuses_system_messages_or_adds_words_is_taken(
     assert load_chat_tokenizer(folder, "<image>").image_token_id >= 0
 
 
-def test_template_is_reported_in_the_file_where_it_stands(tmp_path: Path) -> None:
+def test_a_template_is_reported_in_its_file(tmp_path: Path) -> None:
     folder = write_processor(tmp_path / "processor", template="no messages")
     assert (folder / "chat_template.jinja").is_file()
     with pytest.raises(StageConfigError, match=r"chat_template\.jinja: the `chat_template` gives"):

@@ -18,7 +18,7 @@ def gradient() -> Image.Image:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])
 @pytest.mark.parametrize("orientation", range(10))
-def test_upright_size_is_told_without_decoding_a_pixel(
+def test_the_upright_size_is_read_without_decoding_a_pixel(
     kind: str, orientation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exif = Image.Exif()
@@ -35,7 +35,7 @@ def test_upright_size_is_told_without_decoding_a_pixel(
     assert read_upright_size(plain, max_pixels=10_000, name="x") == (16, 9)
 
 
-def test_size_of_a_png_that_is_turned_behind_its_pixels_is_told() -> None:
+def test_the_size_of_a_png_with_its_orientation_after_the_pixels_is_read() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     chunks = encode(gradient().crop((0, 0, 16, 9)), exif=exif)

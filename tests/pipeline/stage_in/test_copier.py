@@ -219,7 +219,7 @@ stage_in(dataset_dir, node_dir, StagingConfig(mode="before"))
 """
 
 
-def test_a_copy_that_stands_still_is_named_by_the_line_that_reads_the_shared_file(
+def test_a_copy_that_hangs_is_reported_with_the_line_that_reads_the_shared_file(
     dataset_dir: Path, tmp_path: Path
 ) -> None:
     shared = shutil.copytree(dataset_dir, tmp_path / "shared")
@@ -258,7 +258,7 @@ def test_a_copy_that_stands_still_is_named_by_the_line_that_reads_the_shared_fil
     assert "pipeline/stage_in/copy.py:" in text
 
 
-def test_verifying_that_is_stopped_half_way_is_begun_anew(
+def test_interrupted_verification_starts_again(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
@@ -281,9 +281,7 @@ def test_verifying_that_is_stopped_half_way_is_begun_anew(
         assert_equal_shards(staged, dataset_dir)
 
 
-def test_the_index_is_copied_once_and_anew_where_it_is_damaged(
-    dataset_dir: Path, tmp_path: Path
-) -> None:
+def test_the_index_is_copied_once_and_again_after_damage(dataset_dir: Path, tmp_path: Path) -> None:
     files = []
     for damage in (None, b"", b"PAR1", None):
         with stage_in(dataset_dir, tmp_path, BEFORE) as staged:

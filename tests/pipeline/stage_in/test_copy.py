@@ -57,7 +57,7 @@ def test_a_damaged_source_is_named_with_both_checksums_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["shared"]
 
 
-def test_a_missing_source_is_told_from_one_that_cannot_be_read(
+def test_a_missing_source_is_distinguished_from_an_unreadable_one(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tests may run as root, which may read everything: the refusal is made up."""
@@ -87,7 +87,7 @@ def test_a_read_that_fails_once_is_made_again(
     assert (tmp_path / "copy").read_bytes() == CONTENT
 
 
-def test_a_full_disk_is_told_as_such_and_keeps_no_half(
+def test_a_full_disk_is_reported_and_keeps_no_partial_copy(
     source: Path, small_disk: Callable[[int], Path]
 ) -> None:
     disk = small_disk(1)
@@ -114,7 +114,7 @@ def test_a_stop_leaves_nothing(source: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["shared"]
 
 
-def test_what_is_damaged_or_cannot_be_read_is_not_sound(tmp_path: Path) -> None:
+def test_a_damaged_or_unreadable_file_is_not_intact(tmp_path: Path) -> None:
     (tmp_path / "copy").write_bytes(CONTENT[:-1])
     assert not is_intact(tmp_path / "copy", xxh3=XXH3, check_stop=go_on)
     assert not is_intact(tmp_path / "gone", xxh3=XXH3, check_stop=go_on)

@@ -39,9 +39,7 @@ def test_processes_share_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [struct.pack("<d", 1e12), b"abc", b""])
-def test_what_another_boot_or_a_crash_left_keeps_nobody_waiting(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_files_of_another_boot_or_a_crash_delay_no_copy(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "pace"
     path.write_bytes(content)
     start_s = time.monotonic()

@@ -150,7 +150,9 @@ def damage_shard(dataset_dir: Path, shared: Path) -> Path:
     return shared
 
 
-def test_damaged_source_ends_a_training_beside_the_copy(dataset_dir: Path, tmp_path: Path) -> None:
+def test_a_damaged_source_ends_a_training_that_runs_during_the_copy(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
     shared = damage_shard(dataset_dir, tmp_path / "shared")
     with stage_in(shared, tmp_path / "local", BESIDE) as staged:
         dataset = open_dataset(shared, staged.folder, staged.check)

@@ -90,9 +90,7 @@ def test_device_times_are_those_of_the_work_between_laps(tmp_path, device):
     assert device.num_lent == 0
 
 
-def test_a_device_that_stands_idle_for_data_shows_it_and_one_that_is_behind_does_not(
-    tmp_path, device
-):
+def test_an_idle_device_shows_its_data_wait_and_a_busy_one_shows_none(tmp_path, device):
     with StepRecorder(tmp_path, 0, {}, device_clock=device) as recorder:
         recorder.start_step(0)
         device.run(until=3.0)  # it has nothing to do while the host waits for data

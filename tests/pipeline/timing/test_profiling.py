@@ -44,7 +44,7 @@ def trace(tmp_path):
         return json.load(stream)["traceEvents"]
 
 
-def test_the_steps_asked_for_are_recorded_and_no_other(tmp_path):
+def test_only_the_requested_steps_are_recorded(tmp_path):
     train(make(tmp_path, steps=(2, 4)), range(8))
     table = read_operators(operators_path(tmp_path, 0))
     assert (table.first_step, table.num_steps) == (2, 3)
@@ -95,7 +95,7 @@ def test_an_attempt_that_begins_after_the_range_or_ends_before_it_records_nothin
     assert not torch.autograd._profiler_enabled()
 
 
-def test_memory_is_counted_where_it_is_asked_for(tmp_path):
+def test_memory_is_counted_on_request(tmp_path):
     train(make(tmp_path, steps=(1, 1), memory=True), range(3))
     rows = {row.name: row for row in read_operators(operators_path(tmp_path, 0)).operators}
     assert rows["aten::mm"].self_cpu_bytes >= 4 * 8 * 8  # the gradient; what is freed is taken off
@@ -116,7 +116,7 @@ def test_a_profile_that_cannot_be_written_fails_no_training_and_leaves_no_half(t
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_an_error_of_the_training_is_told_and_its_steps_are_written(tmp_path):
+def test_an_error_of_the_training_is_raised_and_its_steps_are_written(tmp_path):
     def steps():
         yield from range(2)
         raise ValueError("the loss")
@@ -144,7 +144,7 @@ def test_another_file_is_no_table_of_operators(tmp_path):
         read_operators(path)
 
 
-def test_a_training_on_cpus_is_looked_at_as_such_where_the_node_has_a_gpu(tmp_path, monkeypatch):
+def test_a_training_on_cpus_is_profiled_as_such_when_the_node_has_a_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     context, spans = make_context("train", tmp_path), SpanLog(tmp_path, 0)
     for device in ("cpu", "cuda"):

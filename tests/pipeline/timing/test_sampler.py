@@ -112,7 +112,7 @@ def test_the_end_waits_for_no_interval_and_a_short_block_has_its_reading(path):
     assert read_system(path).readings["interval_s"].tolist() == [0.5e6]
 
 
-def test_it_ends_with_an_error_of_the_training_which_is_told(path):
+def test_an_error_of_the_training_is_raised_and_ends_the_sampler(path):
     sampler = make(path, Beat(), every_s=1e6)
     with pytest.raises(ValueError, match="the loss"), sampler:
         raise ValueError("the loss")
@@ -131,7 +131,7 @@ def test_a_source_that_fails_is_nan_and_said_once_and_the_others_go_on(path, cap
     assert [record.message for record in caplog.records] == ["system readings lack disks: gone"]
 
 
-def test_an_error_that_nobody_thought_of_ends_the_readings_and_not_the_training(path, caplog):
+def test_an_unexpected_error_ends_the_readings_and_not_the_training(path, caplog):
     beat = Beat(enough=2)
     with make(path, beat, every_s=1e-3) as sampler:
         beat.error = RuntimeError("unheard of")

@@ -97,7 +97,7 @@ def test_compiling_is_set_apart_from_the_phase_that_it_happened_in(tmp_path, clo
     assert [step[name] for name in ("compile_s", "forward_s", "step_s")] == [2.0, 1.5, 3.5]
 
 
-def test_a_part_of_a_phase_is_told_beside_it_and_adds_nothing_to_the_step(tmp_path, clock):
+def test_a_part_of_a_phase_is_recorded_separately_and_adds_nothing_to_the_step(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         recorder.start_step(0)
         clock.advance(0.5)
@@ -292,7 +292,7 @@ def test_disk_that_is_full_before_a_checkpoint_leaves_nothing_of_the_open_step(t
     assert steps_of(tmp_path)["step"].tolist() == [0, 1]
 
 
-def test_error_of_the_training_is_told_though_its_records_cannot_be_written(tmp_path, caplog):
+def test_an_error_of_the_training_is_raised_even_if_its_records_cannot_be_written(tmp_path, caplog):
     recorder, path = StepRecorder(tmp_path, 0, {}), steps_path(tmp_path, 0)
     record(recorder, 1)
     with full_disk(path, num_bytes_left=50), pytest.raises(ValueError, match="loss"), recorder:

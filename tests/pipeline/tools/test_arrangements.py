@@ -63,7 +63,7 @@ def test_unpacked_rows_are_padded_to_the_longest_of_their_microbatch(name):
     assert (found.num_rows, found.num_samples, found.rows_per_step) == (600, 600, 16)
 
 
-def test_microbatches_are_padded_each_by_itself():
+def test_each_microbatch_is_padded_separately():
     whole = count(plan_of("shuffled", LENGTHS, settings()), LENGTHS, settings())
     cut = settings(num_microbatches=8)  # of one row each
     assert count(plan_of("shuffled", LENGTHS, cut), LENGTHS, cut).padding_share == 0
@@ -119,7 +119,7 @@ def test_a_data_set_smaller_than_a_step_is_counted_all_the_same():
     assert count(plan_of("shuffled", few, settings()), few, settings()).rows_per_step == 16
 
 
-def test_of_a_large_data_set_the_first_packs_of_a_training_are_looked_at(monkeypatch):
+def test_of_a_large_data_set_only_the_first_stretch_is_packed(monkeypatch):
     from pipeline.data.packing import packs as packing_plan
 
     for module in (packing_plan, packing):
@@ -135,7 +135,7 @@ def test_of_a_large_data_set_the_first_packs_of_a_training_are_looked_at(monkeyp
     assert count(plan_of("shuffled", LENGTHS, used), LENGTHS, used).num_samples == 256
 
 
-def test_a_sample_above_the_budget_is_told_with_the_remedy():
+def test_a_sample_above_the_budget_is_refused_with_the_remedy():
     long = Lengths(num_tokens=np.array([8, 90]), num_images=np.zeros(2, int))
     with pytest.raises(StageConfigError, match=r"more than max_tokens = 64.*--max-tokens 90"):
         plan_of("exact", long, settings())
@@ -168,7 +168,7 @@ def ticking() -> Iterator[float]:
         now_s += 1
 
 
-def test_names_take_turns_and_progress_is_told():
+def test_names_take_turns_and_progress_is_reported():
     taken: list[str] = []
     told: list[tuple[int, int, str]] = []
 

@@ -37,7 +37,7 @@ def found(rules: Rules, ids: list[int], labels: list[int], num_images: int = 1) 
     return dict(find(rules, np.array([ids, labels], dtype=np.int32), meta, num_images))
 
 
-def test_sound_sample_has_nothing_wrong(rules):
+def test_a_valid_sample_has_no_problem(rules):
     assert found(rules, IDS, LABELS) == {}
     assert found(rules, [1, 2], [NONE, 2], num_images=0) == {}
 
@@ -87,13 +87,13 @@ def test_sound_sample_has_nothing_wrong(rules):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(rules, sample, kind, message):
+def test_a_problem_is_reported_with_its_place(rules, sample, kind, message):
     wrong = found(rules, *sample)
     assert list(wrong) == [kind]
     assert wrong[kind].startswith(message)
 
 
-def test_shifted_labels_are_told_as_such(rules):
+def test_shifted_labels_are_reported_as_shifted(rules):
     wrong = found(rules, IDS, [*LABELS[1:], NONE])
     assert wrong["label_differs"].endswith(
         "those of the next token, but labels are not shifted here"
@@ -101,7 +101,7 @@ def test_shifted_labels_are_told_as_such(rules):
     assert "shifted" not in found(rules, IDS, [*LABELS[:-1], 9])["label_differs"]
 
 
-def test_more_images_in_the_index_than_sizes_is_told(rules):
+def test_more_images_in_the_index_than_sizes_is_reported(rules):
     tokens = np.array([IDS, LABELS], dtype=np.int32)
     wrong = dict(find(rules, tokens, {"stored_sizes": [[[32, 32]]]}, 3))
     assert wrong == {"num_images": "3 images are stored, but meta.json has sizes of 1"}
@@ -143,7 +143,7 @@ def test_character_that_is_cut_at_the_end_is_not_lost():
     assert pieces_of("a🙂".encode()[:-1])[-1] == "\ufffd"
 
 
-def test_id_of_no_token_stands_in_its_place():
+def test_an_id_without_a_token_is_shown_in_its_place():
     ids, known = [*b"ab", 999, -4, *b"c"], [True, True, False, False, True]
     assert token_pieces(ids, known, decode_bytes) == [
         "a",

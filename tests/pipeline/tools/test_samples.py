@@ -47,7 +47,7 @@ def unlearn(tokens: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_samples_of_every_kind_are_sound_and_their_pieces_are_their_text(kind, tmp_path):
+def test_samples_of_every_kind_are_valid_and_their_pieces_are_their_text(kind, tmp_path):
     answer = ask(write_kind_set(kind, tmp_path), num=9)
     assert answer["findings"] == []
     assert (answer["num_samples"], answer["num_audited"]) == (4, 4)
@@ -74,7 +74,7 @@ def test_samples_of_every_kind_are_sound_and_their_pieces_are_their_text(kind, t
 
 
 @pytest.mark.parametrize("kind", ["llava", "llava_next", "smolvlm", "qwen2_vl"])
-def test_image_token_too_few_is_told_for_every_way_to_count_them(kind, tmp_path):
+def test_a_missing_image_token_is_reported_for_every_way_to_count_them(kind, tmp_path):
     folder = write_kind_set(kind, tmp_path)
     token_id = read_dataset_info(folder).image_token_id
 
@@ -88,7 +88,7 @@ def test_image_token_too_few_is_told_for_every_way_to_count_them(kind, tmp_path)
     assert finding["message"].startswith(f"{num_expected - 1} image tokens, but ")
 
 
-def test_every_kind_of_fault_is_told_with_key_and_shard(folder):
+def test_every_kind_of_fault_is_reported_with_key_and_shard(folder):
     image = read_dataset_info(folder).image_token_id
 
     def learn_images(tokens: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ def test_findings_beyond_the_most_are_counted(folder, monkeypatch):
     assert answer["num_findings"] == {"nothing_supervised": 10}
 
 
-def test_damaged_and_missing_shards_are_told_sample_by_sample(folder):
+def test_damaged_and_missing_shards_are_reported_for_each_sample(folder):
     index = open_dataset(folder).index
     path = folder / "shards" / "shard-000001.tar"
     numbers = [number for number in range(23) if index.shard[number] == 1]
@@ -164,7 +164,7 @@ def test_damaged_and_missing_shards_are_told_sample_by_sample(folder):
     assert [int(sample["key"]) for sample in unread] == lost
 
 
-def test_garbage_within_a_sample_is_told_and_the_others_are_shown(folder):
+def test_garbage_within_a_sample_is_reported_and_the_others_are_shown(folder):
     index = open_dataset(folder).index
     with (folder / "shards" / "shard-000000.tar").open("r+b") as stream:
         stream.seek(int(index.offset[1]) + 512 + 10)
@@ -233,7 +233,7 @@ def test_pictures_shrink_to_the_budget(folder, monkeypatch):
     assert picture["uri"].startswith("data:image/jpeg")
 
 
-def test_picture_that_does_not_decode_is_told_in_its_place(folder, monkeypatch):
+def test_a_picture_that_does_not_decode_is_reported_in_its_place(folder, monkeypatch):
     def broken(*_: object, **__: object) -> str:
         message = "broken data stream"
         raise OSError(message)

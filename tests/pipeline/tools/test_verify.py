@@ -39,7 +39,7 @@ def flip(path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("image_format", ["png", "jpeg", "raw"])
-def test_sound_data_set_has_no_problem_and_all_of_it_is_read(make_dataset, image_format):
+def test_an_intact_data_set_has_no_problem_and_all_of_it_is_read(make_dataset, image_format):
     folder = make_dataset(23, num_shards=4, image_format=image_format)
     info, said = read_dataset_info(folder), []
     arguments = {"folder": str(folder), "num_threads": 3, "num_tasks": 2}
@@ -50,7 +50,7 @@ def test_sound_data_set_has_no_problem_and_all_of_it_is_read(make_dataset, image
 
 
 @pytest.mark.parametrize("number", [0, 11, 22])
-def test_flipped_bit_is_told_with_shard_and_key(folder, number):
+def test_a_flipped_bit_is_reported_with_shard_and_key(folder, number):
     dataset = open_dataset(folder)
     shard, key = int(dataset.index.shard[number]), format_key(int(dataset.index.key[number]))
     name = f"shards/shard-{shard:06d}.tar"
@@ -61,14 +61,14 @@ def test_flipped_bit_is_told_with_shard_and_key(folder, number):
     assert found[1][2] == "its bytes do not match their checksum"
 
 
-def test_flipped_bit_behind_the_last_sample_is_told(folder):
+def test_a_flipped_bit_after_the_last_sample_is_reported(folder):
     flip(folder / "shards" / "shard-000001.tar", -3)
     ((file, key, message),) = problems_of(folder)
     assert (file, key) == ("shards/shard-000001.tar", None)
     assert message.startswith("xxh3 ")
 
 
-def test_truncated_shard_is_told_with_the_samples_that_are_lost(folder):
+def test_a_truncated_shard_is_reported_with_the_lost_samples(folder):
     index = open_dataset(folder).index
     path = folder / "shards" / "shard-000001.tar"
     in_shard = [number for number in range(23) if index.shard[number] == 1]
@@ -82,7 +82,7 @@ def test_truncated_shard_is_told_with_the_samples_that_are_lost(folder):
     assert all(message.startswith("cut short") for _, _, message in found[1:])
 
 
-def test_samples_of_a_shard_beyond_so_many_are_told_as_a_number(folder, monkeypatch):
+def test_problems_of_a_shard_above_a_limit_are_reported_as_a_number(folder, monkeypatch):
     """A set of which nothing is left must not fill the memory with what is missing of it."""
     monkeypatch.setattr(verify_module, "MOST_OF_A_SHARD", 2)
     (folder / "shards" / "shard-000001.tar").write_bytes(b"")
@@ -92,7 +92,7 @@ def test_samples_of_a_shard_beyond_so_many_are_told_as_a_number(folder, monkeypa
     assert problems_of(folder)[-1][2].startswith(words)
 
 
-def test_missing_shard_and_one_too_many_are_told(folder):
+def test_a_missing_and_a_foreign_shard_are_reported(folder):
     (folder / "shards" / "shard-000002.tar").rename(folder / "shards" / "shard-000009.tar")
     assert problems_of(folder) == [
         ("shards/shard-000009.tar", None, "no shard of this data set: dataset.json names 3 others"),
@@ -100,7 +100,7 @@ def test_missing_shard_and_one_too_many_are_told(folder):
     ]
 
 
-def test_shards_that_changed_places_are_told_sample_by_sample(folder):
+def test_swapped_shards_are_reported_for_each_sample(folder):
     first, second = (folder / "shards" / f"shard-00000{i}.tar" for i in (1, 2))
     other = folder / "other"
     first.rename(other)
@@ -112,14 +112,16 @@ def test_shards_that_changed_places_are_told_sample_by_sample(folder):
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "index.arrow", "rejects.jsonl"])
-def test_missing_file_is_told(folder, name):
+def test_a_missing_file_is_reported(folder, name):
     (folder / name).unlink()
     ((file, _, message),) = problems_of(folder)
     assert file == name
     assert "missing" in message or "No such file" in message
 
 
-def test_index_of_another_data_set_is_told_and_the_shards_are_still_compared(folder, make_dataset):
+def test_the_index_of_another_data_set_is_reported_and_the_shards_are_still_compared(
+    folder, make_dataset
+):
     shutil.copy(make_dataset(23, num_shards=3, seed=9) / "index.arrow", folder)
     flip(folder / "shards" / "shard-000000.tar", 700)
     found = problems_of(folder)
@@ -128,7 +130,7 @@ def test_index_of_another_data_set_is_told_and_the_shards_are_still_compared(fol
     assert found[-1][2].startswith("xxh3 ")
 
 
-def test_processor_that_was_changed_or_lost_is_told(folder):
+def test_a_changed_or_missing_processor_is_reported(folder):
     (folder / "processor" / "tokenizer_config.json").write_text("{}")
     ((file, _, message),) = problems_of(folder)
     assert file == "processor"
@@ -137,7 +139,7 @@ def test_processor_that_was_changed_or_lost_is_told(folder):
     assert problems_of(folder)[0][2].startswith("missing, expected xxh3")
 
 
-def test_list_of_rejects_that_was_cut_is_told(folder):
+def test_a_wrong_number_of_rejects_is_reported(folder):
     (folder / "rejects.jsonl").write_text("{}\n")
     assert problems_of(folder) == [("rejects.jsonl", None, "1 rejects, expected 0 rejects")]
 
@@ -149,7 +151,7 @@ def with_rejects(tmp_path: Path, processor_dir: Path) -> Path:
     return Path(run_consolidate(tmp_path / "rejects", parts, 2, num_shards=2)[1])
 
 
-def test_list_of_rejects_with_other_words_is_told(with_rejects):
+def test_a_changed_list_of_rejects_is_reported(with_rejects):
     path = with_rejects / "rejects.jsonl"
     assert problems_of(with_rejects) == []
     flip(path, 10)
@@ -175,7 +177,7 @@ def test_data_set_of_a_version_without_that_checksum_is_compared_with_what_it_ha
 
 
 @pytest.mark.parametrize("where", ["shards/more", "processor/additional_chat_templates"])
-def test_folder_that_is_none_of_the_data_set_is_told_and_makes_no_slice_run_again(folder, where):
+def test_a_foreign_folder_is_reported_and_makes_no_slice_run_again(folder, where):
     (folder / where).mkdir()
     shutil.copy(folder / "shards" / "shard-000000.tar", folder / where)
     found = verify(folder)
@@ -193,7 +195,7 @@ def test_folder_that_is_none_of_the_data_set_is_told_and_makes_no_slice_run_agai
         ("key", r"it has a member 0000000\d\d\.tokens\.npy, but the index says"),
     ],
 )
-def test_sample_that_holds_other_than_its_row_says_is_told(folder, monkeypatch, column, words):
+def test_a_sample_that_differs_from_its_row_is_reported(folder, monkeypatch, column, words):
     """An index whose checksums are right and whose counts are wrong: a mistake of ours."""
     import re
 

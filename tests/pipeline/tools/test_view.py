@@ -89,7 +89,7 @@ def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir):
     ]
 
 
-def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir):
+def test_an_unfit_model_is_noted_and_the_rest_is_shown(dataset_dir):
     wrong = {**SMALL, "vision": {**SMALL["vision"], "patch_size": 12}}
     found = look(dataset_dir, limit_s=60, config={"model": wrong})
     (note,) = found["notes"]
@@ -138,14 +138,14 @@ def test_a_training_on_many_ranks_is_timed_on_one(dataset_dir, tmp_path, changes
     assert bench.workplace.precision == ("fp16" if "accelerate" in changes else "fp32")
 
 
-def test_a_gpu_that_is_not_here_is_told(dataset_dir, monkeypatch):
+def test_a_missing_gpu_is_noted(dataset_dir, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = look(dataset_dir, limit_s=60, config={"device": "cuda"})
     assert found["device"].startswith("CPU, ")
     assert found["notes"][0].startswith("timed on the CPU, as there is no GPU here")
 
 
-def test_too_little_time_is_told(dataset_dir):
+def test_too_little_time_is_noted(dataset_dir):
     found = look(dataset_dir, limit_s=0)
     late, cold = found["notes"]
     assert late.startswith("0 s were over before these were timed: constrained, ")
@@ -153,7 +153,7 @@ def test_too_little_time_is_told(dataset_dir):
     assert [way["name"] for way in found["ways"] if "step_s" in way] == ["shuffled"]
 
 
-def test_a_way_that_cannot_be_laid_out_is_told_and_the_others_are_shown(dataset_dir):
+def test_an_impossible_arrangement_is_reported_and_the_others_are_shown(dataset_dir):
     # Four rows for each rank, cut in four, do; of packs each has fewer.
     found = look(dataset_dir, config={"global_batch_size": 8, "num_microbatches": 4,
                                       "num_lanes": 2})  # fmt: skip
@@ -173,7 +173,7 @@ def test_what_suits_no_way_is_an_error(dataset_dir):
         look(dataset_dir, num_ranks=3)
 
 
-def test_a_data_set_that_is_not_finished_is_told(tmp_path):
+def test_an_unfinished_data_set_is_refused(tmp_path):
     with pytest.raises(StageError, match=r"dataset\.json: missing"):
         look(tmp_path)
 

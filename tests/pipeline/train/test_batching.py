@@ -80,7 +80,7 @@ def test_grouped_batches_pad_less_than_shuffled_ones(make_train_run):
     assert shares["grouped"] < shares["shuffled"]
 
 
-def test_packs_are_kept_beside_the_index_used_again_and_made_anew_where_they_are_damaged(
+def test_packs_are_stored_next_to_the_index_reused_and_rebuilt_after_damage(
     make_train_run, own_data, packed, caplog
 ):
     def losses():
@@ -150,7 +150,7 @@ def test_auto_chooses_once_and_keeps_to_it(make_train_run):
     assert run.losses() == same.losses()[3:]
 
 
-def test_auto_chooses_anew_for_another_model_and_not_for_another_precision(make_train_run):
+def test_auto_chooses_again_for_another_model_and_not_for_another_precision(make_train_run):
     run = make_train_run(batching={**PACKED, "kind": "auto"}, num_steps=1)
     run.run_here({"fingerprint": "one"})
     file = run.output_dir / "batching.json"
@@ -194,7 +194,7 @@ def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_len
     global_batch_size=st.integers(1, 64),
     num_lanes=st.sampled_from([1, 2, 8]),
 )
-def test_rows_of_a_step_are_near_the_samples_that_were_asked_for(
+def test_rows_of_a_step_are_near_the_requested_samples(
     num_samples, share, global_batch_size, num_lanes
 ):
     num_packs = max(1, int(num_samples * share))
@@ -208,7 +208,7 @@ def test_rows_of_a_step_are_near_the_samples_that_were_asked_for(
     assert abs(rows - max(num_lanes, wanted)) <= num_lanes / 2 + 1e-6
 
 
-def test_rows_that_do_not_divide_are_told_with_the_samples_that_were_asked_for():
+def test_rows_that_do_not_divide_are_refused_with_the_requested_samples():
     config = TrainConfig(num_steps=1, global_batch_size=64, num_lanes=8, num_microbatches=4)
     rows = rows_per_step(config, num_samples=10_000, num_packs=1000)
     with pytest.raises(StageConfigError, match=r"64 samples of a step are 8 rows.*is 4: .*\(64\)"):

@@ -68,7 +68,7 @@ def test_compiling_nothing_or_something_twice_is_refused(towers):
 
 @pytest.mark.parametrize("classes", [("red ", "green"), ("red", "red\n", "green")])
 def test_classes_with_white_space_around_them_are_refused(classes):
-    """No answer that is told by its class would be exact, and one class might be two."""
+    """No answer predicted as a class would be exact, and one class might be two."""
     with pytest.raises(ValueError, match=r"level colour: the class 'red.+' has .*; write 'red'"):
         LevelConfig(name="colour", head="classes", classes=classes)
 

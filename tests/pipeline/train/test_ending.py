@@ -124,7 +124,7 @@ def test_stop_during_the_last_work_there_is_comes_too_late_to_be_heeded(
 
 
 @pytest.mark.parametrize(("look", "num_done"), [(2, "0 of 1 evaluations"), (4, "2 of 6 held-out")])
-def test_evaluation_that_is_stopped_is_begun_anew_and_given_up_where_no_attempt_has_time_for_it(
+def test_a_stopped_evaluation_starts_again_and_fails_if_the_time_limit_is_too_short(
     evaluated_run, plain, ask_at, look, num_done
 ):
     evaluated_run.take(plain, forget_after=5)

@@ -159,7 +159,7 @@ PHASES = [
      {"strategy": "fsdp2"},
      {"strategy": "fsdp2", "adapters": {"rank": 2}, "activation_checkpointing": True}],
 )  # fmt: skip
-def test_nobody_holds_what_was_trained_when_the_evaluation_begins(
+def test_model_and_optimizer_are_freed_when_the_evaluation_begins(
     make_train_run, tmp_path, monkeypatch, config
 ):
     """Model and optimizer have given back their memory, which they would take of a GPU's."""

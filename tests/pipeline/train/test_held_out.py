@@ -139,7 +139,7 @@ def assert_seen_alike(looks, others):
 def test_two_ranks_with_packed_weights_see_what_one_sees_and_learn_as_if_they_had_not_looked(
     made, make_train_run
 ):
-    """Kernels of a CPU pack 4-bit weights anew for a model that does not train."""
+    """Kernels of a CPU pack 4-bit weights again for a model that does not train."""
     quantized = {"adapters": {"rank": 4, "alpha": 8.0}, "quantize": {}}
     alone = make_train_run(**config_of(made, every=2, **quantized))
     alone.run_here()
@@ -158,7 +158,7 @@ def test_answers_of_the_last_look_are_those_of_the_evaluation(made, make_train_r
     assert result["held_out"]["last"]["num_exact"] == len(ROWS)
 
 
-def test_levels_are_told_apart(chains, make_train_run):
+def test_each_level_has_its_own_loss(chains, make_train_run):
     run = make_train_run(**config_of(chains, every=3, num_steps=3, levels=LEVELS))
     run.run_here()
     (look,) = looks_of(run)
@@ -225,7 +225,7 @@ def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run
 
 
 @pytest.mark.slow
-def test_the_last_look_of_each_phase_is_made_up_for_told_to_trackers_and_erases_no_curve(
+def test_a_missed_evaluation_of_a_phase_is_made_later_and_tracked_without_erasing_curves(
     made, make_train_run
 ):
     trackers = {"use": ["tensorboard"], "every_steps": 1}

@@ -104,7 +104,7 @@ def test_held_out_rows_that_do_not_fit_the_levels_are_left_out(
     assert all(re.search(words, message) for message in said)
 
 
-def test_classes_are_told_by_heads_in_half_precision(chains, make_train_run, monkeypatch):
+def test_heads_predict_classes_in_half_precision(chains, make_train_run, monkeypatch):
     """On a CPU, as they would be on a GPU."""
     monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
     settings = {"manifest": rows_of(chains), "max_new_tokens": 2}

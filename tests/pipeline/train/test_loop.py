@@ -107,7 +107,7 @@ def test_all_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexpl
     assert steps["other_s"].tolist() == [0, 0]
 
 
-def test_a_rank_that_is_alone_waits_for_nobody_whatever_its_meetings_take(setup, tmp_path):
+def test_a_single_rank_records_no_wait_for_other_ranks(setup, tmp_path):
     setup.ranks.num_ranks = 1
     steps = laps(setup, tmp_path)
     assert steps["rank_wait_s"].tolist() == steps["rank_wait_data_s"].tolist() == [0, 0]
@@ -335,7 +335,7 @@ def test_the_model_waits_for_a_copy_that_was_begun_and_it_is_made_once(device):
     ]
 
 
-def test_another_batch_than_was_begun_and_one_that_comes_twice_are_copied_anew(device):
+def test_an_unexpected_batch_and_a_repeated_one_are_copied_again(device):
     copies = CopyAhead(CPU.device)
     copies.begin(batch("A"))
     again = batch("A")  # of the same name, but another

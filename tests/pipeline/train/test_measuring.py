@@ -57,7 +57,7 @@ def test_without_its_data_path_a_trial_repeats_its_first_batches_and_times_no_lo
     assert np.isnan([steps["loader_s"], steps["loader_cpu_s"]]).all()
 
 
-def test_without_its_data_path_no_time_of_a_reading_thread_is_told(measured):
+def test_without_its_data_path_the_time_of_a_reading_thread_is_nan(measured):
     train = {"reader": "webdataset"}
     plain, _ = measured(train=train, num_dropped_steps=0)
     kept, _ = measured(num_kept_steps=2, train=train)

@@ -65,7 +65,7 @@ def room_for(peaks, rows):
     return (here + (0.1 * (more - here) if more else 1)) / SHARE
 
 
-def test_with_memory_for_all_rows_there_is_one_microbatch_and_a_damaged_choice_is_made_anew(peaks):
+def test_with_memory_for_all_rows_there_is_one_microbatch_and_a_damaged_choice_is_replaced(peaks):
     assert peaks.choice["key"]["devices"]
     assert (peaks.choice["num_microbatches"], peaks.choice["num_rows"]) == (1, 32)
     assert sorted(peaks.of_rows) == [1, 2, 4, 8, 16, 32]

@@ -56,7 +56,7 @@ def test_compiling_is_no_work_of_the_first_step_and_changes_what_is_learned_by_n
     assert run.losses() == observed_run.losses()
 
 
-def test_what_trials_compile_is_told_and_is_no_time_of_a_step(make_train_run, caplog):
+def test_compilation_in_trials_is_logged_before_the_first_step(make_train_run, caplog):
     caplog.set_level("INFO")
     run = make_train_run(
         num_steps=2,
@@ -98,7 +98,7 @@ def test_the_log_says_in_words_how_the_model_is_spread_and_what_is_made(make_tra
     )
 
 
-def test_steps_to_profile_beyond_those_of_the_epochs_are_told_before_the_first(make_train_run):
+def test_steps_to_profile_after_the_last_epoch_are_refused_before_the_first_step(make_train_run):
     run = make_train_run(num_steps=None, num_epochs=1, profile={"steps": [500, 510]})
     with pytest.raises(StageConfigError, match=r"begins at step 500, and the training has \d+,"):
         run.run_here()

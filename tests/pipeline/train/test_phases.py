@@ -210,9 +210,7 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
     assert again.weights() == whole[0].weights()
 
 
-def test_a_writer_that_takes_away_all_that_is_looked_at_fails_the_attempt(
-    again, whole, monkeypatch
-):
+def test_a_writer_that_removes_every_checkpoint_fails_the_attempt(again, whole, monkeypatch):
     damage(again, "0-projector")
     root = again.output_dir / "phases/1-lora/checkpoints"
     listed, newest = iter(range(10, 1000)), checkpoint._newest
@@ -241,7 +239,7 @@ def test_two_ranks_pass_over_the_same_damaged_phase(again):
 
 
 @pytest.mark.slow
-def test_what_followed_other_work_stands_for_no_damaged_phase(made, whole, make_train_run):
+def test_checkpoints_of_other_work_do_not_replace_a_damaged_phase(made, whole, make_train_run):
     other = {**PROJECTOR, "optimizer": {"learning_rate": 1e-4}}
     run = make_train_run(**config_of(made, phases=[other, LORA, LAST]))
     run.run_here(**ALONE)
@@ -278,7 +276,7 @@ def test_a_later_phase_that_changes_leaves_those_before_it_alone(again):
     ],
     ids=["other adapters", "another second phase"],
 )
-def test_what_changes_after_a_phase_leaves_it_alone_and_all_that_follows_is_made_anew(
+def test_a_change_after_a_phase_keeps_it_and_trains_all_later_phases_again(
     made, again, make_train_run, changes
 ):
     result = again.run_here(TWO, **changes, **ALONE)
@@ -290,8 +288,8 @@ def test_what_changes_after_a_phase_leaves_it_alone_and_all_that_follows_is_made
 
 
 @pytest.mark.slow
-def test_weights_that_other_adapters_rename_are_learned_anew(made, make_train_run):
-    """A checkpoint has them by the names beside the adapters."""
+def test_weights_that_other_adapters_rename_are_trained_again(made, make_train_run):
+    """A checkpoint has them by the names that they have next to adapters."""
     phases = [{**PROJECTOR, "learn": ["language"]}, LORA]
     run = make_train_run(**config_of(made, phases=phases))
     run.run_here(**ALONE)

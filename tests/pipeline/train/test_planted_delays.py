@@ -143,7 +143,7 @@ def test_a_delay_shows_in_its_own_phase_and_nowhere_else(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_phases_add_up_to_the_wall_clock_whatever_the_recorder_does_besides(
+def test_phases_add_up_to_the_wall_clock_with_every_clock_of_the_recorder(
     make_train_run, monkeypatch, check_sums, way
 ):
     make_clock, synchronize = WAYS[way]

@@ -77,9 +77,7 @@ def logits(model, made):
     return found.logits
 
 
-def test_peft_puts_the_adapters_beside_a_quantised_base_and_computes_what_the_export_does(
-    made, trained
-):
+def test_peft_with_the_adapters_on_a_quantised_base_equals_the_export(made, trained):
     run, _ = trained
 
     def quantized():
@@ -128,7 +126,7 @@ def test_another_base_or_quantisation_is_not_gone_on_from(made, make_train_run):
         run.run_here(quantize={"double": False})
 
 
-def test_phases_of_projector_and_adapters_learn_beside_the_quantised_base(made, make_train_run):
+def test_phases_train_projector_and_adapters_of_a_quantised_base(made, make_train_run):
     phases = [
         {"name": "projector", "learn": ["projector"], "num_steps": 2},
         {"name": "lora", "learn": ["adapters"], "num_steps": 2},

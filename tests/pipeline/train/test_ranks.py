@@ -148,7 +148,7 @@ class TalkingRanks:
 
 
 def test_rank_0_may_read_for_longer_than_a_collective_waits(monkeypatch):
-    """The ranks meet without a timeout before they tell each other of problems."""
+    """The ranks meet without a timeout before they exchange their problems."""
     monkeypatch.setattr(prepare, "check_dtypes", lambda *_: None)
     monkeypatch.setattr(prepare, "make_shell", lambda *_: None)
     monkeypatch.setattr(prepare, "_prepare_layers", lambda *_: None)

@@ -97,7 +97,7 @@ def test_the_progress_says_what_is_known(reporting, peak_flops_per_s, steps, sai
     assert reporting.detail().endswith(said)
 
 
-def test_trackers_are_told_rates_since_they_were_told_last(reporting):
+def test_trackers_get_rates_since_their_last_entry(reporting):
     reporting.steps((1, 2), step_s=1.0)
     reporting.steps((3, 4), step_s=3.0)
     (step, first), second = reporting.told.entries
@@ -115,12 +115,12 @@ def test_trackers_are_told_rates_since_they_were_told_last(reporting):
     )
 
 
-def test_what_an_evaluation_found_is_handed_on_whatever_the_step(reporting):
+def test_results_of_an_evaluation_are_tracked_at_any_step(reporting):
     reporting.reporter.track(7, {"look/exact_match": 0.5})
     assert reporting.told.entries == [(7, {"look/exact_match": 0.5})]
 
 
-def test_what_is_not_finite_is_not_told(reporting):
+def test_values_that_are_not_finite_are_not_tracked(reporting):
     reporting.steps((1, 2), outcome=StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=math.inf))
     assert "grad_norm" not in reporting.told.entries[0][1]
 
@@ -162,7 +162,7 @@ BEGUN = Done(at_s=100.0, num_steps=4, num_tokens=1_000, data_wait_s=1.0, model_f
 NOW = Done(at_s=110.0, num_steps=9, num_tokens=3_000, data_wait_s=2.5, model_flops=5e9)
 
 
-def test_rates_are_of_all_that_lies_between_the_two_moments():
+def test_rates_cover_all_work_between_the_two_moments():
     rates = rates_between(BEGUN, NOW, num_ranks=4, peak_flops_per_s=1e9)
     assert (rates.step_s, rates.tokens_per_s) == (2.0, 4 * 200)
     assert (rates.data_wait_share, rates.mfu) == pytest.approx((0.15, 0.4))
@@ -270,7 +270,7 @@ def test_a_training_leaves_curves_and_its_evaluation(make_train_run, heldout):
     assert curve(run.output_dir, "evaluation/exact_match").keys() == {6}
 
 
-def test_only_rank_0_tells_trackers_and_only_those_that_are_opened(tmp_path, services):
+def test_only_rank_0_uses_trackers_and_only_the_opened_ones(tmp_path, services):
     with opened(tmp_path, "wandb", rank=1) as trackers:
         trackers.log({"loss": 1.0}, 10)
         assert not trackers.are_due(10)
@@ -352,14 +352,14 @@ def test_a_missing_package_is_refused_by_name_with_what_installs_it(monkeypatch)
     check_packages(TrackersConfig(use=("tensorboard",)))
 
 
-def test_options_that_nobody_reads_and_doubles_are_refused():
+def test_unused_options_and_duplicate_trackers_are_refused():
     with pytest.raises(ValueError, match="options of wandb are given, which use does not name"):
         TrackersConfig(use=("tensorboard",), options={"wandb": {}})
     with pytest.raises(ValueError, match="name each tracker once"):
         TrackersConfig(use=("wandb", "wandb"))
 
 
-def test_what_comes_before_they_are_open_is_told_when_they_are(tmp_path, services):
+def test_entries_before_the_opening_are_sent_when_trackers_open(tmp_path, services):
     with opened(tmp_path, "comet_ml", first_step=None) as trackers:
         trackers.log({"look/loss": 0.5}, 3)
         trackers.start(5, "a", SETTINGS)

@@ -66,7 +66,7 @@ def test_a_yes_cancels_and_the_question_is_no_part_of_the_json(
 
 
 @pytest.mark.parametrize("words", [[], ["--stage", "a"]])
-def test_where_there_is_nothing_to_cancel_nobody_is_asked(
+def test_with_nothing_to_cancel_there_is_no_question(
     cancel: Command,
     slurm: FakeSlurm,
     paths: RunPaths,
@@ -82,7 +82,7 @@ def test_where_there_is_nothing_to_cancel_nobody_is_asked(
     assert (slurm.calls("scancel"), len(read_ledger(paths.ledger_dir))) == ([], before)
 
 
-def test_where_nobody_can_answer_what_lives_needs_a_yes(
+def test_without_a_terminal_cancelling_live_jobs_needs_yes(
     cancel: Command, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Terminal, "isatty", lambda _: False)
@@ -92,9 +92,7 @@ def test_where_nobody_can_answer_what_lives_needs_a_yes(
     assert len(slurm.calls("scancel")) == 1
 
 
-def test_a_misspelt_stage_is_told_before_anybody_is_asked(
-    cancel: Command, slurm: FakeSlurm
-) -> None:
+def test_a_misspelt_stage_is_refused_before_the_question(cancel: Command, slurm: FakeSlurm) -> None:
     said = cancel("y\n", "--stage", "b", code=2).err
     assert "no stage `b`" in said
     assert "[y/N]" not in said

@@ -24,7 +24,7 @@ def test_repeats_of_two_settings_are_compared(tmp_path, command):
     assert len(found["first"]) == NUM_RUNS
 
 
-def test_single_runs_are_told_to_be_single(tmp_path, command):
+def test_a_comparison_of_single_runs_says_so(tmp_path, command):
     slow = make_runs(tmp_path, "slow")[0]
     fast = make_runs(tmp_path, "fast", data_wait_s=0.02)[0]
     code, out, _ = command("compare", slow, fast)
@@ -33,7 +33,7 @@ def test_single_runs_are_told_to_be_single(tmp_path, command):
     assert "tokens/s: all tokens over all time, except what is set apart below." in out
 
 
-def test_repeats_with_spaces_between_them_are_told_to_have_commas(tmp_path, command):
+def test_repeats_separated_by_spaces_are_refused_with_the_form_with_commas(tmp_path, command):
     runs = make_runs(tmp_path, "slow")[:2] + make_runs(tmp_path, "fast")[:2]
     code, _, err = command("compare", *runs)
     assert code == 2
@@ -58,7 +58,9 @@ def test_runs_that_cannot_be_scaled_are_an_input_error(tmp_path, command):
     assert "all runs had 2 ranks; name runs on other numbers too" in err
 
 
-def test_runs_of_which_none_is_like_another_are_told_what_to_type(tmp_path, command):
+def test_runs_that_cannot_be_compared_come_with_the_command_that_shows_the_differences(
+    tmp_path, command
+):
     two = make_runs(tmp_path, "two")[0]
     four = make_runs(tmp_path, "four", num_ranks=4)[0]
     resolved = RunPaths(Path(four)).resolved_spec

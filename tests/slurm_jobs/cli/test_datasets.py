@@ -67,7 +67,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_verify_of_a_sound_folder_is_0_and_says_what_was_compared(
+def test_verify_of_a_valid_folder_exits_with_0_and_says_what_was_compared(
     folder: Path, command: Command
 ) -> None:
     code, out, err = command("verify", folder)
@@ -179,7 +179,7 @@ def test_the_python_of_the_stage_is_used_and_another_on_request(
     assert code == 0
 
 
-def test_python_without_the_packages_is_told_with_the_remedy(
+def test_a_python_without_the_packages_is_refused_with_the_pip_command(
     folder: Path, tmp_path: Path, command: Command
 ) -> None:
     bare = tmp_path / "bare"
@@ -222,7 +222,7 @@ def unlearn(folder: Path, *keys: int) -> None:
     change_samples(folder, dict.fromkeys(keys, change))
 
 
-def test_samples_of_a_sound_folder_is_0_and_shows_three_samples_with_what_is_learned(
+def test_samples_of_a_valid_folder_exits_with_0_and_shows_three_samples_with_the_learned_tokens(
     folder: Path, command: Command
 ) -> None:
     code, out, err = command("samples", folder)

@@ -49,7 +49,7 @@ def test_all_says_in_words_what_is_well() -> None:
     ("checks", "unreachable", "code"),
     [([OK, WARNING, UNKNOWN], False, 0), ([PROBLEM], False, 1), ([PROBLEM], True, 3)],
 )
-def test_exit_codes_say_how_it_stands(
+def test_the_exit_code_depends_on_problems_and_an_unreachable_scheduler(
     checks: list[Check],
     unreachable: bool,
     code: int,

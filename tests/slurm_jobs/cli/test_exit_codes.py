@@ -128,7 +128,7 @@ def test_a_result_that_standard_output_does_not_take_is_3_and_a_line_on_the_othe
 
 
 @pytest.mark.parametrize("buffering", ["", "1"])
-def test_an_error_that_standard_output_does_not_take_as_json_is_told_on_the_other(
+def test_an_error_that_standard_output_does_not_take_as_json_goes_to_standard_error(
     tmp_path: Path, buffering: str
 ) -> None:
     spec = tmp_path / "s.yaml"

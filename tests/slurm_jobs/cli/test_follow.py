@@ -105,7 +105,7 @@ def test_lines_of_change_are_printed_until_the_run_ends(
     assert set(script.slept_s) == {INTERVAL_S["slurm"]}
 
 
-def test_each_look_of_a_lone_watcher_asks_anew(
+def test_a_lone_watcher_queries_slurm_at_each_interval(
     script: Script, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     script.events = [nothing, nothing, lambda: end(paths, "a", [0, 1])]
@@ -113,7 +113,7 @@ def test_each_look_of_a_lone_watcher_asks_anew(
     assert len(slurm.calls("squeue")) == 3  # the fourth look saw records that prove all
 
 
-def test_a_failure_is_told_when_it_happens_and_decides_the_exit_code(
+def test_a_failure_is_printed_when_it_happens_and_decides_the_exit_code(
     script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail_one() -> None:
@@ -133,7 +133,7 @@ def test_a_failure_is_told_when_it_happens_and_decides_the_exit_code(
     assert end_lines(paths.run_dir, status)[-1].endswith(f"resume {paths.run_dir}")
 
 
-def test_each_failure_is_told_once_also_where_several_come_at_one_look(
+def test_each_failure_is_printed_once_when_several_come_at_once(
     script: Script, slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = make_run(tmp_path / "many", {"a": 14})
@@ -170,7 +170,7 @@ def test_each_failure_is_told_once_also_where_several_come_at_one_look(
     assert printed.count("... and 1 more (`status --json` has all)") == 1
 
 
-def test_what_can_never_start_is_told_with_the_reason() -> None:
+def test_a_stage_that_can_never_start_is_shown_with_the_reason() -> None:
     told = lines_of(
         seen(
             stage("work", ["completed"]),
@@ -223,7 +223,7 @@ def test_a_silent_squeue_ends_nothing(script: Script, slurm: FakeSlurm, paths: R
     assert script.events == []
 
 
-def test_what_nobody_knows_is_waited_for_a_while_because_records_and_accounts_come_late(
+def test_watch_waits_for_records_and_accounting_that_come_late(
     script: Script, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", queue_row("1_0", "COMPLETED") + queue_row("1_1", "COMPLETED"))
@@ -232,7 +232,7 @@ def test_what_nobody_knows_is_waited_for_a_while_because_records_and_accounts_co
     assert watch(paths.run_dir, quiet=True)[1] == 0
 
 
-def test_a_notebook_waits_through_a_moment_in_which_nobody_can_say(
+def test_a_notebook_waits_while_the_scheduler_is_unreachable_for_a_moment(
     script: Script, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     def fall_silent() -> None:
@@ -244,7 +244,7 @@ def test_a_notebook_waits_through_a_moment_in_which_nobody_can_say(
     assert script.events == []
 
 
-def test_files_that_cannot_be_read_for_a_while_end_no_watching_and_are_told(
+def test_files_that_are_unreadable_for_a_while_are_reported_and_watching_continues(
     script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = entry_path(paths.ledger_dir, 1)
@@ -286,7 +286,7 @@ def test_the_while_is_counted_from_when_squeue_answers_again(
     assert watch(paths.run_dir, quiet=True)[1] == 0
 
 
-def test_what_nobody_knows_ends_the_watching_with_3_at_last(
+def test_watching_a_status_that_stays_unknown_exits_with_3(
     script: Script, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", "")
@@ -352,7 +352,7 @@ def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
 
 
 @pytest.mark.parametrize("prints_failures", [True, False])
-def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
+def test_the_last_view_omits_failures_that_are_printed_at_the_end(
     script: Script,
     slurm: FakeSlurm,
     paths: RunPaths,
@@ -378,7 +378,7 @@ def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
     assert ("no space left" in last) is prints_failures
 
 
-def test_lines_of_change_leave_failures_to_who_tells_them_at_the_end(
+def test_lines_of_change_omit_failures_that_are_printed_at_the_end(
     script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def end_all() -> None:

@@ -63,7 +63,9 @@ def test_each_recipe_passes_its_check_with_the_files_that_it_needs(init: Init, r
     assert f"run configs/{recipe}.yaml" in said
 
 
-def test_without_data_and_without_anybody_to_ask_it_is_the_demo(init: Init, tmp_path: Path) -> None:
+def test_without_data_and_without_a_terminal_init_writes_the_demo(
+    init: Init, tmp_path: Path
+) -> None:
     init()
     found = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert found == ["configs/clusters/local.yaml", "configs/demo.yaml", "configs/shapes_demo.py"]
@@ -140,7 +142,7 @@ def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
     assert config.get("max_images", 8) == max(8, num_images)
 
 
-def test_a_list_in_parquet_beside_its_images_is_the_manifest(init: Init, tmp_path: Path) -> None:
+def test_a_parquet_list_next_to_its_images_is_the_manifest(init: Init, tmp_path: Path) -> None:
     qwen(tmp_path / "vlm")
     (tmp_path / "photos").mkdir()
     rows = [{"file_name": f"{number}.png", "text": "word"} for number in range(3)]
@@ -170,7 +172,7 @@ def test_data_elsewhere_are_named_by_their_whole_path(
     assert f'manifest: "{manifest}"' in (tmp_path / "work/configs/finetune.yaml").read_text()
 
 
-def test_a_list_does_not_let_in_images_elsewhere_by_itself(init: Init, tmp_path: Path) -> None:
+def test_a_list_does_not_allow_images_elsewhere_automatically(init: Init, tmp_path: Path) -> None:
     images(tmp_path / "pics")
     model(tmp_path / "models" / "vlm")
     (tmp_path / "lists").mkdir()
@@ -182,7 +184,7 @@ def test_a_list_does_not_let_in_images_elsewhere_by_itself(init: Init, tmp_path:
     assert "images_within" not in (tmp_path / "specs/mine.yaml").read_text()
 
 
-def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
+def test_a_fault_of_the_data_is_reported_at_its_line_and_exits_with_2(
     init: Init, tmp_path: Path
 ) -> None:
     (tmp_path / "m.csv").write_text("snap,text\na,b\n")

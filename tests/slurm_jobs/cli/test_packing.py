@@ -150,7 +150,9 @@ def test_config_dataset_needs_no_run(here: Path, source: Path, command: Command)
 
 
 @pytest.mark.slow
-def test_a_sample_longer_than_a_row_is_told_with_the_remedy(source: Path, command: Command) -> None:
+def test_a_sample_longer_than_a_row_is_reported_with_the_remedy(
+    source: Path, command: Command
+) -> None:
     code, out, _ = command("packing", source / "set" / "output", "--max-tokens", 20)
     assert code == 0
     told = " ".join(out.split())
@@ -189,14 +191,14 @@ def test_a_way_that_is_not_shown_by_itself_is_refused_with_1_too(
 
 
 @pytest.mark.usefixtures("here")
-def test_without_a_run_the_next_command_is_told(command: Command) -> None:
+def test_without_a_run_the_error_names_the_next_command(command: Command) -> None:
     code, _, err = command("packing", "words.yaml")
     assert code == 2
     assert "words.yaml: its data set is made by stage `pack`, and there is no run of it" in err
     assert " submit words.yaml, or name the folder of a data set instead" in err
 
 
-def test_a_data_set_that_is_not_finished_is_told_with_the_next_command(
+def test_an_unfinished_data_set_is_refused_with_the_next_command(
     made: RunPaths, command: Command
 ) -> None:
     (made.output_dir("pack") / "dataset.json").unlink()

@@ -21,7 +21,7 @@ from slurm_jobs.cli.data import print_view, remarks, row_cells, row_text
         ([1, 98, 1], 100, [1, 1, 1, 1]),
     ],
 )
-def test_a_cell_shows_what_stands_in_its_middle(
+def test_a_cell_shows_the_content_at_its_middle(
     lengths: list[int], padded: int, cells: list[int]
 ) -> None:
     assert row_cells(lengths, padded, 100, 4) == cells

@@ -26,7 +26,7 @@ def slow_one(tmp_path: Path) -> object:
     return found
 
 
-def test_a_slow_node_is_named_below_the_tables_beside_all_that_were_ever_probed(
+def test_a_slow_node_is_named_below_the_tables_and_compared_with_all_probed_nodes(
     tmp_path: Path,
     slow_one: object,
     monkeypatch: pytest.MonkeyPatch,
@@ -41,9 +41,7 @@ def test_a_slow_node_is_named_below_the_tables_beside_all_that_were_ever_probed(
     assert ".probes" in printed
 
 
-def test_programs_are_told_the_slow_measures_and_all_numbers(
-    tmp_path: Path, slow_one: object
-) -> None:
+def test_json_has_the_slow_measures_and_all_numbers(tmp_path: Path, slow_one: object) -> None:
     values = probe_values(tmp_path / RUN_ID, OVER, [slow_one], [])  # type: ignore[arg-type, list-item]
     (slow,) = values["slow"]
     assert (slow["node"], slow["name"], slow["num_others"]) == ("n4", "local_read_bytes_per_s", 3)

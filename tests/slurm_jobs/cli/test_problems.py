@@ -74,7 +74,7 @@ def test_the_supervisors_log_is_offered_where_a_slice_failed_without_a_record(
 
 
 @pytest.mark.parametrize("name", ["run", "my run", "it's", 'so "called"'])
-def test_what_a_reason_says_to_set_in_a_resume_stands_in_the_command_that_is_offered(
+def test_the_resume_command_contains_the_settings_that_the_reason_names(
     tmp_path: Path, name: str
 ) -> None:
     sets = ["--set", "stages.a.config.budget_min=6", "--set", "stages.a.resources.timeout_min=21"]

@@ -52,7 +52,7 @@ def test_a_rank_may_be_named_and_json_has_everything(run, command):
     assert found["operators"] is None
 
 
-def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(run, command):
+def test_a_rank_without_a_profile_is_refused_with_the_recorded_ranks_and_a_command(run, command):
     trace_path(run.timing_dir("train", 0, 2), 1).unlink()
     write_spec(run, profile={"steps": [4, 6], "ranks": [0]})
     code, _, err = command("profile", run.run_dir, "--rank", "1")
@@ -64,7 +64,7 @@ def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(
     )
 
 
-def test_what_the_run_was_told_on_its_command_line_is_in_the_next_command(run, command):
+def test_the_next_command_repeats_the_overrides_of_the_run(run, command):
     write_spec(run, num_steps=200)
     origin = {"spec_file": "a.yaml", "overrides": ["stages.train.config.seed=2", "limit=50"]}
     run.spec_origin.write_text(json.dumps(origin))
@@ -86,13 +86,13 @@ def test_odd_overrides_are_left_out(run, command, odd):
     assert "next: slurm-jobs submit a.yaml --set 'stages.train.config.profile=" in err
 
 
-def test_a_rank_that_the_training_does_not_have_is_told_with_how_many_there_are(run, command):
+def test_a_rank_that_does_not_exist_is_refused_with_the_number_of_ranks(run, command):
     code, _, err = command("profile", run.run_dir, "--rank", "7")
     assert code == 2
     assert "no profile of rank 7; it has those of rank 0-1, and has 2 in all, from 0 on" in err
 
 
-def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, command):
+def test_a_stage_without_a_profile_is_refused_with_the_stages_that_have_one(run, command):
     code, _, err = command("profile", run.run_dir, "--stage", "other")
     assert code == 2
     assert (
@@ -103,7 +103,9 @@ def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, command
 @pytest.mark.parametrize(
     ("config", "steps"), [({}, "[20, 40]"), ({"num_steps": 30, "profile": {}}, "[15, 29]")]
 )
-def test_a_run_without_a_profile_is_told_the_command_that_records_one(run, command, config, steps):
+def test_a_run_without_a_profile_is_refused_with_the_command_that_records_one(
+    run, command, config, steps
+):
     shutil.rmtree(run.timing_stage_dir("train"))
     write_spec(run, **config)
     code, _, err = command("profile", run.run_dir)
@@ -112,7 +114,7 @@ def test_a_run_without_a_profile_is_told_the_command_that_records_one(run, comma
     assert err.endswith(f"--set 'stages.train.config.profile={{steps: {steps}}}'\n")
 
 
-def test_a_stage_that_the_run_does_not_have_is_told_with_the_nearest(run, command):
+def test_a_stage_that_the_run_does_not_have_is_refused_with_the_nearest_name(run, command):
     code, _, err = command("profile", run.run_dir, "--stage", "trian")
     assert code == 2
     assert "no stage `trian`; did you mean `train`? (stages: train, other)" in err
@@ -126,7 +128,9 @@ def test_a_rank_that_the_training_does_not_have_is_no_advice(run, command):
     assert "ranks: [7]" not in err
 
 
-def test_a_profile_that_was_asked_for_and_is_not_there_is_told_with_the_log(run, command):
+def test_a_requested_profile_that_does_not_exist_yet_comes_with_the_command_for_the_log(
+    run, command
+):
     shutil.rmtree(run.timing_stage_dir("train"))
     code, _, err = command("profile", run.run_dir)
     assert code == 2

@@ -27,7 +27,7 @@ def run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *, expect: int
     return run_dir
 
 
-def test_a_failure_is_told_once_at_the_end_with_its_log_and_the_next_command(
+def test_a_failure_is_printed_once_at_the_end_with_its_log_and_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = run(tmp_path, SPEC.replace("RETRIES", "0"), monkeypatch, expect=1)
@@ -48,7 +48,7 @@ def test_a_failure_is_told_once_at_the_end_with_its_log_and_the_next_command(
 
 
 @pytest.mark.slow
-def test_of_a_task_that_was_tried_again_each_failure_is_told_once(
+def test_each_failure_of_a_retried_task_is_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, SPEC.replace("RETRIES", "1"), monkeypatch, expect=1)

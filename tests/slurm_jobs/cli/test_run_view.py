@@ -32,7 +32,7 @@ def part(attempt: int) -> SliceStatus:
 
 
 @pytest.mark.parametrize(("attempt", "before"), [(1, ""), (2, "attempt 2: ")])
-def test_a_task_that_said_how_far_it_is_is_told_in_words_and_as_a_share(
+def test_reported_progress_of_a_task_is_shown_as_text_and_as_a_share(
     tmp_path: Path, attempt: int, before: str
 ) -> None:
     folder = RunPaths(tmp_path).task_dir("train", 0, attempt)
@@ -111,7 +111,7 @@ def test_every_status_has_a_letter_of_its_own() -> None:
     assert len(set(LETTERS.values())) == len(LETTERS)
 
 
-def test_the_legend_explains_what_is_there_and_what_a_cell_stands_for() -> None:
+def test_the_legend_explains_the_shown_statuses_and_the_slices_per_cell() -> None:
     text = legend(statuses(10, running=2), slices_per_cell=20).plain
     assert "C completed" in text
     assert "R running" in text
@@ -184,7 +184,7 @@ def test_the_end_of_the_failed_tasks_log_is_shown_newest_lines_first_to_stay() -
     assert few[-1] == "7"
 
 
-def test_age_source_and_expected_start_are_told() -> None:
+def test_age_source_and_expected_start_are_shown() -> None:
     view = seen(
         stage("train", ["waiting"], reason="Priority", start_unix_s=NOW_S + 7500),
         status="waiting",
@@ -196,7 +196,7 @@ def test_age_source_and_expected_start_are_told() -> None:
     assert "(in 2 h 05 min)" in text
 
 
-def test_an_expected_start_that_has_passed_is_not_told() -> None:
+def test_an_expected_start_that_has_passed_is_not_shown() -> None:
     view = seen(stage("train", ["waiting"], reason="Priority", start_unix_s=NOW_S - 1))
     assert "expected" not in " ".join(shown(view, 160))
 

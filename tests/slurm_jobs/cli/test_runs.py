@@ -74,9 +74,7 @@ def test_any_number_of_runs_costs_one_squeue_and_one_sacct(
     assert f" -j {','.join(str(number) for number in range(1, 26))} " in slurm.calls("sacct")[0]
 
 
-def test_twenty_runs_are_listed_unless_told_otherwise(
-    runs: Command, slurm: FakeSlurm, tmp_path: Path
-) -> None:
+def test_twenty_runs_are_listed_by_default(runs: Command, slurm: FakeSlurm, tmp_path: Path) -> None:
     for number in range(1, 23):
         make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
     output = runs().out

@@ -159,7 +159,9 @@ def test_a_page_breaks_no_unbounded_text_into_lines(capsys: pytest.CaptureFixtur
     assert len(capsys.readouterr().out) < 10 * MAX_LINE_CHARS
 
 
-def test_a_wrong_word_is_told_plain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_word_is_printed_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for words in (["\x1b]0;x\x07"], ["status", "--\x1b[2Jx"], ["status", "\x1b[2Jx"]):
         run_command(*words, code=2)
         said = capsys.readouterr()

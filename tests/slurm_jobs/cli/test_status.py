@@ -57,7 +57,7 @@ def test_each_slice_and_stage_says_its_source_and_age(status: Command, slurm: Fa
     assert 0 <= stage["age_s"] < 60
 
 
-def test_the_age_on_the_screen_is_that_of_the_answer_and_fresh_asks_anew(
+def test_the_screen_shows_the_age_of_the_answer_and_fresh_queries_again(
     status: Command, slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_jobs.run.observe.FRESH_S", 3600.0)
@@ -69,7 +69,7 @@ def test_the_age_on_the_screen_is_that_of_the_answer_and_fresh_asks_anew(
     assert "10 min" not in status("--fresh").out
 
 
-def test_when_the_next_task_should_start_is_told(
+def test_the_expected_start_of_the_next_task_is_shown(
     status: Command, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", queue_row("1_1", "PENDING", "Priority", start="4102444800"))

@@ -80,7 +80,7 @@ def test_what_the_new_spec_lacks_of_the_command_line_is_to_be_given_again(spec: 
     ]
 
 
-def test_a_spec_with_a_change_is_told_with_the_command_that_runs_it(spec: Path) -> None:
+def test_a_spec_with_a_change_is_printed_with_the_command_that_runs_it(spec: Path) -> None:
     new = TunedSpec(path=spec, is_whole=False, why="", overrides=("name=my run",))
     lines = _spec_lines(new, spec.with_name("tuned.yaml"), has_changes=True)
     assert lines[-3:] == [
@@ -109,7 +109,7 @@ def test_a_result_is_final_only_while_the_stage_that_made_it_is_complete(tmp_pat
     assert not _is_final(tuned)
 
 
-def test_a_budget_that_left_a_change_out_is_told_with_the_command_that_goes_on(spec: Path) -> None:
+def test_a_budget_that_left_a_change_out_is_printed_with_the_resume_command(spec: Path) -> None:
     result = {"stage": "train", "more_budget_min": 7}
     sets = ["--set", "stages.train.config.budget_min=7"]
     sets += ["--set", "stages.train.resources.timeout_min=22"]

@@ -49,7 +49,7 @@ def test_the_help_shows_the_examples_whole_and_fits_80_columns(
         (("status", "--html"), "no option `--html`"),
     ],
 )
-def test_a_misspelt_option_is_told_with_the_nearest_of_its_verb(
+def test_a_misspelt_option_is_refused_with_the_nearest_of_its_verb(
     command: Command, words: tuple[str, ...], near: str
 ) -> None:
     ended = command(*words)
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_written_is_refused(
         check_place("--html", Path(name))
 
 
-def test_files_that_are_there_or_come_beside_others_are_taken(
+def test_output_files_that_exist_or_have_siblings_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

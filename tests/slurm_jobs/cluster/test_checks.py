@@ -219,7 +219,7 @@ def test_more_jobs_than_the_site_queues_are_refused_before_any_is() -> None:
     assert "needs 2 jobs at least, and this site lets you have 1 at once" in problem.message
 
 
-def test_arrays_that_are_switched_off_are_told_at_the_array() -> None:
+def test_disabled_arrays_are_reported_at_the_array() -> None:
     ((place, message),) = problems({}, cluster(max_array_size=0), {"num_slices": 2})
     assert (place, "MaxArraySize=0" in message) == ("array", True)
 

@@ -50,14 +50,14 @@ def test_options_with_a_key_of_their_own_are_refused_at_their_key(tmp_path: Path
         ('slurm: {account: "a\\nb"}', "1:18: slurm.account: `a\\nb` holds a line break"),
     ],
 )
-def test_a_mistake_is_told_in_the_profile_at_its_place(
+def test_a_mistake_is_reported_at_its_line_of_the_profile(
     tmp_path: Path, text: str, line: str
 ) -> None:
     (found,) = problems(tmp_path, text)
     assert found.startswith(line)
 
 
-def test_a_missing_profile_is_told_in_the_spec_with_its_absolute_path(tmp_path: Path) -> None:
+def test_a_missing_profile_is_reported_in_the_spec_with_its_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(SPEC.replace("profile.yaml", "locla"))
     with pytest.raises(SpecError) as caught:
         load(tmp_path / "spec.yaml")

@@ -86,7 +86,7 @@ def test_a_job_that_was_renamed_is_ended(slurm: FakeSlurm, paths: RunPaths) -> N
     assert cancel(paths.run_dir) == ["1"]
 
 
-def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
+def test_a_job_of_unknown_state_is_not_cancelled_by_its_id_and_does_no_work(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", "", exit_code=1)
@@ -112,7 +112,7 @@ def test_of_stranded_jobs_that_slurm_has_forgotten_nothing_is_written_down(
     assert cancel(made.run_dir) == ["2"]
 
 
-def test_a_misspelt_stage_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_a_misspelt_stage_is_refused_with_the_nearest(tmp_path: Path) -> None:
     made = make_run(tmp_path / "m", {"train": 1, "report": 1})
     with pytest.raises(InputError, match="no stage `trian`; did you mean `train`"):
         cancel(made.run_dir, stage="trian")

@@ -117,14 +117,14 @@ def test_package_of_that_name_elsewhere_is_not_taken(
         ("die", FileError, r"signal SIGKILL: probably out of memory"),
     ],
 )
-def test_each_end_without_a_result_is_told(
+def test_each_exit_without_a_result_raises_its_error(
     packages: Path, name: str, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         call(name)
 
 
-def test_python_that_is_not_there_or_is_none_is_told_with_whose_it_is(packages: Path) -> None:
+def test_a_missing_or_wrong_python_is_refused_with_its_origin(packages: Path) -> None:
     gone = StagePython(program="/nowhere/python", whose="the Python of stage `c`")
     with pytest.raises(InputError, match=r"/nowhere/python: No such file .*stage `c`.*--python"):
         call_entry_point("pipeline.tried:echo", {}, python=gone)
@@ -148,7 +148,7 @@ def test_words_of_a_script_that_starts_python_are_no_answers(
 
 
 @pytest.mark.parametrize("words", ["no Python at all", '{"result": {"half', "5", "[1]"])
-def test_program_that_says_something_else_is_told_with_its_words(
+def test_a_program_with_unexpected_output_is_refused_with_the_output(
     packages: Path, tmp_path: Path, words: str
 ) -> None:
     python = script(tmp_path / "python", f"printf '%s' '{words}'")

@@ -206,7 +206,7 @@ def refused(paths: RunPaths, *overrides: str) -> str:
         ("stages.train.after=[nobody]", "stage `train` comes after `nobody`, which is not a stage"),
     ],
 )
-def test_what_an_override_makes_wrong_of_a_run_is_told_at_the_override(
+def test_an_error_that_an_override_causes_is_reported_at_the_override(
     make: MakeRun, override: str, message: str
 ) -> None:
     made = make(TRAIN)
@@ -244,7 +244,7 @@ def test_what_a_run_has_wrong_already_is_not_blamed_on_an_override(make: MakeRun
     assert "num_lanes" in said
 
 
-def test_with_the_file_read_anew_axes_may_be_set(paths: RunPaths) -> None:
+def test_with_update_spec_axes_of_a_matrix_may_be_set(paths: RunPaths) -> None:
     given = spec_of(paths, ["stages.t.matrix.lr=[3]"], update_spec=True)
     assert list(given.spec.stages) == ["q", "t-3"]
 
@@ -312,7 +312,7 @@ def test_a_phase_follows_the_keys_of_its_training_that_it_left_out(make: MakeRun
     assert values["phases"][0]["optimizer"] == {"learning_rate": 1e-3, "weight_decay": 0.1}
 
 
-def test_a_stage_that_became_its_combinations_is_told_with_them_and_the_remedy(
+def test_an_override_of_an_expanded_matrix_stage_is_refused_with_its_combinations_and_the_remedy(
     paths: RunPaths,
 ) -> None:
     assert refused(paths, "stages.t.retries=2") == (

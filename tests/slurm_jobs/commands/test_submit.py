@@ -67,7 +67,7 @@ def test_a_submit_goes_on_where_any_question_is_answered(
     assert submission.notes
 
 
-def test_a_submit_tells_of_settings_without_effect(slurm: FakeSlurm, spec: Path) -> None:
+def test_submit_warns_of_settings_without_effect(slurm: FakeSlurm, spec: Path) -> None:
     slurm.says("sinfo", "")
     slurm.says("sbatch", "Submitted batch job 12")
     (spec.parent / "dataset.json").write_text("{}")
@@ -111,7 +111,7 @@ def test_check_cluster_says_where_the_environment_names_the_partition(
 
 
 @pytest.mark.parametrize("verb", ["check", "plan", "submit"])
-def test_code_that_cannot_be_copied_is_told_before_anything_is_made(
+def test_code_that_cannot_be_copied_is_refused_before_the_run_is_created(
     spec: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

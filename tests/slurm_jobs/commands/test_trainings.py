@@ -109,7 +109,7 @@ def test_a_training_is_compared_with_the_work_that_its_last_attempt_did(paths):
     assert training_starts(paths, planned("four", seed), {}) == {"fit": "depends"}
 
 
-def test_a_training_that_learns_otherwise_than_all_its_attempts_is_said_to_begin_anew(paths):
+def test_a_training_that_differs_from_all_its_attempts_is_reported_to_start_again(paths):
     before = {**FIELDS, "config.phases": hash_of([]), "config.seed": "0"}
     stage = {"name": "fit", "fingerprint": "one", "fields": before}
     write_json_atomic(paths.plan(1), {"stages": [stage]})

@@ -136,7 +136,7 @@ def test_the_data_of_a_finished_run_stand_in_for_the_stages_before(load_text, tm
     assert spec.stages["train"].config["train"]["dataset"] == str(run_dir / "data" / "merge")
 
 
-def test_the_data_of_a_run_beside_a_data_set_that_the_spec_names_are_refused(
+def test_data_of_a_run_are_refused_when_the_spec_names_another_data_set(
     load_text, tmp_path
 ) -> None:
     run_dir = finished_run(tmp_path, {"merge": {"run": "consolidate"}})
@@ -187,7 +187,7 @@ def test_line_ends_of_windows_stay(tmp_path) -> None:
     assert "num_loader_threads: 4   # few\r\n" in new
 
 
-def test_what_was_set_for_a_changed_key_goes_and_the_rest_is_told(load_text) -> None:
+def test_overrides_of_changed_keys_are_dropped_and_the_others_are_kept(load_text) -> None:
     sets = ("stages.train.config.num_loader_threads=2", "stages.train.config.num_steps=50")
     run = read_tune_run(made_run(load_text(overrides=sets)).run_dir)
     run.paths.output_dir("train").mkdir(parents=True)

@@ -24,7 +24,7 @@ def test_a_controller_that_is_silent_is_a_problem_and_nothing_is_judged_of_it() 
     assert {check.name for check in checks} == {"commands", "slurm-version", "controller"}
 
 
-def test_what_slurm_does_not_tell_is_never_ok() -> None:
+def test_settings_missing_from_slurm_are_never_ok() -> None:
     checks = slurm_checks(slurm("ClusterName = c\n"), spec())
     for name in ("requeue", "arrays", "stop-signal", "preemption", "controller-clock"):
         assert named(checks, name).standing == "unknown"

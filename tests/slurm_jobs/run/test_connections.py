@@ -40,7 +40,7 @@ def of_b(given: Plan, active: Mapping[str, set[int]] | None = None) -> list[JobD
     return [job_dependencies(given, job, submitted, connections) for job in jobs]
 
 
-def test_each_element_waits_for_its_like() -> None:
+def test_each_element_waits_for_its_counterpart() -> None:
     given = plan()
     assert of_b(given) == [{"aftercorr": ["20"]}]
     assert dependency_notes(given) == ()

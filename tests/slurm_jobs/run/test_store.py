@@ -80,7 +80,7 @@ def test_the_newest_plan_counts_also_beyond_four_digits(paths: RunPaths) -> None
     assert read_plan_values(paths)["number"] == 10000
 
 
-def test_what_a_later_version_wrote_besides_is_passed_over(paths: RunPaths) -> None:
+def test_additions_of_a_later_version_are_ignored(paths: RunPaths) -> None:
     write_json_atomic(paths.run_json, {**META, "colour": "red"})
     write_plan_values(paths, 1, {**STAGE, "resources": {}, "colour": "red"})
     assert read_meta(paths).max_cpus == 2

@@ -187,7 +187,7 @@ def test_a_failing_set_up_line_is_named_in_the_jobs_log(tmp_path: Path, profile:
         (["exec > /dev/null 2>&1", "false"], 1, " line 2, exit code 1: false"),
     ],
 )
-def test_whatever_way_a_set_up_ends_the_job_the_log_tells_where(
+def test_the_log_says_where_the_set_up_ended_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setup: list[str], code: int, said: str
 ) -> None:
     (tmp_path / "env.sh").write_text("true\nexit 3\n")

@@ -94,7 +94,7 @@ def test_a_state_reads_back_as_it_was_written(book: LocalBook) -> None:
     assert book.state("4_1") == task
 
 
-def test_requests_are_taken_once_and_each_kind_by_itself(book: LocalBook) -> None:
+def test_requests_are_taken_once_and_each_kind_separately(book: LocalBook) -> None:
     book.request("cancel", "12_3")
     book.request("cancel", "12_3")
     book.request("cancel", "7")

@@ -146,7 +146,7 @@ def test_a_book_without_a_note_of_its_processes_holds_nothing_up(book):
     local.end_left_tasks(book)
 
 
-def test_only_tasks_whose_first_process_lived_are_told_to_have_ended_now(book, start, monkeypatch):
+def test_only_tasks_whose_first_process_lived_are_reported_as_ended(book, start, monkeypatch):
     monkeypatch.setattr(local, "KILL_WAIT_S", 0.0)
     task = start(IGNORES)
     book.write_session("1", task.session)

@@ -212,7 +212,7 @@ OF_A_USER = {"HOME": "/home/me", "SLURM_JOBS_RUNS_DIR": "/runs", "SBATCH_ACCOUNT
 OF_A_TASK = ("SLURM_JOBS_LOCAL_TASK_ID", "SLURM_JOBS_ENTRY_POINT", "SLURM_JOBS_MATRIX_LR")
 
 
-def test_all_that_a_rank_is_told_and_nothing_else_is_kept_from_the_jobs_that_it_submits(
+def test_exactly_the_variables_of_a_rank_are_kept_from_the_jobs_that_it_submits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = ParentStage(stage="p-1", run="shell", output_dir=tmp_path, num_slices=1, origin="p")
@@ -230,7 +230,7 @@ DEFAULTS = default_variables(
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_variable_that_the_user_set_is_told_to_all_jobs_and_a_default_to_none(name: str) -> None:
+def test_a_variable_of_the_user_is_passed_to_all_jobs_and_a_default_to_none(name: str) -> None:
     ours = {"SLURM_JOBS_STAGE": "s", **marked_as_ours(DEFAULTS)}
     assert name in foreign_to_new_jobs(ours)
     for given in ({**ours, name: "4"}, {name: DEFAULTS[name]}):

@@ -137,7 +137,7 @@ def test_who_cancelled_is_left_out_of_the_state() -> None:
     assert newest_by_id(row("12", "CANCELLED by 1000"))["12"].state == "CANCELLED"
 
 
-def test_a_signal_is_told_apart_from_an_exit_code() -> None:
+def test_a_signal_is_distinguished_from_an_exit_code() -> None:
     task = newest_by_id(row("12", "OUT_OF_MEMORY", ExitCode="0:125"))["12"]
     assert (task.exit_code, task.signal) == (0, 125)
 

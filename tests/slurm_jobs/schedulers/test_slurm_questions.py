@@ -58,7 +58,7 @@ def test_a_renamed_job_is_ours_whatever_sacct_calls_it(slurm: FakeSlurm) -> None
     assert answer.lagging == {}
 
 
-def test_two_jobs_of_one_id_on_two_clusters_are_told_apart(slurm: FakeSlurm) -> None:
+def test_two_jobs_with_one_id_on_two_clusters_are_distinguished(slurm: FakeSlurm) -> None:
     slurm.says("squeue", queue_row("7", "RUNNING", name="words.a.here"))
     jobs = {"words.a.there": "7", "words.a.here": "7"}
     (task,) = query(Question(jobs=jobs, since_unix_s=0)).tasks.values()
@@ -164,7 +164,7 @@ def test_lost_jobs_are_looked_for_without_accounts(slurm: FakeSlurm, errors: str
     assert find(["words.a.t1", "words.b.t2"]) == {"words.a.t1": "12"}
 
 
-def test_without_squeue_nobody_can_say_whether_a_lost_job_lives(slurm: FakeSlurm) -> None:
+def test_without_squeue_it_is_unknown_whether_a_lost_job_lives(slurm: FakeSlurm) -> None:
     slurm.says("squeue", "", exit_code=1)
     slurm.says("sacct", "13|COMPLETED|cpu1|words.a.t1\n")
     with pytest.raises(SchedulerError, match="squeue"):

@@ -22,7 +22,7 @@ def test_stretches_together_are_the_run():
     assert whole == pytest.approx(counts.sum())
 
 
-def test_fewer_steps_than_tell_the_noise_give_none():
+def test_too_few_steps_give_no_stretches():
     assert stretch_speeds(np.ones(MIN_BLOCK_STEPS - 1), np.ones(MIN_BLOCK_STEPS - 1)) == ()
     assert len(stretch_speeds(np.ones(MIN_BLOCK_STEPS), np.ones(MIN_BLOCK_STEPS))) == NUM_STRETCHES
 

@@ -130,7 +130,7 @@ def test_a_key_of_another_tool_is_refused_with_our_key_and_an_example(
     assert "(allowed: device, dataset, model, " in line
 
 
-def test_what_another_stage_is_asked_is_sent_there(check: Check) -> None:
+def test_a_key_of_another_stage_is_refused_with_that_stage(check: Check) -> None:
     for key in ("max_length", "max_seq_length"):
         (line,) = check(f"{SPEC}      {key}: 4096\n")
         assert line.startswith(

@@ -43,7 +43,7 @@ def test_what_is_nearly_an_option_of_sbatch_is_refused_with_the_nearest(
     assert message in line
 
 
-def test_options_of_a_profile_are_looked_at_too(check: Check) -> None:
+def test_options_of_a_profile_are_checked_too(check: Check) -> None:
     text = SPEC.format(cluster="c.yaml", options="qos: x")
     lines = check(text, c__yaml="slurm: {patition: cpu}\ngpu_slurm: {constriant: a}\n")
     assert ["`partition`" in lines[0], "`constraint`" in lines[1]] == [True, True]

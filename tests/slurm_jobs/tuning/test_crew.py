@@ -100,7 +100,7 @@ def test_a_trial_that_takes_too_long_is_ended(
     assert lead(context, 1, limit_s=1.0, rank0="hangs", rank1="hangs") == "it took more than 1 s"
 
 
-def test_who_is_asked_to_stop_leaves_no_part_behind(
+def test_a_stop_request_ends_all_parts(
     context: TaskContext, follower: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []

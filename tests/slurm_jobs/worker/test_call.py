@@ -117,7 +117,9 @@ def test_what_a_users_function_lacks_is_its_own_matter(user_dir: Path) -> None:
         call.call_function("users_importer:run", make_context("s", user_dir))
 
 
-def test_a_users_module_that_is_not_there_may_be_put_beside_the_spec(user_dir: Path) -> None:
+def test_a_missing_module_of_the_user_is_refused_with_the_advice_to_put_it_next_to_the_spec(
+    user_dir: Path,
+) -> None:
     assert user_dir
     with pytest.raises(StageConfigError, match="put it next to the spec") as caught:
         call.find_function("no_such_module_here:run")

@@ -238,19 +238,21 @@ def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("NodeName=n1 ActiveFeatures=h100 Gres=gpu:h100:8", ""),
     ],
 )
-def test_a_nodes_type_is_told_by_its_features_or_gpus(
+def test_the_type_of_a_node_is_read_from_its_features_or_gpus(
     answers: Path, said: str, expected: str
 ) -> None:
     (answers / "out").write_text(said)
     assert kind_of_node(order(gpu=("a100", "v100")), "n1") == expected
 
 
-def test_where_one_type_is_asked_for_nobody_is_asked(answers: Path) -> None:
+def test_with_one_requested_type_slurm_is_not_queried(answers: Path) -> None:
     assert kind_of_node(order(gpu=("a100",)), "n1") == ""
     assert not (answers / "calls").exists()
 
 
-def test_a_requeued_job_is_bound_to_a_type_beside_the_users_own_constraint(answers: Path) -> None:
+def test_a_requeued_job_is_bound_to_a_type_in_addition_to_the_constraint_of_the_user(
+    answers: Path,
+) -> None:
     (answers / "fails").write_text("2")  # ended with the job, twice
     given = order(gpu=("a100", "v100"), slurm={"constraint": "ib"})
     assert keep_kind(given, "12_3", "v100") is None

@@ -74,7 +74,7 @@ def test_a_failure_says_what_ended_the_rank(
     )
 
 
-def test_an_error_that_no_attempt_can_mend_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_permanent_error_is_not_retried(tmp_path: Path) -> None:
     wrong = error("StageConfigError", "no GPU", retryable=False)
     ended(tmp_path, 0, NO_RETRY_EXIT_CODE, error=wrong)
     assert not read_end(tmp_path, 1, [NO_RETRY_EXIT_CODE]).retryable
@@ -83,7 +83,7 @@ def test_an_error_that_no_attempt_can_mend_is_not_tried_again(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("raised", "retryable"), [(StageConfigError("x"), False), (ValueError("x"), True)]
 )
-def test_an_error_is_written_down_with_whether_another_attempt_may_mend_it(
+def test_an_error_is_recorded_with_whether_it_is_retryable(
     tmp_path: Path, raised: Exception, *, retryable: bool
 ) -> None:
     write_error(tmp_path, 3, raised)
@@ -159,7 +159,7 @@ def test_a_function_that_stops_unasked_has_failed_and_one_whose_other_rank_was_a
     assert read_end(tmp_path, 2, [0]).outcome == "stopped"
 
 
-def test_the_code_for_stopped_is_a_failure_where_nobody_asked(tmp_path: Path) -> None:
+def test_the_exit_code_for_stopped_is_a_failure_without_a_stop_request(tmp_path: Path) -> None:
     ended(tmp_path, 0, STOPPED_EXIT_CODE, stopped=False)
     end = read_end(tmp_path, 1, [STOPPED_EXIT_CODE])
     assert (end.outcome, end.exit_code, end.retryable) == ("failed", STOPPED_EXIT_CODE, True)
@@ -185,7 +185,9 @@ def test_an_srun_that_complains_of_ranks_that_ended_well_is_not_hidden(tmp_path:
     assert "All ranks ended well" in end.reason
 
 
-def test_srun_is_not_told_who_the_surrounding_rank_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_srun_does_not_inherit_the_variables_of_the_surrounding_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in RANK_VARIABLES:
         monkeypatch.setenv(name, "7")
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)  # this process's own stay

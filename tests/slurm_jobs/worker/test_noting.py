@@ -114,7 +114,7 @@ def test_noting_dies_with_its_keeper(
     wait_for(lambda: is_gone(noting_pid) and is_gone(hanging), "the end of both")
 
 
-def test_facts_that_cannot_be_written_are_said_and_harm_nobody(
+def test_facts_that_cannot_be_written_are_logged_and_harm_no_task(
     context: TaskContext, capfd: pytest.CaptureFixture[str]
 ) -> None:
     facts_path(context).parent.rmdir()

@@ -67,7 +67,7 @@ def test_a_variable_that_the_node_does_not_set_is_refused(tmp_path: Path, text: 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
-def test_a_folder_that_belongs_to_somebody_else_is_refused(tmp_path: Path, base: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, base: Path) -> None:
     (base / OWN).mkdir(mode=0o700)
     os.chown(base / OWN, 12345, 12345)
     require_refused(tmp_path, base)

@@ -373,7 +373,7 @@ def test_an_attempt_that_may_not_be_ended_writes_its_stacks_once(
     assert watch.run(300, may_end=False) == ["dump"]
 
 
-def test_all_ranks_are_looked_at_seldom_until_the_first_beats(
+def test_all_ranks_are_read_seldom_until_the_first_beats(
     watch_of: WatchOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []

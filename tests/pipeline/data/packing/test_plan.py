@@ -108,7 +108,7 @@ def test_packs_do_not_depend_on_the_number_of_processes(
     assert np.array_equal(alone.bounds, shared.bounds)
 
 
-def test_each_stretch_of_the_order_is_packed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stretch_of_the_order_is_packed_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "STRETCH_SIZE", 1000)
     tokens, images = captions(2500)
     parts = list(pack_order(tokens, images, budget=BUDGET, strategy="exact", words=[5]))
@@ -119,7 +119,7 @@ def test_each_stretch_of_the_order_is_packed_by_itself(monkeypatch: pytest.Monke
     assert waits(join_packs(parts), order).max_samples < 1000
 
 
-def test_stretches_are_packed_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stretches_are_packed_when_they_are_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "STRETCH_SIZE", 100)
     monkeypatch.setitem(STRATEGIES, "counted", lambda *lists: packed.append(1) or ([1], [0]))
     packed: list[int] = []

@@ -189,7 +189,7 @@ ENCODED = pa.table({"image": ["a"], "text": DICTIONARY})
     ],
     ids=["Parquet without images", "Arrow without images", "a name twice", "a dictionary"],
 )
-def test_columns_that_make_no_sample_are_told(
+def test_columns_that_make_no_sample_are_refused(
     tmp_path: Path, write: Write, table: pa.Table, words: str
 ) -> None:
     with pytest.raises(StageConfigError, match=words):
@@ -250,7 +250,7 @@ def damage(file: Path, last: bytes) -> None:
 
 
 def test_a_damaged_page_is_no_row(tmp_path: Path) -> None:
-    """Where the writer gave pages checksums; without statistics a picture stands in pages alone."""
+    """Where the writer gave pages checksums; without statistics a picture is in pages alone."""
     options = {"write_statistics": False, "use_dictionary": False, "compression": "none"}
     file = tmp_path / "m.parquet"
     manifest = open_manifest(write_parquet(file, CAPTIONS, write_page_checksum=True, **options))
@@ -259,7 +259,7 @@ def test_a_damaged_page_is_no_row(tmp_path: Path) -> None:
         list(manifest.rows(range(30)))
 
 
-def test_a_column_whose_name_or_place_is_damaged_is_told_with_the_file(tmp_path: Path) -> None:
+def test_a_damaged_column_name_or_offset_is_refused_with_the_file(tmp_path: Path) -> None:
     file = write_parquet(tmp_path / "m.parquet", CAPTIONS, compression="none")
     damage(file, b"text")  # of the chunk, in the footer
     with pytest.raises(StageConfigError, match=r"m\.parquet: damaged"):

@@ -120,10 +120,10 @@ def test_index_that_is_damaged_is_made_again(
     assert file.read_bytes() == whole
 
 
-def test_bytes_that_changed_in_place_are_no_rows_and_the_next_attempt_looks_anew(
+def test_bytes_that_changed_in_place_are_no_rows_and_the_next_attempt_reads_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if neither size nor times told of it: the index is found under the old name."""
+    """Size and times are unchanged: the index is found under the old name."""
     path = tmp_path / "m.jsonl"
     path.write_text(f"{GOOD}\n" * 10)
     by_blocks_of(100, monkeypatch)
@@ -194,7 +194,9 @@ def test_carriage_return_cuts_no_text(tmp_path: Path, row: str, problem: str, la
     assert [each.source for each in (rows[0], rows[2])] == ["a.png", "c.png"]
 
 
-def test_last_row_that_a_carriage_return_cuts_is_told_without_a_newline_too(tmp_path: Path) -> None:
+def test_a_last_row_cut_by_a_carriage_return_is_reported_even_without_a_newline(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "m.csv"
     path.write_bytes(b"image_path,text\na.png,words\nb.png,a ball.\rIt is not red")
     rows = list(open_manifest(path).rows(range(open_manifest(path).num_rows)))
@@ -222,7 +224,7 @@ def test_text_over_lines_with_commas_is_a_text(tmp_path: Path, first: str) -> No
     assert text in [content.value for said in rows[1].messages for content in said.content]
 
 
-def test_manifest_that_is_gone_or_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_manifest_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text(f"{GOOD}\n" * 10)
     manifest = open_manifest(path)
@@ -247,7 +249,7 @@ def test_manifest_that_is_gone_or_cut_short_is_told(tmp_path: Path) -> None:
         ("[] []", "Extra data"),
     ],
 )
-def test_mistake_in_a_json_list_is_told_as_json_tells_it(
+def test_an_error_in_a_json_list_has_the_message_of_json(
     tmp_path: Path, text: str, words: str
 ) -> None:
     path = tmp_path / "m.json"

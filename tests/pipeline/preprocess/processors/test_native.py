@@ -30,7 +30,7 @@ def test_size_is_that_of_transformers(size: tuple[int, int], limits: dict[str, i
     assert smart_resize(size, **limits) == (width, height)
 
 
-def test_one_token_stands_for_a_square_of_patches() -> None:
+def test_one_token_represents_a_square_of_patches() -> None:
     images = NativeImages(
         patch_size=14,
         merge_size=2,

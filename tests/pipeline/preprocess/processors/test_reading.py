@@ -12,7 +12,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processors.folder import read_processor
 
 
-def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:
+def test_a_processor_of_the_clip_kind_is_understood(processor_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "clip"
     shutil.copytree(processor_dir, folder)
     path = folder / "preprocessor_config.json"
@@ -148,7 +148,7 @@ def test_tokens_that_the_tokenizer_names_come_before_the_usual_ones(tmp_path: Pa
 def test_values_within_the_processors_own_file_come_first(
     processor_dir: Path, tmp_path: Path
 ) -> None:
-    """As transformers reads them: its own file may lie beside one of an older version."""
+    """As transformers reads them: its own file may be next to one of an older version."""
     folder = tmp_path / "both"
     shutil.copytree(processor_dir, folder)
     whole, images = folder / "processor_config.json", folder / "preprocessor_config.json"

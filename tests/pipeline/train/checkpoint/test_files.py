@@ -73,7 +73,7 @@ def publish_over(tmp_path, spoil=lambda folder: None, **changes):
     return content, list(tmp_path.glob(".unreadable-step-00000004.2.*"))
 
 
-def test_sound_checkpoint_that_an_earlier_attempt_published_stays(tmp_path):
+def test_an_intact_checkpoint_of_an_earlier_attempt_stays(tmp_path):
     assert publish_over(tmp_path) == (b"the earlier attempt's", [])
 
 

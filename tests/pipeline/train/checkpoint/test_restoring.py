@@ -36,7 +36,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(taken, plain, caplog):
     assert taken.weights() == plain.weights()
 
 
-def test_a_resume_with_another_config_begins_anew_and_keeps_what_was_there(taken, plain, caplog):
+def test_a_resume_with_another_config_starts_again_and_keeps_old_checkpoints(taken, plain, caplog):
     assert taken.run_here(TWO, **OTHER_RATE)["resumed_from_step"] == 0
     assert (
         "step-00000006 is of other work (optimizer.learning_rate: 0.0001 then, 0.003 now); kept as"
@@ -55,14 +55,14 @@ def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_ot
     assert first == went_on != anew
 
 
-def test_a_stage_that_is_asked_for_again_begins_anew_once(taken, caplog):
+def test_a_stage_named_in_again_restarts_once(taken, caplog):
     assert taken.run_here(AGAIN)["resumed_from_step"] == 0
     assert "step-00000006 is of other work (a resume ran the stage --again); kept" in caplog.text
     assert taken.run_here(AGAIN)["resumed_from_step"] == 6
 
 
 def test_a_late_writer_of_former_work_takes_nothing_from_the_new(make_train_run):
-    """A checkpoint of the former work, with more steps, appears beside those of the new."""
+    """A checkpoint of the former work, with more steps, appears next to those of the new."""
     run = make_train_run(checkpoint={"every_min": None, "keep_last": 1})
     run.run_here(num_steps=8)
     run.run_here(AGAIN)

@@ -98,13 +98,13 @@ def test_a_tensor_where_a_value_is_wanted_is_a_difference():
     )
 
 
-def test_missing_names_are_told_the_first_of_many_by_name():
+def test_the_first_missing_names_are_listed_and_the_others_counted():
     more = {f"option_{n}": n for n in range(7)}
     names = ", ".join(f"optimizer.param_groups.0.option_{n}" for n in range(5))
     assert str(compare(STORED, state(**more))) == f"not in the checkpoint: {names} and 2 more"
 
 
-def test_tensors_without_a_place_are_told_and_options_of_another_torch_are_not():
+def test_unexpected_tensors_are_listed_and_options_of_another_torch_are_not():
     stored = {
         **STORED,
         "optimizer.state.a.exp_avg": stored_tensor(2, 3),

@@ -115,7 +115,7 @@ def spans_of(tmp_path):
     return [(span["name"], span["step"], span["duration_s"]) for span in found]
 
 
-def test_the_stall_is_one_span_and_what_goes_on_beside_the_steps_another(tmp_path, clock):
+def test_the_stall_and_the_background_save_are_separate_spans(tmp_path, clock):
     saver, noted = make_timed(tmp_path, clock, in_background=True)
     clock.advance(40)
     saver.save(10, 0.5, must_end=False)
@@ -152,7 +152,7 @@ def test_a_save_right_at_the_start_has_no_step_to_measure():
     assert stop_time.after_save(3.0) == pytest.approx(3.0)
 
 
-def test_a_stop_waits_for_a_save_that_goes_on_beside_the_steps_before_it_saves():
+def test_a_stop_waits_for_the_background_save_before_it_saves():
     stop_time = StopTime(start_step=0, begun_s=0.0)
     stop_time.after_stall(10, 20.0, 21.0)
     assert stop_time.after_save(31.0, background_s=30.0) == pytest.approx(2.0 + 30.0 + 31.0)

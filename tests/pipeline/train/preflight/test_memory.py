@@ -486,7 +486,7 @@ def test_a_node_with_too_little_memory_is_named_with_who_says_so():
     ("mode", "node_mib", "warns"),
     [("async", 2000, True), ("sync", 2000, False), ("async", 2400, False)],
 )
-def test_copies_of_checkpoints_are_counted_where_they_are_written_beside_the_steps(
+def test_copies_of_checkpoints_are_counted_when_they_are_written_in_the_background(
     tmp_path, monkeypatch, mode, node_mib, warns
 ):
     monkeypatch.setenv("SLURM_MEM_PER_NODE", str(node_mib))
@@ -562,7 +562,7 @@ def test_room_on_disk_is_for_the_kept_checkpoints_one_more_and_the_export():
 # What comes after the last step is counted before the first, and warned of.
 
 
-def test_the_export_holds_packed_layers_unpacked_and_adapted_ones_merged_beside_them():
+def test_the_export_counts_unpacked_layers_and_merged_adapters():
     embed = tensor("embed", 100)
     layer = tensor("q.base_layer.weight", 300, itemsize=1, is_packed=True, num_weights=600)
     low = tensor("q.lora_A.default.weight", 10)
@@ -610,7 +610,7 @@ EXPORT_TOO_LARGE = (
     ],
     ids=["it fits", "a card", "all ranks of a node", "the export on rank 0", "no export"],
 )
-def test_what_no_card_or_node_holds_at_the_end_is_told_with_what_leaves_it_out(
+def test_too_little_memory_at_the_end_is_a_warning_with_the_option_that_avoids_it(
     gb, options, warning
 ):
     assert ending(gb, **options) == ([] if warning is None else [warning])

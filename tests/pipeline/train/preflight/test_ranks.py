@@ -84,7 +84,7 @@ def test_mixed_cards_are_a_problem():
     assert "request one kind of card" in problem
 
 
-def test_cards_that_differ_in_memory_alone_are_told_of():
+def test_cards_that_differ_only_in_memory_are_a_warning():
     problems, (warning,) = compare_ranks(ranks_on(V100, V100_32))
     assert problems == []
     assert warning == (
@@ -93,7 +93,7 @@ def test_cards_that_differ_in_memory_alone_are_told_of():
     )
 
 
-def test_other_cards_of_one_capability_are_told_of():
+def test_different_cards_of_one_capability_are_a_warning():
     other = card("NVIDIA A100-PCIE-40GB", A100.capability, total_gb=A100.total_bytes / 1e9)
     problems, (warning,) = compare_ranks(ranks_on(A100, other))
     assert problems == []
@@ -102,7 +102,7 @@ def test_other_cards_of_one_capability_are_told_of():
 
 
 @pytest.mark.parametrize("device", [CPU, A100])
-def test_another_number_of_threads_is_told(device):
+def test_a_different_number_of_threads_is_a_warning(device):
     told = (
         "ranks are not alike: the number of compute threads is 8 on rank 0 (node-0), 4 on rank 1 "
         "(node-0): set num_compute_threads"

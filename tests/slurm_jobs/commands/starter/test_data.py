@@ -37,7 +37,7 @@ def test_rows_of_a_text_are_its_lines_and_of_a_list_unknown(
     assert num_rows is None or not found.is_exact
 
 
-def test_a_name_that_no_manifest_can_hold_is_told(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     touch(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"))
     with pytest.raises(InputError, match="its name is not UTF-8"):
         inspect_data(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"), as_named="m")

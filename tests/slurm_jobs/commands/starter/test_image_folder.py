@@ -375,7 +375,7 @@ def test_images_outside_of_the_held_out_split_are_trained_on(tmp_path: Path) -> 
         ("1920 x 1080", False),
     ],
 )
-def test_labels_of_boxes_are_told_from_words(text: str, is_label: bool) -> None:
+def test_labels_of_boxes_are_distinguished_from_words(text: str, is_label: bool) -> None:
     assert bool(label_kind(text)) == is_label
 
 

@@ -32,7 +32,7 @@ def fits(chosen, row: RowSize, name: str) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("num_images", [1, 2, 5, 12])
 @pytest.mark.parametrize("text", [10, 3_000, 9_000])
-def test_every_row_that_was_looked_at_fits(name: str, num_images: int, text: int) -> None:
+def test_every_measured_row_fits(name: str, num_images: int, text: int) -> None:
     seen = rows(PHOTO, (3024, 4032), (640, 480), (60, 40), text=text, num_images=num_images)
     chosen = choose_lengths(seen, image_rules(name))
     assert all(fits(chosen, row, name) for row in seen)

@@ -218,7 +218,7 @@ def test_cores_that_wait_for_disks_starve_by_storage(loaded):
     assert outcomes(loaded(readings=cpus(0.2, 0.4)), "storage-queue") == ("clear",)
 
 
-def test_the_node_of_the_rank_that_waits_is_looked_at(run_of):
+def test_evidence_of_a_data_wait_is_from_the_node_of_the_waiting_rank(run_of):
     paths, _ = run_of(num_ranks=16, slow_rank_extra_s=2.0, stopped_at=None)
     for node, busy in ((0, 0.95), (1, 0.1)):
         write_readings(paths.timing_dir("train", 0, 1), node=node, **cpus(busy, 0.01))
@@ -325,7 +325,7 @@ def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(held
     assert "processes outside of the job have them" in data_wait.text
 
 
-def test_records_without_the_threads_times_still_tell_whose_the_busy_cores_are(held):
+def test_records_without_the_times_of_threads_still_attribute_the_busy_cores(held):
     text = finding(held(8.0, 3.0, data_wait_s=0.5), "data-wait").text
     assert "many of them with processes outside of the job" in text
 
@@ -448,7 +448,7 @@ def test_where_one_thread_reads_for_all_storage_is_named_by_how_long_that_one_is
         assert cause_by_threads(told, node(0.3), "cuda") is None
 
 
-def test_threads_that_did_nothing_tell_nothing():
+def test_threads_that_did_nothing_give_no_cause():
     assert cause_by_threads(loader(0.0), None, "cuda") is None
 
 

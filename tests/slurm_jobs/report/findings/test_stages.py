@@ -140,7 +140,7 @@ def test_uncounted_rows_are_not_judged(data):
     assert (found.outcome, found.reason) == ("abstained", "no slice has completed")
 
 
-def test_rows_left_out_are_looked_at_before_the_speed_of_training(report_of):
+def test_rows_left_out_come_before_the_speed_of_training(report_of):
     report = report_of(rejects={"too_long": 2400}, padding_share=0.1, stopped_at=None)
     assert report.checks[0].rule_id == report.findings[0].rule_id == "left-out:preprocess"
     assert "look first at finding 1: 24 % of the rows" in report.verdict
