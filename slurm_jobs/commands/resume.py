@@ -429,21 +429,22 @@ def _with_overrides(
     return loaded.spec, tuple(n.message for n in loaded.notes if n.message not in known)
 
 
+def _texts_in(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, (dict, list)):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from _texts_in(value)
+
+
 def _load_with(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
     def read_text(file: str) -> str:
         if file.endswith((".yaml", ".yml")):
             return "{}"  # the cluster profile: the run's own is used
         raise FileNotFoundError(file)
 
-    def texts(values: Any) -> Iterator[str]:
-        if isinstance(values, str):
-            yield values
-        elif isinstance(values, (dict, list)):
-            for value in values.values() if isinstance(values, dict) else values:
-                yield from texts(value)
-
     given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
-    expanded = set(texts(given.value))
+    expanded = set(_texts_in(given.value))
 
     def expand(path: str) -> str:
         return path if path in expanded else expand_path(path)
@@ -451,7 +452,7 @@ def _load_with(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -
     changed = apply_overrides(given, overrides)
     folders = [*map(str, PurePosixPath(given.file).parents)]
     new_paths = set()
-    for value in {*texts(changed.value)} - expanded:
+    for value in {*_texts_in(changed.value)} - expanded:
         with suppress(PathExpansionError):  # most texts are not paths
             new_paths.add(absolute(expand(value), folders[0]))
     new_paths.difference_update(folders)
@@ -694,28 +695,16 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         act=not request.dry_run,
         afters={stage.name: {d.stage: d.kind for d in stage.after} for stage in stages},
     )
-    done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
-    resources: dict[str, JobResources] = {}
-    adjustments: dict[str, list[str]] = {}
-    for stage in stages:
-        trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
-        if profile.scheduler == "local":
-            trouble = replace(trouble, nodes=())  # this machine has no more
-        by_hand = {
-            key
-            for key in RAISED
-            for name in (stage.name, stage.origin)
-            for override in request.overrides
-            if sets_value(override, ("stages", name, "resources", key))
-        }
-        resources[stage.name], adjustments[stage.name] = adjusted(
-            stage.resources,
-            spec.stages[stage.name].on_resume,
-            trouble,
-            before.get(stage.name, {}).get("resources", {}),
-            by_hand=by_hand,
-        )
+    done = replace(preparation.done, why_not=_why_not(stages, before, preparation, again))
+    resources, adjustments = _adjusted_resources(
+        spec,
+        profile,
+        stages,
+        before=before,
+        preparation=preparation,
+        overrides=request.overrides,
+    )
     planned = partial(planned, done=done, limits=limits, resources=resources)
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
@@ -729,12 +718,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         spec_changed=not update and file_differs(paths),
         ours_renewed=ours_renewed,
         adjustments=(
-            *[
-                f"{name}: {change}"
-                for name, changes in adjustments.items()
-                if name in submitted
-                for change in changes
-            ],
+            *[text for name, texts in adjustments.items() if name in submitted for text in texts],
             *kinds_kept(plan),
         ),
         trainings=training_starts(paths, plan, context.num_again),
@@ -743,6 +727,40 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given
+
+
+def _adjusted_resources(
+    spec: RunSpec,
+    profile: ClusterProfile,
+    stages: Sequence[PlannedStage],
+    *,
+    before: Mapping[str, Mapping[str, Any]],
+    preparation: Preparation,
+    overrides: Sequence[str],
+) -> tuple[dict[str, JobResources], dict[str, list[str]]]:
+    """Return by stage what its jobs request after failures, and how that differs from before."""
+    resources: dict[str, JobResources] = {}
+    adjustments: dict[str, list[str]] = {}
+    for stage in stages:
+        trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
+        if profile.scheduler == "local":
+            trouble = replace(trouble, nodes=())  # this machine has no more
+        set_by_user = {
+            key
+            for key in RAISED
+            for name in (stage.name, stage.origin)
+            for override in overrides
+            if sets_value(override, ("stages", name, "resources", key))
+        }
+        resources[stage.name], changes = adjusted(
+            stage.resources,
+            spec.stages[stage.name].on_resume,
+            trouble,
+            before.get(stage.name, {}).get("resources", {}),
+            by_hand=set_by_user,
+        )
+        adjustments[stage.name] = [f"{stage.name}: {change}" for change in changes]
+    return resources, adjustments
 
 
 def _num_again(
@@ -765,13 +783,12 @@ def _num_again(
 
 
 def _why_not(
-    paths: RunPaths,
     stages: Sequence[PlannedStage],
+    before: Mapping[str, Mapping[str, Any]],
     preparation: Preparation,
     again: Mapping[str, Slices],
 ) -> dict[str, str]:
     """Return why finished work of a stage does not count any more."""
-    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
     reasons = {}
     for stage in stages:
         fields = before.get(stage.name, {}).get("fields", {})
