@@ -1,1 +1,1 @@
-"""Scripts that measure, each a table against named peers in the same run; `make bench` runs all."""
+"""Benchmarks against named peers, measured in the same run; `make bench` runs all."""

@@ -1,9 +1,9 @@
-"""Run every benchmark and write docs/performance.md: `make bench`.
+"""Run the benchmarks and write docs/performance.md: `make bench`.
 
     python -m benchmarks [NAME ...] [--found DIR]
 
-With names, only those sections are written; the others stay as they are. Figures that an earlier
-run took on another processor stay in the table, in columns of their own.
+With names, only those sections are replaced. Figures that an earlier run measured on another
+processor stay in the table, in columns of their own.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ SCRIPTS = {
     "report": "The report",
     "statistics": "Comparing runs",
 }
-"""Modules of this package, and the headings of their tables."""
+"""Modules of this package and the headings of their sections."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 
 HEAD = """\
 # Performance
 
-Made by `make bench`; do not edit. Each table was measured in one run, ours and the peers in turn, \
-and shows medians. A goal says whether smaller or larger is better; without one, smaller is. A row \
-that misses its goal stays.
+`make bench` writes this page; do not edit it. Each table comes from one run in which ours and the \
+peers take turns, and shows medians. A goal says whether smaller or larger is better; without a \
+goal, smaller is better. Rows that miss their goal are kept.
 
-Ratios depend on the processor. Where a second one was measured, its columns come last and have \
+Ratios depend on the processor. If a second processor was measured, its columns come last, under \
 its name. [Scale](scale.md) explains what these costs mean for large sites.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """Figures of one section from one processor."""
+    """Figures of one section, measured on one processor."""
 
     about: str
     """Machine, date and versions."""
     rows: dict[tuple[str, str, str], tuple[str, str, str, str, str]]
-    """By case, unit and peer: ours, the peer's, ratio, goal, and whether it is met."""
+    """(ours, the peer's, ratio, goal, met) by (case, unit, peer)."""
 
 
 def main() -> None:
-    """Run all benchmarks, or those named, and write their sections of the page."""
+    """Run all benchmarks or those named, and write their sections of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
     parser.add_argument("--found", type=Path, metavar="DIR", help="take DIR/NAME.json, run nothing")
@@ -85,13 +85,13 @@ def _run(module: str) -> str:
 
 
 def _sections(page: str) -> dict[str, str]:
-    """The sections that the page has, by their headings."""
+    """Return the sections of the page by heading."""
     parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
     return {part.partition("\n")[0].removeprefix("## "): part.rstrip() + "\n" for part in parts}
 
 
 def _section(heading: str, module: str, found: dict[str, Any], former: str) -> str:
-    """A section with new figures, and those of other processors in the section so far."""
+    """Return the section with new figures, keeping those of other processors."""
     machine, versions = found["machine"], found["versions"]
     names = ", ".join(f"{name} {number}" for name, number in versions.items())
     newest = Measured(
@@ -125,7 +125,7 @@ def section(
     others: dict[str, Measured],
     notes: Iterable[str] = (),
 ) -> str:
-    """The Markdown of a section; `others` are earlier figures by processor."""
+    """Return a section as Markdown; `others` are earlier figures by processor."""
     lines = [f"## {heading}", "", f"`python -m benchmarks.{module}` {newest.about}"]
     for processor, measured in others.items():
         lines += ["", f"{processor}: {measured.about}"]
@@ -144,7 +144,7 @@ def section(
 
 
 def measured_in(text: str) -> dict[str, Measured]:
-    """The figures in a section's Markdown, by processor."""
+    """Read the figures of a section's Markdown, by processor."""
     abouts = re.findall(r"(on \d+ cores \((.+?)\), Python .+)", text)
     table = [
         [cell.strip() for cell in line.split("|")[1:-1]]
@@ -164,7 +164,7 @@ def measured_in(text: str) -> dict[str, Measured]:
 
 
 def _processor(cpu: str) -> str:
-    """A short name: `Xeon` for `Intel(R) Xeon(R) Processor @ 2.50GHz`."""
+    """Return a short name: `Xeon` for `Intel(R) Xeon(R) Processor @ 2.50GHz`."""
     words = re.sub(r"\((R|TM)\)|\b(Intel|AMD|CPU|Processor)\b|@.*", " ", cpu).split()
     return " ".join(words) or cpu
 

@@ -1,10 +1,11 @@
-"""Calls of attention and masks of one forward pass, next to transformers' own.
+"""Attention calls and masks in one forward pass, compared with transformers' own.
 
     python -m benchmarks.attention [--json FILE]
 
-Counts, not times: models have the depth and the windows of the published ones and no weights, so
-that a CPU counts in seconds what a GPU would launch. Vision towers take eight pictures of 48 x 64
-patches, or eight of sizes of their own; language models eight packed rows of 4,096 tokens.
+The benchmark counts calls instead of measuring time: models have the depth and windows of the
+published ones but no weights, so a CPU counts in seconds what a GPU would launch. Vision towers
+process eight images of 48 x 64 patches, or eight of different sizes; language models process eight
+packed rows of 4,096 tokens.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CONFIGS = {
 
 
 class Counts(TorchFunctionMode):
-    """Counts calls of attention, and masks that a kernel must convert or that are made."""
+    """Counter of attention calls, and of masks that a kernel must convert or that are built."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class Counts(TorchFunctionMode):
         self.kept: set[int] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count, and go on."""
+        """Count, then call the function."""
         kwargs = kwargs or {}
         if func is functional.scaled_dot_product_attention:
             self.calls += 1
@@ -73,18 +74,18 @@ class Counts(TorchFunctionMode):
 
     @property
     def masks(self) -> int:
-        """Of half precision, which a pass makes and keeps for its way back."""
+        """Return the number of half-precision masks, which a pass keeps for the backward pass."""
         return self.converted + len(self.kept)
 
 
 def make(name: str) -> Any:
-    """The model without weights."""
+    """Build the model without weights."""
     with META:
         return AutoModelForImageTextToText.from_config(CONFIGS[name], dtype=torch.bfloat16).train()
 
 
 def calls_of_pictures(name: str, grids: Sequence[Any]) -> dict[str, int]:
-    """Of one pass of a vision tower, by how it attends."""
+    """Return the attention calls of one pass of a vision tower, by kind."""
     family = FAMILIES[CONFIGS[name].model_type]
     found = {}
     for way in (PEER, *WAYS):
@@ -107,20 +108,20 @@ def calls_of_pictures(name: str, grids: Sequence[Any]) -> dict[str, int]:
 
 
 class CountOperators(TorchDispatchMode):
-    """Counts calls of the reference, which replaces the kernel on a CPU."""
+    """Counter of calls of the reference, which replaces the kernel on a CPU."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count, and go on."""
+        """Count, then call the operator."""
         self.calls += "reference_attention" in str(func)
         return func(*args, **(kwargs or {}))
 
 
 def masks_of_rows(name: str) -> dict[str, int]:
-    """Of one pass of a language model over packed rows, by how samples are kept apart."""
+    """Return the calls of one pass of a language model over packed rows, by masking method."""
     bounds = torch.arange(0, NUM_ROWS * LENGTH + 1, LENGTH // 4, dtype=torch.int32, device=META)
     packing = Packing(bounds=bounds, longest=LENGTH // 4, dtype=torch.bfloat16)
     ids = torch.empty(NUM_ROWS, LENGTH, dtype=torch.int64, device=META)
@@ -130,7 +131,7 @@ def masks_of_rows(name: str) -> dict[str, int]:
         hf = make(name)
         text = hf.config.get_text_config()
         if way == PEER:
-            # Of the shape and dtype that transformers makes of positions, whose values it reads.
+            # The shape and dtype of transformers' position ids, whose values it reads.
             shape = (NUM_ROWS, 1, LENGTH, LENGTH)
             apart = {"attention_mask": torch.empty(shape, dtype=torch.bool, device=META)}
         else:
@@ -142,7 +143,7 @@ def masks_of_rows(name: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Count and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     pictures = {"8 pictures of one size": SAME, "8 pictures of sizes of their own": OWN}
     found = {

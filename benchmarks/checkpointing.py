@@ -1,12 +1,12 @@
-"""How long training stands still for a checkpoint: beside the steps, at once, and with torch alone.
+"""How long a checkpoint stalls training: in the background, synchronous, and with torch alone.
 
     python -m benchmarks.checkpointing [--quick] [--json FILE]
 
-Two ranks on the CPU share a model of 10.6 million parameters by fully_shard; with AdamW's state a
-checkpoint has 128 MB. The ways take turns in each round, and two steps follow the begin of each
-save; a stall is that of the slower rank. `dcp.save` and `dcp.async_save` are torch's calls as a
-loop of one's own would use them: their files have no checksum, no record and no name that says they
-are whole. On a CPU steps and saves share the cores, which on a node with GPUs they do not.
+Two ranks on the CPU shard a model of 10.6 million parameters with `fully_shard`; with AdamW's state
+a checkpoint has 128 MB. The methods take turns in each round, and two steps follow the start of
+each save. A stall is that of the slower rank. `dcp.save` and `dcp.async_save` are torch's calls as
+a hand-written loop would use them: their files have no checksum, no record and no name that marks
+them as complete. On a CPU, steps and saves compete for the same cores; on a GPU node they do not.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from benchmarks.table import Row, arguments, row, show
 
 NUM_RANKS = 2
 MOST_OF_SYNC = 0.5
-"""Of a save at once a copy should take; it is a copy in memory against one on a disk."""
+"""Largest share of a synchronous save that the copy may take: memory copy against disk write."""
 
 
 def measure(num_rounds: int) -> dict[str, dict[str, float]]:
-    """Medians of each way: `stall_s`, `step_s` of the steps beside it, and `whole_s`."""
+    """Return each method's median `stall_s`, `step_s` (of steps during the save) and `whole_s`."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
@@ -51,7 +51,7 @@ def measure(num_rounds: int) -> dict[str, dict[str, float]]:
 
 
 def rows_of(found: dict[str, dict[str, float]]) -> list[Row]:
-    """Stalls against each other and torch's; what a save costs beside the stall."""
+    """Compare the stalls with each other and with torch's; show what a save costs besides."""
 
     def ms(way: str, key: str) -> float:
         return 1000 * found[way][key]
@@ -98,7 +98,7 @@ def rows_of(found: dict[str, dict[str, float]]) -> list[Row]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     found = measure(3 if options.quick else 15)
     show(rows_of(found), options, ["slurm-jobs", "torch"])

@@ -1,4 +1,4 @@
-"""One rank of `benchmarks.checkpointing`: the ways take turns, and rank 0 writes what was found.
+"""One rank of `benchmarks.checkpointing`; rank 0 writes the results.
 
 Usage: python -m benchmarks.checkpointing_ranks RANK NUM_RANKS PORT FOLDER NUM_ROUNDS
 """
@@ -33,11 +33,11 @@ WIDTH, NUM_LAYERS, NUM_ROWS = 384, 6, 1
 NUM_STEPS_BESIDE = 2
 
 Way = Callable[[int], Callable[[], object]]
-"""Begins a save after so many steps; what it returns waits for its end."""
+"""Start a save after a given number of steps; the function returned waits for its end."""
 
 
 def build() -> tuple[nn.Module, torch.optim.Optimizer]:
-    """A stack of transformer layers, sharded over the ranks, whose optimizer has a state."""
+    """Build sharded transformer layers and an optimizer that has state."""
     torch.manual_seed(0)
     layers = [
         nn.TransformerEncoderLayer(WIDTH, 6, 4 * WIDTH, dropout=0.0, batch_first=True)
@@ -53,7 +53,7 @@ def build() -> tuple[nn.Module, torch.optim.Optimizer]:
 def make_ways(
     model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, folder: Path
 ) -> dict[str, Way]:
-    """By name: ours, and torch's own calls, which write files without checksum, record or name."""
+    """Return our methods and torch's own calls, which write no checksum, record or marker name."""
     cpu, group = torch.device("cpu"), new_host_group(timeout_min=5)
     checkpoints = Checkpoints(
         root=folder / "ours",
@@ -97,7 +97,7 @@ def make_ways(
 
 
 def measure(ranks: Ranks, folder: Path, num_rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Seconds of every way in every round, of the slowest rank; the first round is left out."""
+    """Return the seconds of every method and round, of the slowest rank; round 1 is a warm-up."""
     model, optimizer = build()
     ways = make_ways(model, optimizer, ranks, folder)
     rows = torch.randn(NUM_ROWS, 32, WIDTH)
@@ -132,7 +132,7 @@ def measure(ranks: Ranks, folder: Path, num_rounds: int) -> dict[str, list[dict[
 
 
 def main() -> None:
-    """Join, measure, write `found.json`."""
+    """Run the benchmark."""
     rank, num_ranks, port = (int(value) for value in sys.argv[1:4])
     folder, num_rounds = Path(sys.argv[4]), int(sys.argv[5])
     torch.set_num_threads(1)

@@ -1,14 +1,15 @@
-"""What grows with the data set, and what does not: ten million synthetic samples.
+"""Which costs grow with the data set: ten million synthetic samples.
 
     python -m benchmarks.growth [--quick] [--json FILE]
 
-Each step runs in a process of its own, and its memory is what that process held privately at most
-beyond what its imports took (pages of mapped files are the kernel's, shared by all processes of a
-node, and given back when others want them). Times of the index are processor times, with the files
-in the page cache. `--quick` takes a million samples. Planning and
-finishing are those of one of 100 tasks of `consolidate` over 400 parts; what is made up is said in
-`growth_data`. The last rows read real samples of 32 KB whose every read is made to take 2 ms more,
-as on a shared file system, because none is here.
+Each step runs in its own process. Its memory is the peak of private memory above what the imports
+took; pages of mapped files are left out, because the kernel shares them between processes and
+reclaims them. Times of the index are CPU times with the files in the page cache. `--quick` takes a
+million samples.
+
+Planning and finishing are measured for one of 100 tasks of `consolidate` over 400 parts;
+`growth_data` describes the synthetic data. The last rows read real samples of 32 KB with 2 ms added
+to each read, to imitate a shared file system.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ DELAY_S = 0.002
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     num_samples = 1_000_000 if options.quick else 10_000_000
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # a disk, no tmpfs
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # on disk, not tmpfs
         folder = Path(name)
         rows = [*index_cases(folder, num_samples), *consolidate_cases(folder, num_samples)]
         rows += read_cases(folder)
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def index_cases(folder: Path, num_samples: int) -> list[Row]:
-    """Opening the index, beside a Parquet file of the same rows, and looking up samples."""
+    """Compare opening the index and reading rows with a Parquet file of the same rows."""
     info = make_index(folder / "index.arrow", num_samples, num_shards=1000)
     (folder / "info.json").write_text(json.dumps([info.num_bytes, info.xxh3, num_samples]))
     with pa.memory_map(str(folder / "index.arrow")) as source:
@@ -102,7 +103,7 @@ def index_cases(folder: Path, num_samples: int) -> list[Row]:
 
 
 def consolidate_cases(folder: Path, num_samples: int) -> list[Row]:
-    """One task's plan, and the step that finishes the data set."""
+    """Measure the plan of one task, and the step that finishes the data set."""
     make_parts(folder / "p", num_samples=num_samples, num_parts=NUM_PARTS)
     make_pieces(folder)
     size = f"of {num_samples:,} in {NUM_PARTS} parts"
@@ -120,7 +121,7 @@ def consolidate_cases(folder: Path, num_samples: int) -> list[Row]:
 
 
 def read_cases(folder: Path) -> list[Row]:
-    """Samples read ahead by threads, where each read has to wait."""
+    """Measure reads by threads when each read has a delay."""
     count, size = 2000, 32 << 10
     path = folder / "samples.tar"
     rows = np.zeros(count, dtype=SAMPLE_ROW)
@@ -151,11 +152,11 @@ def read_cases(folder: Path) -> list[Row]:
     return [row(words, "1/s", many, peer="one thread", peer_value=one, ratio_at_least=8)]
 
 
-# The steps, each in a process of its own.
+# Steps; each runs in its own process.
 
 
 def open_arrow(folder: Path) -> dict[str, float]:
-    """Map the index and look up samples."""
+    """Map the index and read random rows."""
     num_bytes, checksums, count = json.loads((folder / "info.json").read_text())
     info = IndexInfo(num_bytes=num_bytes, xxh3=checksums)
     start_s = time.process_time()
@@ -169,7 +170,7 @@ def open_arrow(folder: Path) -> dict[str, float]:
 
 
 def open_parquet(folder: Path) -> dict[str, float]:
-    """Read the same rows from Parquet, and look up samples."""
+    """Read the same rows from Parquet, then random rows."""
     start_s = time.process_time()
     table = pq.ParquetFile(folder / "index.parquet").read(use_threads=False)
     columns = {name: table.column(name).to_numpy() for name in INDEX_TYPES}
@@ -190,7 +191,7 @@ def _parent(folder: Path) -> ParentStage:
 
 
 def plan(folder: Path) -> dict[str, float]:
-    """What a task does before it reads its first sample, for all its shards."""
+    """Plan all shards of one task, up to the first read of a sample."""
     start_s = time.perf_counter()
     parts = gather_parts(_parent(folder))
     deal = make_deal(CONFIG, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
@@ -202,7 +203,7 @@ def plan(folder: Path) -> dict[str, float]:
 
 
 def make_pieces(folder: Path) -> None:
-    """What the tasks leave, each a run of rows in the order of the parts; shards are not made."""
+    """Write the tasks' results without the shards; each holds consecutive rows of the parts."""
     parts = gather_parts(_parent(folder))
     deal = make_deal(CONFIG, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
     (folder / "set" / PIECES_DIR).mkdir(parents=True)
@@ -234,7 +235,7 @@ def _pieces(folder: Path) -> list[PiecePaths]:
 
 
 def finish_(folder: Path) -> dict[str, float]:
-    """Pieces of all tasks to index and `dataset.json`; the processor is left out."""
+    """Merge the pieces of all tasks into index and `dataset.json`, without the processor."""
     stage.check_processor = lambda _parts: None
     paths = _pieces(folder)
     paths[0].workplace.mkdir()
@@ -255,7 +256,7 @@ STEPS: dict[str, Callable[[Path], dict[str, float]]] = {
 
 
 def in_process(step: str, folder: Path) -> dict[str, float]:
-    """What a step measured, and `memory_mb`."""
+    """Run a step in a new process; return its figures and `memory_mb`."""
     code = f"from benchmarks.growth import measured; measured({step!r}, {str(folder)!r})"
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
@@ -265,7 +266,7 @@ def in_process(step: str, folder: Path) -> dict[str, float]:
 
 
 def measured(step: str, folder: str) -> None:
-    """Run a step here, and print what it took."""
+    """Run a step in this process and print its figures as JSON."""
     before, most, ended = _private_mb(), [0.0], threading.Event()
 
     def look() -> None:
@@ -284,7 +285,7 @@ def measured(step: str, folder: str) -> None:
 
 
 def _private_mb() -> float:
-    """Memory of this process that is no page of a file."""
+    """Return this process's memory that is not backed by files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024

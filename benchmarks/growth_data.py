@@ -1,7 +1,7 @@
-"""Synthetic parts and indexes of any size, as `preprocess` and `consolidate` would leave them.
+"""Synthetic parts and indexes of any size, in the format of `preprocess` and `consolidate`.
 
-What is made up: keys in order, sizes and lengths drawn from a log-normal distribution, checksums at
-random. The tars of the parts are holes of the right length, for steps that read no sample.
+Keys are consecutive, sizes and lengths log-normal, checksums random. The tar files of the parts are
+sparse files of the right length, for steps that read no sample.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODEL_INPUTS = {
 
 
 def draw_rows(first: int, count: int, dtype: np.dtype) -> np.ndarray:
-    """Samples `first` to `first + count`, as their parts describe them."""
+    """Return the rows of samples `first` to `first + count`."""
     random = np.random.default_rng([7, first])
     rows = np.zeros(count, dtype=dtype)
     rows["key"] = np.arange(first, first + count)
@@ -51,7 +51,7 @@ def draw_rows(first: int, count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def make_parts(folder: Path, *, num_samples: int, num_parts: int) -> ParentStage:
-    """The output of a preprocess stage of so many samples; `processor/` lies beside it."""
+    """Write the output of a preprocess stage; `processor/` is next to it."""
     (folder / "parts").mkdir(parents=True)
     for number in range(num_parts):
         first, stop = (n * num_samples // num_parts for n in (number, number + 1))
@@ -92,7 +92,7 @@ def _make_part(folder: Path, number: int, num_parts: int, keys: range) -> None:
 
 
 def make_index(path: Path, num_samples: int, *, num_shards: int) -> IndexInfo:
-    """An index of so many samples, written block by block."""
+    """Write an index block by block."""
     with path.open("wb") as stream:
         writer = ColumnsWriter(stream, INDEX_TYPES, num_samples)
         for start in range(0, num_samples, _BLOCK):

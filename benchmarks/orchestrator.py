@@ -1,11 +1,11 @@
-"""What submitting and looking cost: slurm-jobs beside plain sbatch and plain submitit.
+"""Cost of `submit` and `status`, compared with plain sbatch and plain submitit.
 
     python -m benchmarks.orchestrator [--quick] [--json FILE]
 
-As root on Debian or Ubuntu it starts the test cluster of tests/cluster, on which an array of ten
-thousand may be queued, and stops it again; elsewhere these rows are left out, which is said. The
-jobs are the same for all three: an array of 1,000 tasks, and three jobs one after the other behind
-it. None of them runs (they begin in an hour), so that the machine does nothing else.
+As root on Debian or Ubuntu, this starts the test cluster of tests/cluster, configured for arrays of
+ten thousand tasks, and stops it at the end. Elsewhere these rows are skipped with a message. The
+jobs are the same for all three: an array of 1,000 tasks and a chain of three jobs that depends on
+it. They begin in an hour, so that none runs during the measurement.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATUS_SIZE = 10_000
 SIMULATED = (1_000, 10_000, 100_000)
 COMMAND = tuple(module_command("slurm_jobs"))
 TAB = ("_ARGCOMPLETE=1", "COMP_LINE=slurm-jobs logs m", "COMP_POINT=17")
-"""The environment in which a shell asks for what can follow."""
+"""The environment in which a shell asks for completions."""
 DEMO = Path(__file__).parents[1] / "configs" / "demo.yaml"
 FOLDER = Path("/var/tmp", f"slurm-jobs-bench-{os.getpid()}")  # noqa: S108 - sockets want short paths
 
@@ -74,7 +74,7 @@ for index in range(3):
 
 
 def main() -> None:
-    """Measure what this machine allows, and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     repeats = 2 if options.quick else 7
     rows = start_up_rows(repeats)
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def submit_rows(cluster: Cluster, repeats: int) -> list[Row]:
-    """CPU and wall time of submitting the same jobs in three ways."""
+    """Measure CPU and wall time of submitting the same jobs with each tool."""
     folder = cluster.work_dir("bench")
     _write(folder, "chain.yaml", SPEC.format(size=ARRAY_SIZE))
     _write(folder, "plain.sh", PLAIN_SBATCH)
@@ -120,7 +120,7 @@ def submit_rows(cluster: Cluster, repeats: int) -> list[Row]:
 
 
 def status_rows(cluster: Cluster, repeats: int) -> list[Row]:
-    """`status` on an array that waits in a real queue, and how often Slurm is asked for it."""
+    """Measure `status` on a queued array, and count its calls to Slurm."""
     folder = cluster.work_dir("bench")
     _write(folder, "chain.yaml", SPEC.format(size=STATUS_SIZE))
     shown = cluster.run_as_user([*COMMAND, "submit", "chain.yaml", "--json"], cwd=folder)
@@ -150,7 +150,7 @@ def status_rows(cluster: Cluster, repeats: int) -> list[Row]:
 
 
 def start_up_rows(repeats: int) -> list[Row]:
-    """What the command costs before it does anything."""
+    """Measure how long the commands take to start."""
     costs = interleaved(
         {
             "help": lambda: _run(*COMMAND, "--help"),
@@ -179,7 +179,7 @@ def start_up_rows(repeats: int) -> list[Row]:
 
 
 def simulation_rows(repeats: int) -> list[Row]:
-    """Plan, read, reconcile, sort out and plan the rest of one array, from made-up records."""
+    """Plan, read, reconcile and resume one array from synthetic records."""
     rows = []
     for size in SIMULATED:
         found = [_simulated(size) for _ in range(repeats)]
@@ -209,7 +209,7 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 
 def _counting_programs(cluster: Cluster, folder: Path) -> Path:
-    """Programs called squeue, sacct and the like that note each call and become the real ones."""
+    """Write wrappers of squeue, sacct and similar programs that log each call."""
     calls = folder / "calls"
     _write(folder, "calls", "")
     calls.chmod(0o666)

@@ -1,21 +1,23 @@
-"""Packing by our default strategy beside nanoVLM's rule, TRL's best fit and first fit decreasing.
+"""Packing by our default strategy, nanoVLM's rule, TRL's best fit and first fit decreasing.
 
     python -m benchmarks.packing [--quick] [--json FILE]
 
-65,536 samples of each of five distributions (benchmarks/sample_lengths.py says which) in one seeded
-order go into packs of 4,096 tokens and, where there are images, 16 images.
+65,536 samples of each of five distributions (see benchmarks/sample_lengths.py), in one seeded
+order, go into packs of 4,096 tokens and, where there are images, at most 16 images.
 
-nanoVLM: the rule of `ConstantLengthDataset`, rewritten (our strategy `knapsack`, which is quicker
-than its own code and makes the same packs), with its separator token behind each sample and its
-`num_of_sequences` of 1,024; the 8 that its train.py makes of its default batch size are a row too.
-TRL: `trl.pack_dataset(strategy="bfd")` itself, from `pip install -e .[bench]`, on one byte a token,
-so that little is moved; it knows no image budget. First fit decreasing: ours, in chunks of 1,024
-and, for comparison, of everything at once.
+- nanoVLM: the rule of `ConstantLengthDataset`, reimplemented as our strategy `knapsack`, which
+  makes the same packs faster. It adds its separator token after each sample and uses its
+  `num_of_sequences` of 1,024; another row has the 8 that its train.py derives from its default
+  batch size.
+- TRL: `trl.pack_dataset(strategy="bfd")`, from `pip install -e .[bench]`, with one byte per token
+  so that little data is moved. It has no image budget.
+- First fit decreasing: our implementation, in chunks of 1,024 and, for comparison, of all samples
+  at once.
 
-Items a second are per second of CPU, medians of rounds in turn; ours include the seeded order. The
-slowest rank's work is the mean over steps of the heaviest rank over the mean one, with one pack a
-rank: ours dealt, nanoVLM's as it shuffles them, TRL's and first fit's in random order, as a sampler
-has them.
+Items per second are per second of CPU, as medians of rounds in which the strategies take turns;
+ours include the seeded order. The slowest rank's work is the heaviest rank's over the mean,
+averaged over steps, with one pack per rank: ours as dealt, nanoVLM's as it shuffles them, TRL's and
+first fit's in random order, as from a sampler.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ NUM_ROWS = 10_000_000
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     num_samples, repeats = (16_384, 1) if options.quick else (65_536, 5)
     with_trl = find_spec("trl") is not None
@@ -73,7 +75,7 @@ def main() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What one strategy made of a distribution."""
+    """Result of one strategy on one distribution."""
 
     packs: Packs
     padding: Padding
@@ -81,7 +83,7 @@ class Found:
 
 
 def rows_of(name: str, lengths: SampleLengths, repeats: int, *, with_trl: bool) -> list[Row]:
-    """All rows of one distribution."""
+    """Return all rows of one distribution."""
     order = make_permutation(len(lengths.num_tokens), WORDS).slice(0, len(lengths.num_tokens))
     ways: dict[str, Callable[[], Packs]] = {
         "ours": partial(_by_name, lengths, "exact"),
@@ -112,7 +114,7 @@ def rows_of(name: str, lengths: SampleLengths, repeats: int, *, with_trl: bool) 
 def measured(
     ways: dict[str, Callable[[], Packs]], lengths: SampleLengths, repeats: int
 ) -> dict[str, Found]:
-    """Run all ways in turn, several times."""
+    """Run the strategies in turn, `repeats` times."""
     spent_s: dict[str, list[float]] = {name: [] for name in ways}
     packs: dict[str, Packs] = {}
     for _ in range(repeats):
@@ -133,7 +135,7 @@ def measured(
 def padding_rows(
     name: str, lengths: SampleLengths, found: dict[str, Found], *, has_goal: bool
 ) -> list[Row]:
-    """Beside the lower bound, the peers, and no packing."""
+    """Compare our padding with the lower bound, the peers and no packing."""
     ours = found["ours"].padding
     least = 100 * ours.least_share
     allowed = round(least + (0.1 if name in EASY else 0.5), 3)
@@ -150,7 +152,7 @@ def padding_rows(
             at_most=allowed if has_goal else None)
     ]  # fmt: skip
     for peer in found.keys() - {"ours"}:
-        # A peer with everything at once has no bound on the wait: it only informs.
+        # Packing all samples at once puts no bound on the wait, so this row has no goal.
         goal = 1.0 if has_goal and peer != "first fit of all" else None
         share = 100 * found[peer].padding.share
         rows.append(row(case, "%", percent, peer=peer, peer_value=share, ratio_at_most=goal))
@@ -162,7 +164,7 @@ def padding_rows(
 
 
 def speed_rows(name: str, found: dict[str, Found]) -> list[Row]:
-    """Items a second of CPU."""
+    """Compare the items packed per second of CPU."""
     goal = 300_000 if name in EASY else 40_000
     return [
         row(f"{name}: packing", "items/s", found["ours"].items_per_s, peer=peer,
@@ -173,7 +175,7 @@ def speed_rows(name: str, found: dict[str, Found]) -> list[Row]:
 
 
 def rank_rows(name: str, lengths: SampleLengths, found: dict[str, Found]) -> list[Row]:
-    """The slowest rank's work over the mean, beside the best peer's."""
+    """Compare the slowest rank's work over the mean with the best peer's."""
     rows = []
     work = {
         peer: pack_work(made.packs, lengths.num_tokens, lengths.num_images, MODEL)
@@ -200,7 +202,7 @@ def rank_rows(name: str, lengths: SampleLengths, found: dict[str, Found]) -> lis
 
 
 def slowest_over_mean(work: np.ndarray, num_ranks: int, lane_size: int) -> float:
-    """Of ranks' sums, the mean over steps; what fills no step is left out."""
+    """Return the heaviest rank's work over the mean, averaged over complete steps."""
     num_steps = len(work) // (num_ranks * lane_size)
     steps = work[: num_steps * num_ranks * lane_size].reshape(num_steps, num_ranks, lane_size)
     ranks = steps.sum(axis=2)
@@ -208,7 +210,7 @@ def slowest_over_mean(work: np.ndarray, num_ranks: int, lane_size: int) -> float
 
 
 def growth_rows(num_rows: int) -> list[Row]:
-    """Packing and keeping an index of many rows, in processes of their own."""
+    """Measure packing and index memory for many rows, in separate processes."""
     rows = []
     for name, num_processes in (("captions", 1), ("long documents", 1), ("long documents", 2)):
         argv = [sys.executable, "-m", "benchmarks.packing_growth", str(num_rows), name]
@@ -257,13 +259,13 @@ def _by_lists(strategy: Callable[..., tuple], lengths: SampleLengths, order: np.
 def _with_separators(
     num_tokens: list[int], num_images: list[int], budget: PackBudget, num_packs: int = 1024
 ) -> tuple[list[int], list[int]]:
-    """The rule of nanoVLM with its separators; a sample without room for one goes without."""
+    """Apply nanoVLM's rule; a sample without room for a separator gets none."""
     longer = [min(tokens + 1, budget.max_tokens) for tokens in num_tokens]
     return knapsack(longer, num_images, budget, num_packs=num_packs)
 
 
 class _TrlPacker:
-    """`trl.pack_dataset` on samples whose tokens are zeros but for the first, a number's mark."""
+    """`trl.pack_dataset` on zero tokens, except that the first one marks the sample."""
 
     def __init__(self, lengths: SampleLengths, order: np.ndarray) -> None:
         import datasets
@@ -280,7 +282,7 @@ class _TrlPacker:
         self.pack_dataset = pack_dataset
 
     def __call__(self) -> Packs:
-        """Its packs, with samples of the right lengths."""
+        """Return TRL's packs, with samples of the right lengths."""
         packed = self.pack_dataset(
             self.dataset,
             seq_length=self.max_tokens,
@@ -294,7 +296,7 @@ class _TrlPacker:
         )
 
     def _samples_of(self, found: np.ndarray) -> np.ndarray:
-        """Samples that have these lengths: TRL says no numbers."""
+        """Return samples with these lengths, because TRL does not return their numbers."""
         by_length = np.argsort(self.tokens, kind="stable")
         assert np.array_equal(np.sort(found), self.tokens[by_length])
         items = np.empty(len(found), dtype=np.int64)

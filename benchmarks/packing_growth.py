@@ -1,10 +1,10 @@
-"""Packing an index of N synthetic rows into a plan file, in a process of its own.
+"""Packing an index of N synthetic rows into a plan file, in its own process.
 
     python -m benchmarks.packing_growth N captions|'long documents' [NUM_PROCESSES]
 
-Prints one JSON value: seconds to pack and write, seconds of CPU to open (too short for the clock of
-a shared machine), and the most memory that this process held beyond what it had before. The pages
-of the index count too; its arrays are memory-mapped as a large one's are.
+Prints one JSON value: seconds to pack and write, CPU seconds to open (too short for the wall clock
+of a shared machine), and the peak memory of this process above its start. The pages of the index
+count too; its arrays are memory-mapped like those of a large one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from benchmarks.sample_lengths import distributions
 from pipeline.data.packing.packs import open_packs, pack_order, write_packs
 
 NUM_DRAWN = 1 << 16
-"""Samples whose lengths are repeated in random order: what is measured is packing."""
+"""Number of drawn lengths, which repeat in random order; drawing is not measured."""
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Run the benchmark."""
     num_rows, name = int(sys.argv[1]), sys.argv[2]
     num_processes = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     with tempfile.TemporaryDirectory() as folder:
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def grow(folder: Path, num_rows: int, name: str, num_processes: int) -> dict[str, float]:
-    """Seconds by step, `memory_mb` and `file_mb`."""
+    """Return the seconds by step, `memory_mb` and `file_mb`."""
     lengths = distributions(NUM_DRAWN)[name]
     generator = np.random.Generator(np.random.PCG64(1))
     for values, file in ((lengths.num_tokens, "tokens.npy"), (lengths.num_images, "images.npy")):
@@ -50,7 +50,7 @@ def grow(folder: Path, num_rows: int, name: str, num_processes: int) -> dict[str
         np.load(folder / file, mmap_mode="r") for file in ("tokens.npy", "images.npy")
     )
     path, key = folder / "packs.bin", {"name": name}
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before_mb = _peak_mb()
     start_s, start_cpu_s = time.perf_counter(), time.process_time()
     parts = pack_order(
@@ -80,7 +80,7 @@ def _open_s(path: Path, key: dict[str, str], *, verify: bool) -> float:
 
 
 def _peak_mb() -> float:
-    """The most memory that was resident since the peak was last reset (proc(5), clear_refs)."""
+    """Return the peak resident memory since the last reset (proc(5), clear_refs)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 

@@ -1,18 +1,19 @@
-"""Pictures with the spectrum of photographs, made from a seed.
+"""Synthetic images with the spectrum of photographs, made from a seed.
 
-None can be fetched or shipped, so they are made, to the measure of eight that scikit-image and
-scikit-learn ship (astronaut, chelsea, coffee, motorcycle, rocket, camera, china, flower): there
-the amplitude falls with spatial frequency to the power of -0.96 to -1.51, the standard deviation of
-luminance is 31 to 76, that of the colour differences 6 to 32, and as JPEG of quality 90, 4:2:0,
-they take 1.4 to 2.9 bits a pixel (2.1 in the mean). That natural pictures have amplitudes of about
-1/f is Field's finding (1987, JOSA A 4). What is made here:
+Photographs can be neither downloaded nor shipped here. The images follow eight that scikit-image
+and scikit-learn ship (astronaut, chelsea, coffee, motorcycle, rocket, camera, china, flower). In
+those, the amplitude falls with spatial frequency to the power of -0.96 to -1.51, the standard
+deviation of luminance is 31 to 76, that of the colour differences 6 to 32, and a JPEG of quality
+90, 4:2:0, takes 1.4 to 2.9 bits per pixel (mean 2.1). Field (1987, JOSA A 4) found amplitudes of
+about 1/f in natural images. The steps are:
 
-- luminance and two colour differences, each noise of random phase whose amplitude falls as
-  f ** -1.3 times a Gaussian that leaves a quarter at the highest frequency, as lenses do;
-- red, green and blue mixed from these, so that they are correlated;
-- forty ellipses and polygons of other colours, of sizes that follow a power law, drawn at twice the
-  size and averaged down: edges, which noise of random phase lacks;
-- saved as cameras do: JPEG, quality 90, 4:2:0. That gives 2.0 bits a pixel, 245 KB a megapixel.
+- Luminance and two colour differences are noise of random phase. The amplitude falls as f ** -1.3
+  times a Gaussian that leaves a quarter at the highest frequency, as lenses do.
+- Red, green and blue are mixed from these, so that they are correlated.
+- Forty ellipses and polygons of other colours add edges, which noise of random phase lacks. Their
+  sizes follow a power law; they are drawn at twice the size and averaged down.
+- The image is saved as cameras do: JPEG, quality 90, 4:2:0. That gives 2.0 bits per pixel, 245 KB
+  per megapixel.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NUM_SHAPES = 40
 
 
 def make_photograph(seed: int, width: int, height: int) -> Image.Image:
-    """One picture of mode RGB; the same for the same arguments."""
+    """Make one RGB image; the same arguments give the same image."""
     rng = np.random.default_rng(seed)
     luminance = LUMINANCE_SD * _field(rng, width, height)
     blue = COLOUR_SD * _field(rng, width, height)
@@ -41,14 +42,14 @@ def make_photograph(seed: int, width: int, height: int) -> Image.Image:
 
 
 def as_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
-    """The file of a camera, its colours at half the resolution (4:2:0)."""
+    """Encode as cameras do, with colours at half the resolution (4:2:0)."""
     stream = io.BytesIO()
     picture.save(stream, "JPEG", quality=quality, subsampling=2)
     return stream.getvalue()
 
 
 def _field(rng: np.random.Generator, width: int, height: int) -> np.ndarray:
-    """Noise of photographs' amplitudes, float64 [height, width], of standard deviation 1."""
+    """Return noise with photographs' amplitudes: float64 [height, width], unit variance."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     frequency[0, 0] = 1.0
     amplitude = frequency**-SLOPE * LENS_AT_NYQUIST ** ((frequency / 0.5) ** 2)
@@ -59,7 +60,7 @@ def _field(rng: np.random.Generator, width: int, height: int) -> np.ndarray:
 
 
 def _shapes(rng: np.random.Generator, width: int, height: int) -> Image.Image:
-    """Ellipses and polygons on grey, smoothed as their edges would be by a sensor."""
+    """Draw ellipses and polygons on grey, with edges as smooth as a sensor's."""
     canvas = Image.new("RGB", (2 * width, 2 * height), (128, 128, 128))
     draw = ImageDraw.Draw(canvas)
     shorter = min(width, height)

@@ -1,17 +1,18 @@
-"""What `preprocess` makes of images and texts in a second, beside the plain Pillow script.
+"""Images and texts per second of `preprocess`, compared with a plain Pillow script.
 
     python -m benchmarks.preprocess [--quick] [--json FILE]
 
-The script is the one that every tutorial has: `Image.open(file).convert("RGB").resize((s, s))`,
-with bicubic as Pillow's default. Both sides begin with the bytes of a JPEG in memory and end with
-an array of uint8 [s, s, 3]; storing is measured apart. The pictures (photographs.py) have 1.0
-megapixel in four shapes, at quality 90 as cameras write them, and once more at 75 as the web does.
-Time is the CPU time of one thread, so that another process on the machine does not count (it costs
-caches all the same: the ratios are best on an idle one); the ways take turns, and a way's time is
-the mean over the pictures of its median for each. PSNR is that of our pixels against Pillow's with
-the same filter (`exact`), and with Lanczos, the best of the filters, too.
+The script is the usual one of tutorials: `Image.open(file).convert("RGB").resize((s, s))`, with
+Pillow's default, bicubic. Both sides start with the bytes of a JPEG in memory and end with a uint8
+array [s, s, 3]; storing is measured separately. The images (photographs.py) have 1.0 megapixel in
+four shapes, at JPEG quality 90 as from cameras, and at 75 as on the web.
 
-The ratio of two threads to one is of wall time, and wants two cores that are idle now and then.
+Time is the CPU time of one thread, so that other processes do not count, although they cost cache:
+the ratios are best on an idle machine. The methods take turns; a method's time is the mean over the
+images of its median for each. PSNR compares our pixels with Pillow's with the same filter
+(`exact`), and with Lanczos, the best filter.
+
+The ratio of two threads to one is of wall time, and needs two cores that are idle part of the time.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _Input = TypeVar("_Input")
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     num_pictures, repeats = (4, 3) if options.quick else (12, 15)
     pictures = [make_photograph(seed, *SHAPES[seed % 4]) for seed in range(num_pictures)]
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def decoding_rows(files: Sequence[bytes], size: int, quality: int, repeats: int) -> list[Row]:
-    """Images a second and core, and how near they are to exact ones."""
+    """Measure images per second and core, and their PSNR against exact decoding."""
     ways: dict[str, Callable[[bytes], np.ndarray]] = {PEER: partial(plain, size=size)}
     for name, resample in FILTERS.items():
         resize = Resize(width=size, height=size, resample=resample)
@@ -101,7 +102,7 @@ def decoding_rows(files: Sequence[bytes], size: int, quality: int, repeats: int)
 
 
 def storage_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
-    """The price of each format at 384 pixels: to write, to keep, to read, and what is lost."""
+    """Measure time, size and loss of each storage format at 384 pixels."""
     resize = Resize(width=SIZES[0], height=SIZES[0], resample=FILTERS["bicubic"])
     images = [load(data, resize=resize, decoding="exact") for data in files]
     formats: tuple[ImageFormat, ...] = get_args(ImageFormat)
@@ -127,10 +128,10 @@ def storage_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
 
 
 def thread_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
-    """Images a second of wall time with two threads, to the same with one.
+    """Measure images per second of wall time with two threads against one.
 
-    The best of many short rounds: what else runs on the machine can only take away. Beside them
-    stands hashing, which needs nothing of Python: no more than that is to be had from two threads.
+    Takes the best of many short rounds, because other processes can only slow a round down.
+    Hashing, which needs no Python lock, gives the most that two threads can reach.
     """
     resize = Resize(width=SIZES[0], height=SIZES[0], resample=FILTERS["bicubic"])
 
@@ -170,19 +171,19 @@ def _wall_s(work: Callable[[bytes], bytes], many: Sequence[bytes], num_threads: 
 
 
 def plain(data: bytes, *, size: int) -> np.ndarray:
-    """The plain script, as it is mostly written."""
+    """Decode as the plain script does."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB").resize((size, size)))
 
 
 def load(data: bytes, *, resize: Resize, decoding: ImageDecoding) -> np.ndarray:
-    """Ours."""
+    """Decode with our code."""
     return load_pixels(
         data, target=lambda _w, _h: resize, decoding=decoding, max_pixels=10**8, name="picture"
     )
 
 
 def store(pixels: np.ndarray, *, image_format: ImageFormat) -> bytes:
-    """Ours, too."""
+    """Encode with our code."""
     return image_to_bytes(pixels, image_format, QUALITY_STORED)
 
 
@@ -191,7 +192,7 @@ def mean_squared_error(
     exact: Callable[[bytes], np.ndarray],
     files: Sequence[bytes],
 ) -> float:
-    """Over all values of all pictures, of 255 steps."""
+    """Return the mean over all values of all images, in steps of 255."""
     errors = [np.mean((ours(data).astype(np.float64) - exact(data)) ** 2) for data in files]
     return float(np.mean(errors))
 
@@ -199,7 +200,7 @@ def mean_squared_error(
 def thread_seconds(
     ways: Mapping[str, Callable[[_Input], object]], inputs: Sequence[_Input], repeats: int
 ) -> dict[str, float]:
-    """CPU seconds of this thread for one input, by way."""
+    """Return the CPU seconds of this thread per input, by method."""
     taken: dict[str, list[list[float]]] = {way: [[] for _ in inputs] for way in ways}
     for _ in range(repeats):
         for way, function in ways.items():

@@ -1,30 +1,30 @@
-"""Samples a second: our reader beside others, from the same bytes, in one run.
+"""Samples per second of our reader and others, from the same bytes, in one run.
 
     python -m benchmarks.reading [--quick] [--json FILE]
 
-- raw bytes: JPEGs of 100 KB, each ends as bytes in the process that trains;
-- decoded JPEG: the same pictures as uint8 batches of 16 x 864 x 1,152 x 3, by Pillow everywhere;
+- raw bytes: JPEGs of 100 KB, returned as bytes to the training process;
+- decoded JPEG: the same images as uint8 batches of 16 x 864 x 1,152 x 3, all decoded by Pillow;
 - raw arrays: stored pixels as uint8 batches of 64 x 384 x 384 x 3.
 
-Each in order and shuffled, with a warm page cache (the sets fit into memory), each peer in a
-process of its own, used as its documentation recommends, without and with two workers: the better
-one counts, and so it is with one and two threads of ours. A measurement is a pass that is not
-counted and whole passes after it, the end of an epoch included; the peers take turns, and medians
-of the rounds are shown. Ours gives tokens, labels and positions with the pictures; the peers'
-formats hold nothing but the pictures.
+Each is read in order and shuffled, with a warm page cache (the sets fit into memory). Each peer has
+its own process and is used as its documentation recommends, without and with two workers; the
+faster one counts. Ours is tried with one and two threads. A measurement is an uncounted pass and
+then whole passes, including the end of the epoch. The peers take turns, and the table shows medians
+of the rounds. Our reader also returns tokens, labels and positions; the peers' formats hold only
+the images.
 
-What bounds ours from above: a plain read of the same bytes from one file into memory that is there
-already (`readinto`, shuffled `preadv`); and for raw arrays a memory copy of the same pictures, from
-where they lie scattered in memory into batches that are there already, in as many threads as ours.
-The CPU time of both, which other work on the machine disturbs less, is a row of its own.
+Upper bounds for our reader are a plain read of the same bytes from one file into allocated memory
+(`readinto`, shuffled `preadv`), and for raw arrays a memory copy of the same images, scattered in
+memory, into allocated batches, in as many threads as ours. The CPU time of both has its own row,
+because other work on the machine disturbs it less.
 
-`pip install -e .[bench]` brings the peers; what is missing is left out, and said. Two need an
-environment of their own, whose Python BENCH_PYTHON_MOSAICML and BENCH_PYTHON_LITDATA name:
-mosaicml-streaming requires transformers 4, while training requires 5; litdata (0.2.76 or newer,
-which resumes on another number of ranks) requires torchvision, whose builds on PyPI do not load
-next to a torch for CPUs, and then transformers imports no processor.
+`pip install -e .[bench]` installs the peers; missing ones are skipped with a note. Two need their
+own environment, whose Python is set by BENCH_PYTHON_MOSAICML and BENCH_PYTHON_LITDATA.
+mosaicml-streaming requires transformers 4, but training requires 5. litdata (0.2.76 or newer, which
+can resume on another number of ranks) requires torchvision, whose builds on PyPI do not load with a
+CPU build of torch; transformers then imports no processor.
 
-The sets (7 GB; with --quick 1) are kept in the folder for temporary files for the next run.
+The sets (7 GB; 1 GB with --quick) stay in the folder for temporary files for the next run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OURS, PLAIN = "ours", "plain"
 PEERS = ("files", "webdataset", "litdata", "mosaicml", "datasets", "lmdb", "hdf5")
 NUM_WORKERS = (0, 2)
 NUM_THREADS = (1, 2)
-"""Of ours."""
+"""Threads of our reader."""
 CASES = {RAW: "raw bytes", DECODED: "decoded JPEG", ARRAYS: "batches of raw arrays"}
 FFCV = (
     "FFCV left out: its newest release (1.0.2, of 2023) is source only and builds against the "
@@ -51,7 +51,7 @@ FFCV = (
 
 
 def main() -> None:
-    """Build what is missing, measure, and print."""
+    """Build missing sets, then run the benchmark."""
     options = arguments(__doc__)
     with contextlib.ExitStack() as stack:
         effort = QUICK if options.quick else FULL
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def case_rows(bench: Bench, kind: str, *, is_shuffled: bool) -> list[Row]:
-    """Ours beside every peer that has the set."""
+    """Compare our reader with every peer that has the set."""
     jobs = _jobs(bench, Job(kind=kind, is_shuffled=is_shuffled, num_workers=0))
     found = bench.in_turn(jobs)
     ours = found[OURS]
@@ -96,7 +96,7 @@ def case_rows(bench: Bench, kind: str, *, is_shuffled: bool) -> list[Row]:
 
 
 def first_pass_rows(bench: Bench, kind: str) -> list[Row]:
-    """A new process each time: checksums are compared and pages are touched for the first time."""
+    """Measure new processes: the first pass verifies checksums and touches the pages."""
     job = Job(kind=kind, is_shuffled=True, num_workers=0)
     threads = replace(job, num_workers=1)
     jobs = {OURS: threads, PLAIN: threads if kind == ARRAYS else job, "lmdb": job}
@@ -121,7 +121,7 @@ def first_pass_rows(bench: Bench, kind: str) -> list[Row]:
 
 
 def _jobs(bench: Bench, job: Job) -> dict[str, Job]:
-    """How each peer reads a case: with as many workers as make it quickest."""
+    """Return how each peer reads a case, with the fastest number of workers."""
     found = {}
     for name in bench.processes:
         if name == PLAIN or not bench.set_of(name, job.kind).exists():
@@ -138,7 +138,7 @@ def _jobs(bench: Bench, job: Job) -> dict[str, Job]:
 
 
 def _better(bench: Bench, name: str, jobs: list[Job]) -> Job | None:
-    """The quickest; None if the peer can do none of them, which is noted."""
+    """Return the fastest job, or None with a note if the peer fails at all of them."""
     rates = {}
     for job in jobs:
         try:

@@ -1,12 +1,12 @@
-"""What recording costs: a step (laps, counts of its work, device marks), and a node's load.
+"""Cost of recording a step (laps, counts of its work, device marks) and the load of a node.
 
     python -m benchmarks.recording [--quick] [--json FILE]
 
-One thread makes nothing but records, of a batch as a small training has it, and its own processor
-time is taken; so the goal, 1 % of a step of 20 ms, is of what recording adds to a step, whatever
-the step does. `with a device` has a clock whose marks are Python objects in the place of CUDA's
-events: what torch takes to queue an event comes on top, and has not been measured here. The load
-of this node is read as the thread beside a training reads it, once a second by default.
+One thread does nothing but record, for a batch of a small training, and its CPU time is measured.
+The goal, 1 % of a step of 20 ms, is therefore what recording adds to any step. `with a device` uses
+a clock whose marks are Python objects instead of CUDA events; the time that torch takes to queue an
+event comes on top and is not measured here. The load of this node is read as the thread of a
+training reads it, once per second by default.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ from slurm_jobs.shared.files import Progress
 GOAL_US = 200.0
 """1 % of a step of 20 ms."""
 LOAD_GOAL_US = 2_000.0
-"""0.2 % of a core, at one reading a second."""
+"""0.2 % of a core, at one reading per second."""
 NUM_ROWS, LENGTH, NUM_IMAGE_TOKENS, IMAGE_SIDE, PATCH = 32, 512, 256, 224, 14
 OUTCOME = StepOutcome(loss=1.0, learning_rate=1e-3, grad_norm=1.0)
 
 
 class Marks:
-    """A device that is always done; in the place of `CudaClock`."""
+    """A device that is always done; replaces `CudaClock`."""
 
     def __init__(self) -> None:
         self._free: list[Any] = []
 
     def mark(self) -> Any:
-        """As `CudaClock`."""
+        """See `CudaClock`."""
         mark = self._free.pop() if self._free else SimpleNamespace(at_s=0.0)
         mark.at_s = time.perf_counter()
         return mark
 
     def has_passed(self, _mark: Any) -> bool:
-        """As `CudaClock`."""
+        """See `CudaClock`."""
         return True
 
     def wait(self, _mark: Any) -> None:
-        """As `CudaClock`."""
+        """See `CudaClock`."""
 
     def seconds_between(self, first: Any, last: Any) -> float:
-        """As `CudaClock`."""
+        """See `CudaClock`."""
         return last.at_s - first.at_s
 
     def give_back(self, marks: Any) -> None:
-        """As `CudaClock`."""
+        """See `CudaClock`."""
         self._free.extend(marks)
 
 
 def make_batch() -> Any:
-    """What counting looks at: 32 samples of 512 tokens with a picture each, a row each."""
+    """Make the batch to count: 32 samples of 512 tokens with one image, one row each."""
     ids = np.full((NUM_ROWS, LENGTH), 5)
     ids[:, :NUM_IMAGE_TOKENS] = 4
     return SimpleNamespace(
@@ -90,7 +90,7 @@ def make_batch() -> Any:
 
 
 def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool) -> float:
-    """Processor time a step, microseconds, of all that the loop does to record it."""
+    """Return the CPU microseconds per step of everything the loop does to record it."""
     batches = [make_batch()] * num_microbatches
     part = PartWork(num_weights={3: 10**6}, attention_width={3: 64})
     work = ModelWork(vision=part, projector=part, language=part, head=part, window_patches=8)
@@ -130,7 +130,7 @@ def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool
 
 
 def load_cost_us(folder: Path, num_readings: int) -> float:
-    """Processor time a reading of this node's load, microseconds; no GPU is asked."""
+    """Return the CPU microseconds per reading of this node's load, without GPUs."""
     sources = find_sources(folder, {"CUDA_VISIBLE_DEVICES": ""})
     sampler = SystemSampler(folder / "node.system", sources, every_s=1.0, metadata={})
     start_s = time.thread_time()
@@ -140,7 +140,7 @@ def load_cost_us(folder: Path, num_readings: int) -> float:
 
 
 def median_us(repeats: int, cost: Callable[[Path], float]) -> float:
-    """The median of several measurements, each in a folder of its own."""
+    """Return the median of several measurements, each in a new folder."""
     found = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +149,7 @@ def median_us(repeats: int, cost: Callable[[Path], float]) -> float:
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     num_steps, num_readings, repeats = (500, 50, 3) if options.quick else (3_000, 300, 7)
     rows: list[Row] = []

@@ -1,10 +1,10 @@
-"""The report of a large training: 64 ranks and 100,000 steps, with and without a device's times.
+"""The report of a large training: 64 ranks and 100,000 steps, with and without device times.
 
     python -m benchmarks.report [--quick] [--json FILE]
 
-Writes the step records of a run that was never made (about a gigabyte), and has a process of its
-own read them and make the report: page, JSON and terminal. Its time is wall time on this machine,
-its memory the most that was resident at once. `--quick` has 8 ranks and 20,000 steps, and no goals.
+Writes synthetic step records (about a gigabyte). A separate process reads them and makes the report
+as page, JSON and terminal output. The time is wall time, the memory the peak resident memory.
+`--quick` has 8 ranks and 20,000 steps, and no goals.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CREATED, STEP_S = 1_700_000_000.0, 0.5
 
 
 def make_run(folder: Path, num_ranks: int, num_steps: int, *, device: bool) -> RunPaths:
-    """A run of one training, eight ranks a node."""
+    """Write a run with one training, eight ranks per node."""
     paths = RunPaths(folder)
     resources = {"nodes": num_ranks // 8, "tasks_per_node": 8, "cpus_per_task": 8}
     stage = {
@@ -65,7 +65,7 @@ def make_run(folder: Path, num_ranks: int, num_steps: int, *, device: bool) -> R
 
 
 def make_records(rank: int, num_steps: int, *, device: bool) -> np.ndarray:
-    """Steps whose every time differs from the one before."""
+    """Return steps whose times all differ from those of the step before."""
     rng = np.random.default_rng(rank)
     records = np.zeros(num_steps, [(name, "<" + code) for name, code in STEP_FIELDS])
     parts = {"data_wait_s": 0.02, "host_to_device_s": 0.01, "forward_s": 0.15, "backward_s": 0.28}
@@ -92,7 +92,7 @@ def make_records(rank: int, num_steps: int, *, device: bool) -> np.ndarray:
 
 
 def measure(paths: RunPaths) -> tuple[float, float, float]:
-    """Seconds, gibibytes and the page's megabytes of a report that another process makes."""
+    """Return the seconds and peak GiB of a report made in another process, and its page's MB."""
     start_s = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.report", "--make", str(paths.run_dir)],
@@ -104,7 +104,7 @@ def measure(paths: RunPaths) -> tuple[float, float, float]:
 
 
 def make_report(run_dir: Path) -> None:
-    """What `slurm-jobs report` does, without asking a scheduler; prints the memory it took."""
+    """Make the report without asking a scheduler, and print the peak memory."""
     from rich.console import Console
 
     from slurm_jobs.report.stage import build_and_write
@@ -116,7 +116,7 @@ def make_report(run_dir: Path) -> None:
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Run the benchmark."""
     if sys.argv[1:2] == ["--make"]:
         make_report(Path(sys.argv[2]))
         return

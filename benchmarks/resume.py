@@ -1,20 +1,21 @@
-"""Stopped at 640 of 2,000 samples, gone on in new processes: what is missing, what comes twice.
+"""Samples that are missing or repeated after a stop at 640 of 2,000 and a resume.
 
     python -m benchmarks.resume [--quick] [--json FILE]
 
-Ours, and every peer that claims to resume: litdata and mosaicml-streaming by their own loaders,
-`StatefulDataLoader` of torchdata over a map-style set, `datasets` as a shuffled iterable in one.
-webdataset and plain DataLoaders claim nothing. Samples are shuffled and are their own numbers, so
-that each can be counted over the whole epoch. A rank is a process that joins a gloo group with the
-variables that torchrun sets; peers have two workers each, `datasets` none, because workers cannot
-load its shuffled state. State is saved as the documentation says: of rank 0 (litdata,
-mosaicml-streaming), or of each rank (the others; should there be other ranks afterwards, rank r
-takes the state of rank r modulo those before).
+Compares ours with every peer that claims to resume: litdata and mosaicml-streaming with their own
+loaders, torchdata's `StatefulDataLoader` over a map-style set, and `datasets` as a shuffled
+iterable in one. webdataset and plain DataLoaders do not claim it. Samples are shuffled and are
+their own numbers, so that each can be counted over the whole epoch.
 
-Seconds are from before the set is opened to the first batch, of the slowest rank, imports left out;
-of ours also to where the position is found: index read, packs mapped, the first step's packs known.
-Beside it what that takes with 10 million samples. `pip install -e .[bench]` brings the peers;
-litdata and mosaicml-streaming as in `benchmarks.reading`.
+A rank is a process that joins a gloo group with the variables that torchrun sets. Peers have two
+workers each; `datasets` has none, because workers cannot load its shuffled state. State is saved as
+the documentation says: by rank 0 (litdata, mosaicml-streaming) or by each rank (the others). If the
+number of ranks changes, rank r loads the state of rank r modulo the old number.
+
+Seconds are from opening the set to the first batch, of the slowest rank, without imports. For ours
+they are also until the position is found: index read, packs mapped, the packs of the first step
+known. The last rows show the same for 10 million samples. `pip install -e .[bench]` installs the
+peers; for litdata and mosaicml-streaming see `benchmarks.reading`.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ OURS, PACKED = "ours", "ours_packed"
 PEERS = ("litdata", "mosaicml", "torchdata", "datasets")
 FULL = {(1, 1): 3, (2, 2): 1, (2, 1): 1, (4, 2): 1, (2, 4): 1}
 QUICK = {(2, 1): 1}
-"""Ranks before and after, and how often: counts are the same each time."""
+"""(ranks before, ranks after): rounds. Counts are the same in each round."""
 NUM_SAMPLES, STOPPED_AT = 2_000, 640
 GLOBAL_BATCH, GLOBAL_ROWS = 16, 4
-"""Samples in a step; rows of several samples in a step."""
+"""Samples per step, and rows of several samples per step."""
 NUM_LARGE, NUM_LARGE_QUICK = 10_000_000, 200_000
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="slurm-jobs-resume-") as name:
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def prepare(module: str, folder: Path, notes: list[str]) -> Reading | None:
-    """The set of a peer; None if the peer is not there, which is noted."""
+    """Build the set of a peer; return None with a note if the peer is not available."""
     own = folder / module
     own.mkdir()
     asked = {"module": module, "build": str(own / "set"), "num_samples": NUM_SAMPLES}
@@ -92,7 +93,7 @@ def prepare(module: str, folder: Path, notes: list[str]) -> Reading | None:
 def change_rows(
     readings: dict[str, Reading], before: int, after: int, notes: list[str], num_rounds: int
 ) -> list[Row]:
-    """Ours beside the peers, stopped on `before` ranks and gone on with on `after`."""
+    """Compare ours with the peers, stopped on `before` ranks and resumed on `after` ranks."""
     case = f"{before} to {after} rank{'s' if after > 1 else ''}"
     found: dict[str, list[Resumed]] = {name: [] for name in readings}
     for _ in range(num_rounds):
@@ -130,7 +131,7 @@ def change_rows(
 
 
 def _worst(found: list[Resumed]) -> Resumed:
-    """Counts at their worst, seconds at their median."""
+    """Return the worst counts and the median seconds."""
     positions = [one.position_s for one in found if one.position_s is not None]
     return Resumed(
         num_missing=max(one.num_missing for one in found),
@@ -141,12 +142,12 @@ def _worst(found: list[Resumed]) -> Resumed:
 
 
 def large_rows(folder: Path, num_samples: int) -> list[Row]:
-    """Where the place is found among millions."""
+    """Measure how long finding the position takes among millions of samples."""
     own = folder / "large"
     own.mkdir()
     argv = [sys.executable, "-m", "benchmarks.peers.resuming.large", str(own), str(num_samples)]
     runs = [subprocess.run(argv, check=True, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(4)]
-    found = [json.loads(run.stdout) for run in runs[1:]]  # the first one made the packs
+    found = [json.loads(run.stdout) for run in runs[1:]]  # the first run made the packs
     middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
     case = f"{num_samples:,} samples"
     return [
@@ -161,7 +162,7 @@ def _name(module: str) -> str:
 
 
 def _versions(readings: dict[str, Reading]) -> dict[str, str]:
-    """Of the packages, where they are installed in this Python."""
+    """Return the versions of packages that are installed in this Python."""
     found = {}
     for module in readings:
         package = importlib.import_module(f"benchmarks.peers.resuming.{module}").PACKAGE

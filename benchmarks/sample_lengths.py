@@ -1,17 +1,19 @@
-"""Five distributions of samples' lengths, made up from what such data sets are made of.
+"""Five synthetic distributions of sample lengths.
 
-Texts are log-normal in tokens, as chats and web texts are, drawn anew where they lie outside the
-stated range, so that nothing piles up at a limit. An image has 256 tokens (SigLIP at 448 pixels
-with patches of 14, 2 x 2 joined, as InternVL and PaliGemma have).
+Texts are log-normal in tokens, like chats and web texts. Values outside the given range are drawn
+again, so that none pile up at a limit. An image has 256 tokens (SigLIP at 448 pixels with patches
+of 14, merged 2 x 2, as in InternVL and PaliGemma).
 
-captions         one image, 12 tokens of template, a text of median 40 (4 to 500)
-chats            nine of ten with one image; 24 tokens of template, a text of median 350 (8 to
-                 3,700)
-long documents   no image, a text of median 1,800 (64 to 4,096): a third is longer than half a pack
-mixed            half without image, a text of median 250 (8 to 4,000); half with 1 to 4 images and
-                 a text of median 150 (8 to 3,000)
-tiled images     1 to 12 tiles of 256 tokens and, from two tiles on, a thumbnail; a text of median
-                 80 (8 to 700). Each tile counts as an image. Half is longer than half a pack.
+    captions        one image, 12 tokens of template, a text of median 40 (4 to 500)
+    chats           nine of ten with one image; 24 tokens of template, a text of median 350
+                    (8 to 3,700)
+    long documents  no image, a text of median 1,800 (64 to 4,096): a third is longer than
+                    half a pack
+    mixed           half without image, a text of median 250 (8 to 4,000); half with 1 to 4
+                    images and a text of median 150 (8 to 3,000)
+    tiled images    1 to 12 tiles of 256 tokens and, from two tiles on, a thumbnail; a text of
+                    median 80 (8 to 700). Each tile counts as an image. Half is longer than
+                    half a pack.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ MAX_TOKENS = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleLengths:
-    """Of one data set."""
+    """Sample lengths of one data set."""
 
     num_tokens: np.ndarray
     """int32 [num_samples], image tokens included."""
@@ -38,7 +40,7 @@ class SampleLengths:
 
 
 def distributions(num_samples: int, seed: int = 0) -> dict[str, SampleLengths]:
-    """All five, by name."""
+    """Return the five distributions by name."""
     generator = np.random.Generator(np.random.PCG64(seed))
 
     def text(median: float, sigma: float, least: int, most: int) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""Planning, reconciling and resuming an array of N tasks from synthetic records, in this process.
+"""Planning, reconciling and resuming an array of N tasks from synthetic records.
 
     python -m benchmarks.simulation N
 
-Prints one JSON value: seconds a step, and the most memory that the process held. Nothing is asked
-of any scheduler; what squeue and sacct would say is made up: nine of ten tasks are complete, one
-of a hundred has failed, the rest waits. The folder of records is written and read too.
+Prints one JSON value: the seconds of each step, and the peak memory of this process. No scheduler
+is called; the answers of squeue and sacct are synthetic: nine of ten tasks are complete, one of a
+hundred failed, the rest is pending. The folder of records is written and read, too.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ MAX_ARRAY_SIZE = 1001
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Run the simulation of N tasks."""
     print(json.dumps(simulate(int(sys.argv[1]))))
 
 
 def simulate(num_tasks: int) -> dict[str, float]:
-    """Seconds by step, `total_s`, and `max_rss_mb`."""
+    """Return seconds by step, `total_s` and `max_rss_mb`."""
     spent: dict[str, float] = {}
 
     def timed(step: str, work: Callable[[], T]) -> T:
@@ -95,7 +95,6 @@ def _spec(num_tasks: int) -> RunSpec:
 
 
 def _fate(index: int) -> str:
-    """What became of a slice."""
     if index % 10:
         return "COMPLETED"
     return "FAILED" if index % 100 == 0 else "PENDING"
@@ -123,7 +122,7 @@ def _intent(plan: Plan, job: PlannedJob, number: int) -> Intent:
 
 
 def _write_records(paths: RunPaths, intents: list[Intent]) -> None:
-    """Names alone: what is in a record is read for failures that are shown."""
+    """Write empty records: their contents are read only for failures that are shown."""
     for folder in (paths.attempts_dir("tokens"), paths.completions_dir("tokens")):
         folder.mkdir(parents=True)
     for intent in intents:

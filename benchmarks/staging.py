@@ -1,17 +1,17 @@
-"""Staging a data set on a node's own disk: beside `cp`, and how often the shared disk is read.
+"""Staging a data set on a node's local disk, compared with `cp`; reads of the shared disk.
 
     python -m benchmarks.staging [--quick] [--json FILE]
 
 The shards are random bytes. `cp` copies them without a checksum; `cp, then xxh3` reads the copy
-once more to compare it, as one would by hand. All write to an empty folder on the file system that
-they read from, and what was written before is on disk when the next begins; the source is in memory
-(there is no network here, so that a cold one would measure this machine's disk for all alike). A
-limit on what the shared file system gives makes all ways equal; this is what they cost without one.
+again to compare it, as one would by hand. All write to an empty folder on the file system that they
+read from, after earlier writes have reached the disk. The source is in memory: there is no network
+here, and a cold source would measure this machine's disk for all methods. A slow shared file system
+would make all methods equal; this benchmark measures their cost without that limit.
 
-Four processes stand for the ranks of a node. How much they ask the kernel to read is in
-/proc/self/io. Beside a copy, ranks read samples in random order through memory maps, which is not
-counted there: so the shared folder is a file system of its own (a loop device, mounted as root),
-and what its device gave is counted.
+Four processes stand for the ranks of a node. /proc/self/io has the bytes that they ask the kernel
+to read. During a copy, ranks also read random samples through memory maps, which /proc/self/io does
+not count. The shared folder is therefore its own file system (a loop device, mounted as root), and
+the benchmark counts what its device returns.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from slurm_jobs.shared.manifest_formats import INFO_NAME, SHARDS_DIR
 BEFORE, BESIDE = StagingConfig(mode="before"), StagingConfig(mode="beside")
 NUM_RANKS = 4
 COPY_S = 3.0
-"""Of the copy beside which ranks read."""
+"""Seconds of the copy during which ranks read."""
 NUM_THREADS = (1, 2, 8)
-"""Beside the default, which the other rows have."""
+"""Numbers of threads besides the default, which the other rows use."""
 DISK, MEMORY = Path("/var/tmp"), Path("/dev/shm")  # noqa: S108 - file systems, not names of files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Of a copy."""
+    """Cost of a copy."""
 
     wall_s: float
     cpu_s: float
@@ -67,7 +67,7 @@ QUICK = Size(num_shards=8, shard_bytes=64 << 20, repeats=3)
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     size = QUICK if options.quick else FULL
     rows = []
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def copy_rows(folder: Path, name: str, size: Size) -> list[Row]:
-    """Bytes a second, ours with several numbers of threads, and the peers."""
+    """Compare MB/s of the peers and of ours with several numbers of threads."""
     shared, local = write_dataset(folder / "shared", size), folder / "local"
     ways: dict[str, Callable[[], object]] = {
         "ours": lambda: stage_in(shared, local, BEFORE).close(),
@@ -112,10 +112,10 @@ def copy_rows(folder: Path, name: str, size: Size) -> list[Row]:
 
 
 def costs_of(ways: dict[str, Callable[[], object]], local: Path, size: Size) -> dict[str, Cost]:
-    """Medians of what each way costs.
+    """Return the median cost of each method.
 
-    They take turns, another one first each time, because what the machine has just done for the
-    one before is not the same for all. The first turn counts for nobody.
+    The methods take turns, and each turn starts with another one, because a method affects the
+    machine for the next. The first turn is a warm-up.
     """
     found: dict[str, list[Cost]] = {name: [] for name in ways}
     names = list(ways)
@@ -137,7 +137,7 @@ def costs_of(ways: dict[str, Callable[[], object]], local: Path, size: Size) -> 
 
 
 def cost_of(way: Callable[[], object]) -> Cost:
-    """Of one turn, in this process and its children."""
+    """Measure one turn, in this process and its children."""
     start_s, before = time.perf_counter(), os.times()
     way()
     wall_s, after = time.perf_counter() - start_s, os.times()
@@ -145,7 +145,7 @@ def cost_of(way: Callable[[], object]) -> Cost:
 
 
 def start_rows(folder: Path, size: Size) -> list[Row]:
-    """How long training waits for its first sample."""
+    """Measure how long training waits for its first sample."""
     shared, local = write_dataset(folder / "shared", size), folder / "local"
     found: dict[str, list[float]] = {"before": [], "beside": [], "again": []}
     for _ in range(size.repeats):
@@ -167,7 +167,7 @@ def start_rows(folder: Path, size: Size) -> list[Row]:
 
 
 def reading_rows(folder: Path, size: Size) -> list[Row]:
-    """Bytes read on the shared file system over bytes of the set, four ranks of one node."""
+    """Compare the bytes that four ranks of a node read on the shared file system with the set."""
     case = f"{NUM_RANKS} ranks of a node, mode"
     asked = bytes_asked_for(write_dataset(folder / "asked", size), folder / "asked-local")
     rows = [row(f"{case} before: bytes asked for", "of the set", asked / size.num_bytes,
@@ -176,7 +176,7 @@ def reading_rows(folder: Path, size: Size) -> list[Row]:
         image = make_disk(folder / "disk.img", size.num_bytes * 5 // 4 + (64 << 20))
         with mounted(image, folder / "mounted") as (root, _):
             write_dataset(root / "shared", size)
-        # So slow a copy that training is ahead of it.
+        # Make the copy slow enough for training to get ahead of it.
         beside = replace(BESIDE, max_mb_per_s=size.num_bytes / 1e6 / COPY_S)
         for config in (BEFORE, beside):
             local = folder / f"local-{config.mode}"
@@ -193,18 +193,17 @@ def reading_rows(folder: Path, size: Size) -> list[Row]:
 
 
 def bytes_asked_for(shared: Path, local: Path) -> int:
-    """By all ranks while they stage in."""
+    """Return the bytes that all ranks ask for while they stage in."""
     with multiprocessing.get_context("fork").Pool(NUM_RANKS) as pool:
         arguments = [(shared, local, BEFORE, rank) for rank in range(NUM_RANKS)]
         return sum(pool.map(_stage_in_counted, arguments, 1))
 
 
 def bytes_given(image: Path, point: Path, local: Path, config: StagingConfig) -> tuple[int, int]:
-    """By the device of the shared file system: ranks stage in, and read every sample once.
+    """Return the bytes that the shared device returned, and those of samples read there.
 
-    And how much of the samples they read there.
-
-    It is mounted anew, so that nothing of it is in memory yet.
+    Ranks stage in and read every sample once. The file system is mounted again first, so that none
+    of it is cached.
     """
     with mounted(image, point) as (root, device):
         before = sectors_read(device)
@@ -239,7 +238,7 @@ def _train(arguments: tuple[Path, Path, StagingConfig, int]) -> int:
 
 
 def wait_for_shards(shared: Path, local: Path | None) -> None:
-    """As ranks wait for the one that copies (training meets in its process group)."""
+    """Wait for the rank that copies; training waits in its process group instead."""
     assert local is not None
     names = [path.name for path in (shared / SHARDS_DIR).iterdir()]
     while not all((local / SHARDS_DIR / name).exists() for name in names):
@@ -247,12 +246,12 @@ def wait_for_shards(shared: Path, local: Path | None) -> None:
 
 
 def copy_plainly(shared: Path, local: Path) -> None:
-    """As one would type it."""
+    """Copy with `cp -r`."""
     subprocess.run(["cp", "-r", shared / SHARDS_DIR, local], check=True)
 
 
 def copy_and_compare(shared: Path, local: Path) -> None:
-    """And then the checksums, in a second pass."""
+    """Copy, then compare the checksums in a second pass."""
     copy_plainly(shared, local)
     for shard in json.loads((shared / INFO_NAME).read_text())["shards"]:
         path = local / SHARDS_DIR / shard["name"]

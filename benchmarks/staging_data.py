@@ -1,4 +1,4 @@
-"""What the benchmark of staging copies: a data set of random bytes, and a file system for it."""
+"""Data of the staging benchmark: a data set of random bytes, and a file system for it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Size:
 
     @property
     def num_bytes(self) -> int:
-        """Of all shards."""
+        """Size of all shards."""
         return self.num_shards * self.shard_bytes
 
 
 def write_dataset(folder: Path, size: Size) -> Path:
-    """Shards of random bytes, and what staging wants to know of them."""
+    """Write shards of random bytes, and the files that staging reads."""
     (folder / SHARDS_DIR).mkdir(parents=True)
     random, shards, checksums = np.random.default_rng(0), [], []
     for number in range(size.num_shards):
@@ -69,7 +69,7 @@ def write_dataset(folder: Path, size: Size) -> Path:
 
 
 def write_plain_index(path: Path, size: Size, checksums: list[int]) -> IndexInfo:
-    """Where each sample lies; of tokens and images it says nothing."""
+    """Write the position of each sample, with zero tokens and images."""
     rows = np.zeros(len(checksums), dtype=INDEX_ROW)
     per_shard = len(checksums) // size.num_shards
     rows["key"] = np.arange(len(checksums))
@@ -84,7 +84,7 @@ def write_plain_index(path: Path, size: Size, checksums: list[int]) -> IndexInfo
 
 
 def make_disk(image: Path, num_bytes: int) -> Path:
-    """A file that can be mounted as a file system of its own."""
+    """Make a file that can be mounted as a file system."""
     with image.open("wb") as stream:
         stream.truncate(num_bytes)
     argv = ["mkfs.ext4", "-q", "-E", "lazy_itable_init=0", image]
@@ -94,7 +94,7 @@ def make_disk(image: Path, num_bytes: int) -> Path:
 
 @contextmanager
 def mounted(image: Path, point: Path) -> Iterator[tuple[Path, str]]:
-    """The folder of that file system, and its device."""
+    """Yield the folder of the mounted file system, and its device."""
     point.mkdir(exist_ok=True)
     argv = ["mount", "-o", "loop,noatime", image, point]
     subprocess.run(argv, check=True, capture_output=True)
@@ -106,12 +106,12 @@ def mounted(image: Path, point: Path) -> Iterator[tuple[Path, str]]:
 
 
 def sectors_read(device: str) -> int:
-    """By all processes since the device was made (Documentation/block/stat.rst of Linux)."""
+    """Return the sectors read since the device was made (Linux, Documentation/block/stat.rst)."""
     return int(Path(f"/sys/dev/block/{device}/stat").read_text().split()[2])
 
 
 def read_samples(shared: Path, local: Path | None, numbers: list[int]) -> ReadCounts:
-    """Pieces of the shards, compared with their checksums, as the loader reads samples."""
+    """Read samples as the loader does, and compare their checksums."""
     shards = [
         ShardInfo(**shard) for shard in json.loads((shared / INFO_NAME).read_text())["shards"]
     ]

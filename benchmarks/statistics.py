@@ -1,13 +1,12 @@
-"""How often `compare` claims what is not so, and finds what is: on simulated runs.
+"""How often `compare` claims false differences and finds real ones, on simulated runs.
 
     python -m benchmarks.statistics [--quick] [--json FILE]
 
-Step times are AR(1) noise (0.6 from one step to the next, 5 % of the mean) over 1,000 steps; each
-run has an offset of its own (1.5 %), as another node or neighbour gives it. Each case is simulated
-with settings that are equal, or differ by what the case says, and judged as `slurm-jobs compare`
-judges runs: `slurm_jobs.report.compare` on their speeds. Peers are what people do instead:
-Welch's t-test on the single steps of two runs, and a t-test on ten stretches within each, which is
-all that two runs allow.
+Step times are AR(1) noise (correlation 0.6 between steps, 5 % of the mean) over 1,000 steps; each
+run has its own offset (1.5 %), as from another node or neighbour. Settings are equal, or differ as
+the case says, and `slurm_jobs.report.compare` judges the speeds as `slurm-jobs compare` does. The
+peers are common alternatives: Welch's t-test on the single steps of two runs, and a t-test on ten
+stretches within each, which is all that two runs allow.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ UNLIKE_ARMS = (
     (2, 0.030, 8, 0.010),
     (3, 0.030, 10, 0.010),
 )
-"""Runs of the first arm and their offset, and those of the second."""
+"""(runs, offset) of the first arm, then of the second."""
 TRIALS_AT_ONCE = 100
-"""That are drawn together: 16 MB where each has ten runs an arm."""
+"""Trials drawn together: 16 MB for ten runs per arm."""
 FALSE_CLAIMS = 0.06
 CLAIMS = ("faster", "slower")
 
@@ -41,9 +40,10 @@ CLAIMS = ("faster", "slower")
 def step_times(
     rng: np.random.Generator, shape: tuple[int, ...], *, offset: float | np.ndarray, num_steps: int
 ) -> np.ndarray:
-    """Seconds, [*shape, num_steps]; the mean is 1, times the run's own offset.
+    """Return seconds [*shape, num_steps] with a mean of 1, times each run's offset.
 
-    Where the arms differ in it, `offset` is [2, 1, 1], before `num_runs` and `num_steps`.
+    If the arms' offsets differ, `offset` is [2, 1, 1], to broadcast over `num_runs` and
+    `num_steps`.
     """
     innovation = rng.normal(0, NOISE * np.sqrt(1 - CORRELATION**2), (*shape, num_steps))
     noise = np.empty_like(innovation)
@@ -56,12 +56,12 @@ def step_times(
 
 
 def speeds(times: np.ndarray, change: float) -> list[float]:
-    """Steps a second of each run, [num_runs], where the setting makes them faster by `change`."""
+    """Return the steps per second of each run, [num_runs], made faster by `change`."""
     return [(1 + change) / float(mean) for mean in times.mean(axis=-1)]
 
 
 def of_runs(words: tuple[str, ...], change: float) -> Callable[[np.ndarray], bool]:
-    """Whether runs, [2, num_runs, NUM_STEPS], are judged with one of the words."""
+    """Return a check whether runs, [2, num_runs, NUM_STEPS], get one of these verdicts."""
 
     def is_said(times: np.ndarray) -> bool:
         return judge(speeds(times[0], 0.0), speeds(times[1], change)).word in words
@@ -70,7 +70,7 @@ def of_runs(words: tuple[str, ...], change: float) -> Callable[[np.ndarray], boo
 
 
 def of_unlike_arms(num_first: int, num_second: int) -> Callable[[np.ndarray], bool]:
-    """Whether so many runs of equal settings, of [2, num_runs, NUM_STEPS], are told apart."""
+    """Return a check whether arms with so many equal runs are judged different."""
 
     def is_claimed(times: np.ndarray) -> bool:
         first, second = times[0, :num_first], times[1, :num_second]
@@ -80,7 +80,7 @@ def of_unlike_arms(num_first: int, num_second: int) -> Callable[[np.ndarray], bo
 
 
 def kept(change: float) -> Callable[[np.ndarray], bool]:
-    """Whether `tune`, which looks after each pair, keeps a knob: [2, MAX_REPEATS, num_steps]."""
+    """Return a check whether `tune`, which decides after each pair of runs, keeps a knob."""
 
     def is_kept(times: np.ndarray) -> bool:
         first, second = speeds(times[0], 0.0), speeds(times[1], change)
@@ -94,7 +94,7 @@ def kept(change: float) -> Callable[[np.ndarray], bool]:
 
 
 def on_steps(times: np.ndarray) -> bool:
-    """Whether Welch's t-test on the single steps of two runs claims a difference."""
+    """Check whether Welch's t-test on the single steps of two runs claims a difference."""
     first, second = times[0, 0], times[1, 0]
     error = np.sqrt(first.var(ddof=1) / NUM_STEPS + second.var(ddof=1) / NUM_STEPS)
     t = abs(first.mean() - second.mean()) / error
@@ -102,7 +102,7 @@ def on_steps(times: np.ndarray) -> bool:
 
 
 def on_stretches(times: np.ndarray) -> bool:
-    """Whether ten stretches within each of two runs differ."""
+    """Check whether ten stretches within each of two runs differ."""
     ones = np.ones(times.shape[-1])
     stretches = [stretch_speeds(ones, times[arm, 0]) for arm in (0, 1)]
     return judge_single(*stretches).word == "different here"
@@ -116,7 +116,7 @@ def share(
     offset: float | np.ndarray,
     num_steps: int = NUM_STEPS,
 ) -> float:
-    """In which share of the trials it is so; each case draws the same runs."""
+    """Return the share of trials in which `decide` is true; every case draws the same runs."""
     rng, found = np.random.default_rng(20261123), 0
     for begin in range(0, num_trials, TRIALS_AT_ONCE):
         shape = (min(TRIALS_AT_ONCE, num_trials - begin), 2, num_runs)
@@ -125,7 +125,7 @@ def share(
 
 
 def false_claims(num_trials: int) -> list[Row]:
-    """Of settings that are equal."""
+    """Measure false claims for equal settings."""
     rows = []
     for num_runs in (2, 3, 5, 10):
         found = share(of_runs(CLAIMS, 0.0), num_trials, num_runs, offset=OFFSET)
@@ -156,7 +156,7 @@ def false_claims(num_trials: int) -> list[Row]:
 
 
 def unlike_arms(num_trials: int) -> list[Row]:
-    """Of settings that are equal, where the arms have unlike numbers of runs, or spreads."""
+    """Measure false claims when the arms differ in their number of runs or spread."""
     rows = []
     for num_first, first, num_second, second in UNLIKE_ARMS:
         decide = of_unlike_arms(num_first, num_second)
@@ -171,7 +171,7 @@ def unlike_arms(num_trials: int) -> list[Row]:
 
 
 def power(num_trials: int) -> list[Row]:
-    """Of settings that differ, and of calling equal what is not."""
+    """Measure how often a difference is found, and how often unequal settings are called equal."""
     rows = []
     for change in (0.02, 0.05, 0.10):
         for num_runs in (3, 5, 10):
@@ -187,7 +187,7 @@ def power(num_trials: int) -> list[Row]:
 
 
 def tuning(num_trials: int) -> list[Row]:
-    """Of knobs that do nothing, or little, tried by `tune` with trials of 50 steps."""
+    """Measure how often `tune` keeps knobs with no or little effect, in trials of 50 steps."""
     shares = {
         change: share(kept(change), num_trials, MAX_REPEATS, offset=OFFSET, num_steps=50)
         for change in (0.0, 0.05, 0.10, 0.20)
@@ -200,10 +200,10 @@ def tuning(num_trials: int) -> list[Row]:
 
 
 def whole_tunings(share_kept: float) -> list[Row]:
-    """Of several knobs that do nothing, and of before and after at the end.
+    """Compute the false results of a whole tuning: several useless knobs, then before and after.
 
-    Computed, not simulated anew: each comparison has trials of its own, so that they are
-    independent, and the last one goes by the same rule as a knob's.
+    No simulation is needed: each comparison has its own trials, so they are independent, and the
+    last one follows the same rule as a knob's.
     """
     keeps_one = 1 - (1 - share_kept) ** NUM_KNOBS
     case = f"tune, {NUM_KNOBS} knobs that do nothing"
@@ -214,7 +214,7 @@ def whole_tunings(share_kept: float) -> list[Row]:
 
 
 def main() -> None:
-    """Simulate, and print the table."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     num_trials = 150 if options.quick else 2_000
     rows = [

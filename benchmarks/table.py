@@ -1,4 +1,4 @@
-"""What every benchmark shares: the rows, how they are printed and kept, and the machine."""
+"""Shared by all benchmarks: rows, their output, and the description of the machine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One comparison. Smaller is better, unless its goal says `at least`."""
+    """A comparison. Smaller is better, unless the goal says `at least`."""
 
     case: str
     unit: str
     ours: float
     peer: str
-    """With whom or what; `-` for a case without a peer."""
+    """The method compared with; `-` for a case without a peer."""
     peer_value: float | None
     goal: str
-    """As text; empty where the row only informs."""
+    """The goal as text; empty for a row without a goal."""
     met: bool | None
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the peer's."""
+        """Our value over the peer's."""
         return self.ours / self.peer_value if self.peer_value else None
 
 
@@ -48,7 +48,7 @@ def row(
     ratio_at_most: float | None = None,
     ratio_at_least: float | None = None,
 ) -> Row:
-    """A row, and whether it meets its goal: of our own value, or of its ratio to the peer's."""
+    """Return a row, checked against goals for our value or for its ratio to the peer's."""
     ratio = ours / peer_value if peer_value else None
     goals = (
         ("at most", at_most, lambda goal: ours <= goal),
@@ -70,15 +70,15 @@ def row(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """What a command cost."""
+    """Cost of a command."""
 
     wall_s: float
     cpu_s: float
-    """User and system time of the command and all that it waited for."""
+    """User and system time of the command and the processes it waited for."""
 
 
 def spent_by(command: Callable[[], object]) -> Spent:
-    """Run a command in child processes of this one."""
+    """Run a command in child processes, and return its cost."""
     before, start_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command()
     wall_s = time.perf_counter() - start_s
@@ -88,7 +88,7 @@ def spent_by(command: Callable[[], object]) -> Spent:
 
 
 def interleaved(commands: Mapping[str, Callable[[], object]], *, repeats: int) -> dict[str, Spent]:
-    """The median of each command's cost; they take turns, as the machine may be shared."""
+    """Return the median cost of each command; they take turns because the machine may be shared."""
     runs: dict[str, list[Spent]] = {name: [] for name in commands}
     for _ in range(repeats):
         for name, command in commands.items():
@@ -103,7 +103,7 @@ def interleaved(commands: Mapping[str, Callable[[], object]], *, repeats: int) -
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    """`--quick` and `--json FILE`."""
+    """Parse `--quick` and `--json FILE`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -113,7 +113,7 @@ def arguments(description: str | None) -> argparse.Namespace:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were taken on."""
+    """Describe this machine."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -137,9 +137,9 @@ def show(
     *,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print the table; a row that misses its goal stays in it.
+    """Print the table, including rows that miss their goals, and write the JSON file.
 
-    `packages` are names, or versions by name where they are installed elsewhere; `notes` are lines
+    `packages` are names, or versions by name if they are installed elsewhere; `notes` are lines
     under the table.
     """
     from rich.console import Console

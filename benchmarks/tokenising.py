@@ -1,4 +1,4 @@
-"""Texts a second through the chat template and tokenizer, beside transformers' own way."""
+"""Texts per second through chat template and tokenizer, compared with transformers' own."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ WORDS_A_TURN = 30
 
 
 def tokenising_rows(folder: Path, repeats: int) -> list[Row]:
-    """A chat of a question and an answer of thirty words each, with an image, on one thread.
+    """Measure chats of a question and an answer of thirty words each, with an image, on one thread.
 
-    The words are those of docs/, and the byte-level BPE of 8,192 tokens is trained on them. The
-    peer is `apply_chat_template` with `return_assistant_tokens_mask`.
+    The words come from docs/, and the byte-level BPE of 8,192 tokens is trained on them. The peer
+    is `apply_chat_template` with `return_assistant_tokens_mask`.
     """
     chats = list(itertools.islice(_chats(), NUM_CHATS))
     manifest = folder / "chats.jsonl"
@@ -36,10 +36,9 @@ def tokenising_rows(folder: Path, repeats: int) -> list[Row]:
     encoder = SampleEncoder(folder / "processor", image_root=folder, max_tokens=10**6)
     Image.new("RGB", (64, 64)).save(folder / "a.png")
     rows, tokenizer = read_manifest(manifest), encoder.chat.tokenizer
-    planned = encoder.images.plan(rows[0])  # of the one picture that all rows have
+    planned = encoder.images.plan(rows[0])  # all rows have the same image
 
     def ours() -> int:
-        """How many tokens the rows have."""
         num_tokens = 0
         for one in rows:
             tokens = encoder.expand(encoder.tokenise(one), planned, one)
@@ -76,7 +75,7 @@ def _chats() -> Iterator[list[dict[str, object]]]:
 
 
 def _turns() -> list[str]:
-    """The words of docs/, in turns of so many."""
+    """Return the words of docs/ in turns of WORDS_A_TURN words."""
     text = " ".join(page.read_text() for page in sorted(ROOT.glob("docs/*.md")))
     words = re.findall(r"[A-Za-z]+[,.;]?", text)
     starts = range(0, len(words) - WORDS_A_TURN, WORDS_A_TURN)
@@ -84,7 +83,7 @@ def _turns() -> list[str]:
 
 
 def _write_processor(folder: Path) -> None:
-    """The tests' processor, with a vocabulary as models have it, if a small one."""
+    """Write the tests' processor with a small but realistic vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

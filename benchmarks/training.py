@@ -1,32 +1,32 @@
-"""Training beside transformers' Trainer and TRL's SFTTrainer: same model, samples, effective batch.
+"""Training compared with transformers' Trainer and TRL's SFTTrainer.
 
     python -m benchmarks.training [--quick] [--json FILE]
 
-A LLaVA of 3 million random weights learns chats of very unequal lengths on the CPU (fp32, all
-cores), 32 samples a step. The ways take turns, each in a process of its own; a rate is of the real
-tokens of all steps but the first two, from the end of the second step to the end of the last. Both
-peers process pictures and text while they train, as their documentation has it for pictures; ours
-did that before, and "ready" is the Trainer with samples that were processed before, too, and
-batches of like lengths. Nobody saves or exports anything.
+All use the same model, samples and effective batch. A LLaVA of 3 million random weights trains on
+chats of very unequal lengths on the CPU (fp32, all cores), 32 samples per step. The methods take
+turns, each in its own process. A rate counts the real tokens of all steps but the first two, from
+the end of the second step to the end of the last. Both peers process images and text during
+training, as their documentation does for images; ours processes them before. "ready" is the Trainer
+with samples processed before and batches of similar lengths. No method saves or exports anything.
 
-How many samples are computed at once before gradients are added up to those of 32 is for each way
-what was fastest in a short trial of 8, 16 and 32 (on a GPU of what fits), and stands in the table.
-Ours packs rows of 512 tokens, all of a step at once; on a GPU rows of 4,096, as many at once as
-`num_microbatches: auto` finds room for. `--quick` tries nothing (8 at once), and on the CPU has the
-peers share a process, and our ways another.
+The number of samples per microbatch is, for each method, the fastest in a short trial of 8, 16 and
+32 (on a GPU, of those that fit); the table shows it. Ours packs rows of 512 tokens, all of a step
+at once; on a GPU rows of 4,096, as many at once as `num_microbatches: auto` allows. `--quick` skips
+the trial (8 at once); on the CPU it runs the peers in one process, and our methods in another.
 
-That all ways learn the same is shown by losses and gradient norms of four steps on the same 32
-samples: a wrong update shows in the losses, a wrong scale of gradients, which AdamW does not mind,
+Losses and gradient norms of four steps on the same 32 samples show that all methods learn the same.
+A wrong update shows in the losses; a wrong scale of gradients, which does not affect AdamW, shows
 in the norms. AdamW's settings are the same everywhere. Tokens and operations of each of these steps
 must be equal.
 
-On a GPU the script adds a model of 3.5 billion random weights in bf16 (the sizes of SigLIP-so400m
-and Qwen2.5-3B), with activation memory as the peers' defaults need it, and shows MFU, peak memory
-and what `deterministic` costs. MFU is, for all ways alike, the operations of the timed steps by the
-formula of `pipeline.timing.flops` over the time that the rate is of and the card's peak: ours come
-from the step records, a peer's are computed from what its model was given, padding left out.
-`python -m benchmarks.recording` has what the recorder costs, `python -m benchmarks.checkpointing`
-what a checkpoint does.
+On a GPU, the script adds a model of 3.5 billion random weights in bf16 (the sizes of SigLIP-so400m
+and Qwen2.5-3B), without activation checkpointing. It shows MFU, peak memory and the cost of
+`deterministic`. MFU is the operations of the timed steps (formula of `pipeline.timing.flops`),
+divided by their time and the card's peak. Ours come from the step records; a peer's are computed
+from the inputs of its model, without padding.
+
+See `benchmarks.recording` for the cost of the recorder, and `benchmarks.checkpointing` for
+checkpoints.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from benchmarks.training_rows import (
 
 BATCH_SIZE = 32
 AT_ONCE = (8, 16, 32)
-"""Samples of a microbatch that are tried."""
+"""Sizes of a microbatch to try, in samples."""
 NUM_TRIED_STEPS = NUM_WARM + 3
 NUM_COMPARED = 4
-"""Steps whose losses and gradient norms are."""
+"""Steps whose losses and gradient norms are compared."""
 
 
 def prepare(folder: Path, size: Size, num_rows: int) -> Path:
-    """Everything that a way of training takes, in a folder."""
+    """Write the data set, processor and model that all methods use."""
     from benchmarks.training_stage import make_dataset
 
     write_rows(folder / "source", num_rows, size)
@@ -75,7 +75,7 @@ def prepare(folder: Path, size: Size, num_rows: int) -> Path:
 
 
 def train(asked: Sequence[tuple[str, TrainingJob]]) -> list[Found | None]:
-    """What `benchmarks.training_ways` found, in one process of its own."""
+    """Run `benchmarks.training_ways` in one new process and return its results."""
     with tempfile.TemporaryDirectory() as scratch:
         asked_file, found_file = Path(scratch) / "asked.json", Path(scratch) / "found.json"
         values = [
@@ -100,7 +100,7 @@ def _read(told: Mapping[str, Any]) -> Found:
 
 
 def train_one(way: str, job: TrainingJob) -> Found:
-    """The same of one way, which has to fit."""
+    """Run one method, which must fit into memory."""
     (found,) = train([(way, job)])
     if found is None:
         message = f"{way}: {job.at_once} samples at once do not fit into the GPU's memory"
@@ -109,10 +109,10 @@ def train_one(way: str, job: TrainingJob) -> Found:
 
 
 def fastest(tried: Mapping[int, Found | None]) -> int:
-    """How many samples at once were; None did not fit.
+    """Return the fastest number of samples at once; None marks a size that did not fit.
 
     Raises:
-        RuntimeError: none of them did.
+        RuntimeError: no size fitted.
     """
     fitting = {size: found for size, found in tried.items() if found is not None}
     if not fitting:
@@ -122,7 +122,7 @@ def fastest(tried: Mapping[int, Found | None]) -> int:
 
 
 def try_sizes(job: TrainingJob) -> dict[str, TrainingJob]:
-    """Each way's job, with as many samples at once as are fastest."""
+    """Return each method's job, with its fastest number of samples at once."""
     short = dataclasses.replace(job, num_steps=NUM_TRIED_STEPS)
     jobs = {PACKED: job}
     for way in ALL_WAYS[1:]:
@@ -133,7 +133,7 @@ def try_sizes(job: TrainingJob) -> dict[str, TrainingJob]:
 
 
 def train_rounds(jobs: Mapping[str, TrainingJob], num_rounds: int) -> dict[str, list[Found]]:
-    """The ways in turn, each time in a process of its own."""
+    """Run the methods in turn, each time in a new process."""
     runs: dict[str, list[Found]] = {way: [] for way in jobs}
     for _ in range(num_rounds):
         for way, job in jobs.items():
@@ -142,18 +142,17 @@ def train_rounds(jobs: Mapping[str, TrainingJob], num_rounds: int) -> dict[str, 
 
 
 def train_together(jobs: Sequence[TrainingJob]) -> dict[str, list[Found]]:
-    """Each way with each of some jobs; ours in one process, the peers in another, on a CPU."""
+    """Run each method with each job on a CPU: ours in one process, the peers in another."""
     runs: dict[str, list[Found]] = {way: [] for way in ALL_WAYS}
     for ways in (OURS, PEERS):
         asked = [(way, job) for way in ways for job in jobs]
         for (way, _), found in zip(asked, train(asked), strict=True):
-            assert found is not None  # memory of a GPU alone runs out
+            assert found is not None  # only a GPU can run out of memory here
             runs[way].append(found)
     return runs
 
 
 def _peak_flops_per_s(precision: str) -> float | None:
-    """None of a card whose data sheet we do not have."""
     import torch
 
     from pipeline.timing import flops
@@ -162,7 +161,7 @@ def _peak_flops_per_s(precision: str) -> float | None:
 
 
 def measure_gpu(scratch: Path, num_steps: int, *, quick: bool) -> list[Row]:
-    """The model of 3.5 billion weights, where there is a GPU."""
+    """Measure the model of 3.5 billion weights on the GPU."""
     job = TrainingJob(
         folder=prepare(scratch / "real", REAL, 4 * BATCH_SIZE),
         num_steps=num_steps,
@@ -179,7 +178,7 @@ def measure_gpu(scratch: Path, num_steps: int, *, quick: bool) -> list[Row]:
 
 
 def price_of_determinism(job: TrainingJob, usual: Found) -> Row:
-    """`train.deterministic` beside the same training without it; it refuses some kernels."""
+    """Compare training with and without `train.deterministic`, which rules out some kernels."""
     found = train_one(PACKED, dataclasses.replace(job, deterministic=True))
     return row(
         "3.5 B on a GPU: packed, deterministic",
@@ -191,7 +190,7 @@ def price_of_determinism(job: TrainingJob, usual: Found) -> Row:
 
 
 def measure_cpu(scratch: Path, num_steps: int, num_rounds: int, *, quick: bool) -> list[Row]:
-    """The model of 3 million weights."""
+    """Measure the model of 3 million weights."""
     one = TrainingJob(
         folder=prepare(scratch / "one", TINY, BATCH_SIZE),
         num_steps=NUM_COMPARED,
@@ -217,7 +216,7 @@ def measure_cpu(scratch: Path, num_steps: int, num_rounds: int, *, quick: bool) 
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     import torch
 
     options = arguments(__doc__)

@@ -1,8 +1,8 @@
-"""What the benchmark of training learns: chats about pictures, a processor, a model.
+"""Data of the training benchmark: chats about images, a processor and a model.
 
-The model is a LLaVA with a SigLIP encoder and random weights; answers have lengths as captions and
-explanations have (log-normal), and every eighth chat has no picture. Transformers makes all of it
-from configs: nothing is downloaded.
+The model is a LLaVA with a SigLIP encoder and random weights. Answers have lengths like captions
+and explanations (log-normal), and every eighth chat has no image. Transformers makes all of it from
+configs, without downloads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORDS = (
     *("near", "house", "and", "with", "water", "is", "sky", "old", "road"),
 )
 MEDIAN_WORDS, SIGMA, MOST_WORDS = 24, 0.9, 300
-"""Of an answer."""
+"""Length of an answer in words."""
 TEXT_ALONE_EVERY = 8
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -37,22 +37,22 @@ TEMPLATE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """Of a model, and of its pictures."""
+    """Sizes of a model and its images."""
 
     image_px: int
     patch_px: int
     vision: tuple[int, int, int, int]
     """Width, layers, heads, and width within an MLP."""
     language: tuple[int, int, int, int, int]
-    """Width, layers, heads, heads of keys, and width within an MLP."""
+    """Width, layers, heads, key heads, and width within an MLP."""
     vocab_size: int | None = None
-    """None: as many as the tokenizer has."""
+    """None uses the size of the tokenizer."""
     has_tied_head: bool = False
     """Whether the output head is the input embeddings."""
 
     @property
     def num_image_tokens(self) -> int:
-        """Of a picture."""
+        """Tokens of one image."""
         return (self.image_px // self.patch_px) ** 2
 
 
@@ -65,12 +65,12 @@ REAL = Size(
     vocab_size=151_936,
     has_tied_head=True,
 )
-"""SigLIP-so400m (patches of 14, 384 pixels) and Qwen2.5-3B, by their config.json; of the vocabulary
-the tokenizer made here uses the first few hundred."""
+"""SigLIP-so400m (patches of 14, 384 pixels) and Qwen2.5-3B, from their config.json; the tokenizer
+here uses only the first few hundred tokens of the vocabulary."""
 
 
 def write_rows(folder: Path, num_rows: int, size: Size) -> Path:
-    """Pictures and a manifest; the same for the same arguments."""
+    """Write images and a manifest; the same arguments give the same files."""
     draw = random.Random(0)  # noqa: S311 - of lengths and words
     noise = np.random.default_rng(0)
     folder.mkdir(parents=True)
@@ -97,7 +97,7 @@ def write_rows(folder: Path, num_rows: int, size: Size) -> Path:
 
 
 def make_processor(size: Size) -> Any:
-    """A `LlavaProcessor` with a small tokenizer of its own."""
+    """Return a `LlavaProcessor` with a small tokenizer."""
     import transformers as hf
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -126,7 +126,7 @@ def make_processor(size: Size) -> Any:
 
 
 def write_model(folder: Path, size: Size, tokenizer: Any) -> Path:
-    """A folder as `from_pretrained` reads it, with random weights."""
+    """Write a model with random weights in the format of `from_pretrained`."""
     import torch
     import transformers as hf
 
@@ -136,7 +136,7 @@ def write_model(folder: Path, size: Size, tokenizer: Any) -> Path:
 
 
 def make_config(size: Size, tokenizer: Any) -> Any:
-    """A `LlavaConfig`."""
+    """Return a `LlavaConfig`."""
     import transformers as hf
 
     width, layers, heads, inner = size.vision

@@ -1,8 +1,8 @@
-"""Training by the peers: transformers' Trainer and TRL's SFTTrainer.
+"""Training with the peers: transformers' Trainer and TRL's SFTTrainer.
 
-Each is used as its documentation has it for pictures and text: both process samples in their
-collator; "ready" is the Trainer with samples that were processed before and batches of like
-lengths, which its documentation offers for text.
+Each is used as its documentation says for images and text: both process samples in their collator.
+"ready" is the Trainer with samples processed before and batches of similar lengths, which its
+documentation offers for text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.training_stage import PeerWork, read_peer_work
 
 
 class Ends:
-    """Told by a peer's model and callback."""
+    """Step ends, collected from a peer's model and callback."""
 
     def __init__(self, job: TrainingJob) -> None:
         self._job = job
@@ -35,9 +35,9 @@ class Ends:
         self._unix_s: list[float] = []
 
     def load_model(self) -> Any:
-        """The model of the peers, which keeps what it is given but for pixels.
+        """Load the peers' model, which records its inputs except pixels.
 
-        The collator cannot: with workers it runs in other processes.
+        The collator cannot record them: with workers it runs in other processes.
         """
         from transformers import LlavaForConditionalGeneration
 
@@ -53,7 +53,7 @@ class Ends:
         self._batches.append({**{name: batch[name] for name in names}, "num_images": num_images})
 
     def steps(self) -> list[StepEnd]:
-        """What is known at the end."""
+        """Return the records of all steps, after training."""
         work, size = read_peer_work(self._job), self._job.batch_size // self._job.at_once
         return [
             self._step(number, unix_s, self._batches[number * size : (number + 1) * size], work)
@@ -73,7 +73,7 @@ class Ends:
         )
 
     def callback(self) -> Any:
-        """For a Trainer; it waits for a GPU at both ends of what is timed, and nowhere else."""
+        """Return a Trainer callback; it waits for the GPU only at both ends of the timed steps."""
         from transformers import TrainerCallback
 
         ends = self
@@ -95,7 +95,7 @@ class Ends:
 
 
 def arguments_of(job: TrainingJob) -> dict[str, Any]:
-    """What both trainers take."""
+    """Return the arguments that both trainers take."""
     is_gpu = job.device == "cuda"
     return {
         "output_dir": str(job.folder / "peer"),
@@ -124,7 +124,7 @@ def arguments_of(job: TrainingJob) -> dict[str, Any]:
 
 
 def open_images(job: TrainingJob, row: Mapping[str, Any]) -> list[Any]:
-    """Of a row, in their order."""
+    """Open the images of a row, in order."""
     from PIL import Image
 
     paths = [item["path"] for m in row["messages"] for item in m["content"] if "path" in item]
@@ -132,20 +132,20 @@ def open_images(job: TrainingJob, row: Mapping[str, Any]) -> list[Any]:
 
 
 class Collator:
-    """The collator of the documentation of image-text-to-text fine-tuning: the processor's."""
+    """The processor collator of the documentation of image-text-to-text fine-tuning."""
 
     def __init__(self, job: TrainingJob, processor: Any) -> None:
         self._job, self._processor = job, processor
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Pictures opened, processed and padded; the assistant's tokens are learned."""
+        """Open, process and pad images; labels are the assistant's tokens."""
         return encode(self._job, self._processor, rows)
 
 
 def encode(
     job: TrainingJob, processor: Any, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, torch.Tensor]:
-    """Rows to a batch, padded on the right."""
+    """Encode rows as a batch, padded on the right."""
     chats = []
     for row in rows:
         images = iter(open_images(job, row))
@@ -176,7 +176,7 @@ def encode(
 
 
 def train_trainer(job: TrainingJob, *, ready: bool) -> list[StepEnd]:
-    """Transformers' Trainer."""
+    """Train with transformers' Trainer."""
     from transformers import AutoProcessor, Trainer, TrainingArguments
 
     processor = AutoProcessor.from_pretrained(job.folder / "processor")
@@ -199,19 +199,19 @@ def train_trainer(job: TrainingJob, *, ready: bool) -> list[StepEnd]:
 
 
 def ready_sample(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """One sample of a batch of one."""
+    """Remove the batch dimension."""
     rest = {name: value[0] for name, value in batch.items() if name != "pixel_values"}
     return {**rest, **{n: v for n, v in batch.items() if n == "pixel_values"}}
 
 
 class PadReady:
-    """Pads samples that were processed before."""
+    """Collator of samples that were processed before."""
 
     def __init__(self, pad_id: int) -> None:
         self._fills = {"input_ids": pad_id, "labels": -100, "attention_mask": 0}
 
     def __call__(self, samples: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """As the processor would pad them."""
+        """Pad as the processor would."""
         batch = {
             name: torch.nn.utils.rnn.pad_sequence(
                 [sample[name] for sample in samples], batch_first=True, padding_value=fill
@@ -223,7 +223,7 @@ class PadReady:
 
 
 def train_trl(job: TrainingJob) -> list[StepEnd]:
-    """TRL's SFTTrainer, with its own collator for pictures."""
+    """Train with TRL's SFTTrainer and its own collator for images."""
     from datasets import Dataset
     from transformers import AutoProcessor
     from trl import SFTConfig, SFTTrainer
@@ -254,7 +254,7 @@ def train_trl(job: TrainingJob) -> list[StepEnd]:
 
 
 def trl_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as TRL's data sets have it: paths of images beside messages of text."""
+    """Return a row in TRL's format: image paths next to text messages."""
     return {
         "images": [i["path"] for m in row["messages"] for i in m["content"] if "path" in i],
         "messages": [
@@ -268,7 +268,7 @@ def trl_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trl_example(job: TrainingJob, row: Mapping[str, Any]) -> dict[str, Any]:
-    """With its pictures opened."""
+    """Return a TRL row with its images opened."""
     from PIL import Image
 
     images = [Image.open(job.folder / "source" / path).convert("RGB") for path in row["images"]]

@@ -1,4 +1,4 @@
-"""The rows of the benchmark of training, from what the ways told of their steps."""
+"""Rows of the training benchmark, from the step records of the methods."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ LEARNING: Mapping[str, Callable[[StepEnd], Any]] = {
     "gradient norms": lambda step: step.grad_norm,
 }
 SAME = 1e-5
-"""Of losses and gradient norms, relative. In fp32 the ways differ in the order of sums alone: by
-1e-7 in losses (a float32's last digit) and 7e-7 in norms. A second beta of 0.999 instead of 0.95
-makes 8e-4 of it in four steps."""
+"""Tolerance of losses and gradient norms, relative. In fp32 the methods differ only in the order of
+sums: by 1e-7 in losses (a float32's last digit) and 7e-7 in norms. A second beta of 0.999 instead
+of 0.95 makes a difference of 8e-4 in four steps."""
 
 
 def duration_s(found: Found) -> float:
-    """Of the steps that are timed."""
+    """Return the duration of the timed steps."""
     return found.steps[-1].unix_s - found.steps[NUM_WARM - 1].unix_s
 
 
 def tokens_per_s(found: Found) -> float:
-    """Real tokens a second, of the steps that are timed."""
+    """Return real tokens per second of the timed steps."""
     return sum(step.num_tokens for step in found.steps[NUM_WARM:]) / duration_s(found)
 
 
 def flops_per_s(found: Found) -> float:
-    """Operations that the model needs, a second, of the steps that are timed."""
+    """Return operations of the model per second of the timed steps."""
     return sum(step.model_flops for step in found.steps[NUM_WARM:]) / duration_s(found)
 
 
@@ -43,7 +43,7 @@ def compare_speed(
     name: str,
     peak_flops_per_s: float | None,
 ) -> list[Row]:
-    """Rates of all ways, memory on a GPU, MFU where the card's peak is known."""
+    """Compare rates, memory on a GPU, and MFU if the card's peak is known."""
 
     def beside(case: str, unit: str, values: Mapping[str, float], **goal: float) -> list[Row]:
         return [
@@ -71,10 +71,10 @@ def compare_speed(
 
 
 def compare_learning(found: Mapping[str, Sequence[StepEnd]]) -> list[Row]:
-    """Losses and gradient norms of some steps of each way, all of the same samples.
+    """Compare losses and gradient norms of steps on the same samples.
 
     Raises:
-        RuntimeError: they were not the same.
+        RuntimeError: the samples differ.
     """
     beside = found["Trainer"]
     for way, steps in found.items():
@@ -96,7 +96,7 @@ def compare_learning(found: Mapping[str, Sequence[StepEnd]]) -> list[Row]:
 
 def _check_same_samples(way: str, steps: Sequence[StepEnd], beside: Sequence[StepEnd]) -> None:
     for number, (a, b) in enumerate(zip(steps, beside, strict=True)):
-        # Records keep operations as float32.
+        # Records store operations as float32.
         if a.num_tokens != b.num_tokens or abs(a.model_flops / b.model_flops - 1) > 1e-6:
             message = f"step {number} of {way} is not of the Trainer's samples: {a}, {b}"
             raise RuntimeError(message)

@@ -1,4 +1,4 @@
-"""Our stages, called as a supervisor calls them, for the benchmark of training."""
+"""Our stages, called as a supervisor calls them, for the training benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_jobs.shared.timings import read_steps, steps_path
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:
-    """The only rank of the only attempt at a stage, in folders of its own."""
+    """Return the context of the only rank and attempt of a stage, in its own folders."""
     folders = {
         "output_dir": root / stage,
         "timing_dir": root / "timing" / stage,
@@ -58,7 +58,7 @@ def _free_port() -> int:
 
 
 def make_dataset(folder: Path, max_tokens: int) -> Path:
-    """Preprocess and consolidate `source/rows.jsonl`; the data set's folder."""
+    """Preprocess and consolidate `source/rows.jsonl`; return the data set's folder."""
     from pipeline.consolidate.stage import run as consolidate
     from pipeline.preprocess.stage import run as preprocess
 
@@ -80,11 +80,11 @@ def make_dataset(folder: Path, max_tokens: int) -> Path:
 
 @contextlib.contextmanager
 def saving_nothing() -> Iterator[None]:
-    """Keep the `train` stage of this process from saving and exporting what it learned.
+    """Keep the `train` stage of this process from saving and exporting.
 
-    A training without checkpoints is of no use to anybody and has no field in the config: the
-    last step always saves. Here it would be time and disk that the peers, which are told not to
-    save, do not spend, 38 GB for a model of 3 billion weights.
+    The config cannot turn this off, because the last step always saves. Here it would cost time and
+    disk (38 GB for a model of 3 billion weights) that the peers, configured not to save, do not
+    spend.
     """
     from pipeline.train import stage
     from pipeline.train.checkpoint import TimedSaver
@@ -102,12 +102,12 @@ def saving_nothing() -> Iterator[None]:
 
 
 def run_train(job: TrainingJob, kind: str, root: Path) -> Any:
-    """Train, and save nothing; the records of all steps.
+    """Train without saving; return the records of all steps.
 
     Args:
-        job: What is trained.
-        kind: Of batching.
-        root: A folder of its own.
+        job: The training to run.
+        kind: Kind of batching.
+        root: Folder for the output.
     """
     from pipeline.train import run
 
@@ -120,7 +120,7 @@ def run_train(job: TrainingJob, kind: str, root: Path) -> Any:
 def _config(job: TrainingJob, kind: str) -> dict[str, Any]:
     packed = {"kind": "packed", "max_tokens": job.row_tokens}
     num_microbatches: int | str = job.batch_size // job.at_once
-    if kind == "packed":  # rows have equal lengths: as many at once as there is room for
+    if kind == "packed":  # rows have equal lengths: run as many at once as fit
         num_microbatches = "auto" if job.device == "cuda" else 1
     return {
         "device": job.device,
@@ -148,7 +148,7 @@ def _config(job: TrainingJob, kind: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PeerWork:
-    """What a peer's batch costs, by the formula that our own records follow."""
+    """Cost of a peer's batch, by the formula of our own records."""
 
     model: Any
     """`ModelWork` of the same model."""
@@ -156,7 +156,7 @@ class PeerWork:
     patches_per_image: int
 
     def flops(self, batch: Mapping[str, Any]) -> float:
-        """Of a forward and a backward pass; padding is not counted.
+        """Return the operations of a forward and a backward pass, without padding.
 
         `batch` has `input_ids`, `attention_mask` and `labels`, int64 [num_samples, length], and
         `num_images`.
@@ -176,7 +176,7 @@ class PeerWork:
 
 
 def read_peer_work(job: TrainingJob) -> PeerWork:
-    """From the model's sizes; its weights are not read."""
+    """Read the model's sizes, without its weights."""
     import torch
 
     from pipeline.data.format import read_dataset_info
@@ -191,7 +191,7 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     facts = read_facts(info, load_tokenizer(dataset / PROCESSOR_DIR))
     config = ModelConfig(type="hugging_face", path=str(job.folder / "model"))
     model = make_unloaded(config, facts, torch.device("meta"))
-    assert info.image_height is not None  # all pictures have one size
+    assert info.image_height is not None  # all images have the same size
     return PeerWork(
         model=read_work(model),
         image_token_id=info.image_token_id,

@@ -1,10 +1,10 @@
-"""Ways of training one after the other, in a process of their own.
+"""Runs training methods one after the other in one process.
 
     python -m benchmarks.training_ways ASKED_JSON FOUND_JSON
 
-`ASKED_JSON` is a list of pairs, a way and a job; `FOUND_JSON` has what came of each. What does not
-fit into the memory of the GPU is null there, and so is what was asked for after it: nobody knows
-what that left behind.
+`ASKED_JSON` is a list of (method, job) pairs; `FOUND_JSON` has the result of each. A job that does
+not fit into GPU memory gets null, and so do all after it, because an out-of-memory error may leave
+memory occupied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from slurm_jobs.shared.errors import StageConfigError
 
 
 def train_ours(job: TrainingJob, kind: str) -> list[StepEnd]:
-    """The `train` stage; its own records say when."""
+    """Run the `train` stage; its own records have the times."""
     from benchmarks.training_stage import run_train
 
     with tempfile.TemporaryDirectory(dir=job.folder) as root:
@@ -42,14 +42,14 @@ def train_ours(job: TrainingJob, kind: str) -> list[StepEnd]:
 
 
 def train_trainer(job: TrainingJob, *, ready: bool) -> list[StepEnd]:
-    """Transformers' Trainer."""
+    """Train with transformers' Trainer."""
     from benchmarks import training_peers
 
     return training_peers.train_trainer(job, ready=ready)
 
 
 def train_trl(job: TrainingJob) -> list[StepEnd]:
-    """TRL's SFTTrainer."""
+    """Train with TRL's SFTTrainer."""
     from benchmarks import training_peers
 
     return training_peers.train_trl(job)
@@ -65,7 +65,7 @@ WAYS: Mapping[str, Callable[[TrainingJob], list[StepEnd]]] = {
 
 
 def train(way: str, job: TrainingJob) -> Found | None:
-    """Train; None if the GPU has not enough memory."""
+    """Train; return None if the GPU has too little memory."""
     is_gpu = torch.cuda.is_available()
     if is_gpu:
         gc.collect()
@@ -75,7 +75,7 @@ def train(way: str, job: TrainingJob) -> Found | None:
         steps = WAYS[way](job)
     except torch.OutOfMemoryError:
         return None
-    except StageConfigError as error:  # the stage tells it with its remedy
+    except StageConfigError as error:  # the stage turns it into its own error with a remedy
         if not isinstance(error.__cause__, torch.OutOfMemoryError):
             raise
         return None
@@ -84,7 +84,7 @@ def train(way: str, job: TrainingJob) -> Found | None:
 
 
 def main() -> None:
-    """Train, and write when each step ended."""
+    """Run all jobs and write their results."""
     asked_file, found_file = map(Path, sys.argv[1:])
     answers: list[Found | None] = []
     for way, values in json.loads(asked_file.read_text()):

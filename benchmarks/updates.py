@@ -1,10 +1,11 @@
-"""What an update of many small sharded parameters costs the host: over DTensors, and locally.
+"""Host time to update many small sharded parameters, through DTensors and locally.
 
-816 parameters as a model of 36 layers has them, sharded over a mesh of one rank, so small that the
-arithmetic hardly counts: on a GPU this time is what the host takes to queue clipping and AdamW. The
-peer is torch over DTensors, `nn.utils.clip_grad_norm_` and fused `AdamW`; ours is
-`pipeline.train.optimizer`. Both take turns; processor time of the process, with one thread.
-The first step is apart: torch works out how each operation is sharded then.
+The benchmark has 816 parameters, as many as a model of 36 layers, sharded over a mesh of one rank.
+They are so small that the arithmetic hardly counts: on a GPU this time is what the host takes to
+queue clipping and AdamW. The peer is torch over DTensors, `nn.utils.clip_grad_norm_` and fused
+`AdamW`; ours is `pipeline.train.optimizer`. Both take turns; times are CPU time of the process,
+with one thread. The first step has its own rows, because torch then works out how each operation is
+sharded.
 
 Weights and norms of both must be equal bit for bit.
 """
@@ -30,22 +31,22 @@ SHAPES = ((8, 64), (64, 8), (64,), (16, 32))
 NUM_PARAMETERS = 816
 MAX_NORM = 1.0
 LEAST_GAIN = 1.3
-"""From which on plain AdamW is worth updating locally."""
+"""Speedup at which plain AdamW is worth updating locally."""
 OPTIONS = {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
 
 
 @dataclass(kw_only=True)
 class Way:
-    """One of the two, with parameters of its own."""
+    """One of the two methods, with its own parameters."""
 
     parameters: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
     clip: Callable[[list[nn.Parameter]], torch.Tensor]
     norm: float = math.nan
-    """Of the last step."""
+    """Gradient norm of the last step."""
 
     def step(self, seed: int) -> tuple[float, float]:
-        """Milliseconds of clipping and of the update."""
+        """Return the milliseconds of clipping and of the update."""
         generator = torch.Generator().manual_seed(seed)
         for parameter in self.parameters:
             drawn = torch.randn(parameter.to_local().shape, generator=generator)
@@ -75,7 +76,7 @@ def _parameters(mesh: DeviceMesh, number: int) -> list[nn.Parameter]:
 
 
 def make_ways(mesh: DeviceMesh, number: int) -> dict[str, Way]:
-    """Return both, each with so many parameters of its own, equal and sharded over the mesh."""
+    """Return both methods, each with `number` equal parameters sharded over the mesh."""
     first, second = _parameters(mesh, number), _parameters(mesh, number)
     return {
         "DTensors": Way(
@@ -92,7 +93,7 @@ def make_ways(mesh: DeviceMesh, number: int) -> dict[str, Way]:
 
 
 def are_equal(ways: dict[str, Way]) -> bool:
-    """Check whether weights and norms of both are equal, bit for bit."""
+    """Check whether weights and norms of both are equal bit for bit."""
     first, second = ways.values()
     pairs = zip(first.parameters, second.parameters, strict=True)
     same = all(torch.equal(a.to_local(), b.to_local()) for a, b in pairs)
@@ -100,7 +101,7 @@ def are_equal(ways: dict[str, Way]) -> bool:
 
 
 def measure(number: int, num_steps: int) -> list[Row]:
-    """Rows of the table; a process group of one rank must be there."""
+    """Return the rows of the table; needs a process group of one rank."""
     ways = make_ways(init_device_mesh("cpu", (1,)), number)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for step in range(1 + num_steps):
@@ -130,7 +131,7 @@ def measure(number: int, num_steps: int) -> list[Row]:
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Run the benchmark."""
     options = arguments(__doc__)
     torch.set_num_threads(1)
     store = dist.HashStore()

@@ -1,4 +1,4 @@
-"""The peers of one benchmark: their processes, their sets, and what was measured."""
+"""The peers of one benchmark: their processes, data sets and measurements."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Effort:
     """How much is measured."""
 
     num_rounds: int
-    """In which the peers take turns."""
+    """Rounds in which the peers take turns."""
     num_tries: int
-    """Of each number of workers, before."""
+    """Measurements of each number of workers before the rounds."""
     at_least_s: float
     num_samples: Mapping[str, int]
 
@@ -41,16 +41,16 @@ QUICK = Effort(num_rounds=1, num_tries=1, at_least_s=0.02, num_samples=NUM_SAMPL
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """What reading took."""
+    """Measured speed of reading."""
 
     rate: float
-    """Samples a second by the wall clock."""
+    """Samples per second of wall time."""
     cpu_us: float
-    """Of a core, a sample; of workers that are processes nothing."""
+    """CPU microseconds per sample, without worker processes."""
 
     @classmethod
     def median(cls, found: Sequence[Self]) -> Self:
-        """Of each field."""
+        """Return the median of each field."""
         return cls(
             rate=statistics.median(one.rate for one in found),
             cpu_us=statistics.median(one.cpu_us for one in found),
@@ -59,12 +59,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """The peers that are there."""
+    """The peers that are available."""
 
     effort: Effort
     folder: Path
     processes: dict[str, PeerProcess]
-    """By module; of those that can be imported."""
+    """Peers that can be imported, by module."""
     names: dict[str, str]
     """For the table, by module."""
     versions: dict[str, str]
@@ -96,7 +96,7 @@ class Bench:
         return bench
 
     def build(self, kind: str) -> None:
-        """The set of one kind in every format that has it; it is kept for other runs."""
+        """Build the set of one kind in every format that has it; later runs reuse it."""
         root = self.folder / kind
         with _built(root / OURS) as target:
             if target is not None:
@@ -117,23 +117,23 @@ class Bench:
         self.processes[name].ask(build=str(target), source=str(source), kind=kind)
 
     def set_of(self, name: str, kind: str) -> Path:
-        """Where a peer's set of one kind lies."""
+        """Return the folder of a peer's set."""
         found = self.folder / kind / name
         return found / "consolidate" / "output" if name == OURS else found
 
     def measure(self, name: str, job: Job) -> Measured:
-        """Passes after one that is not counted.
+        """Measure passes after an uncounted one.
 
         Raises:
-            PeerFailedError: the peer could not.
+            PeerFailedError: the peer failed.
         """
         return _measured(self.processes[name].ask(**self._question(name, job)))
 
     def first_pass(self, name: str, job: Job) -> Measured:
-        """The first pass of a new process.
+        """Measure the first pass of a new process.
 
         Raises:
-            PeerFailedError: the peer could not.
+            PeerFailedError: the peer failed.
         """
         with PeerProcess(name, self.folder / "peers.log") as process:
             process.hello()
@@ -148,7 +148,7 @@ class Bench:
         }
 
     def in_turn(self, jobs: Mapping[str, Job]) -> dict[str, Measured]:
-        """The medians of all rounds; what peers have open is closed at the end."""
+        """Return the medians of all rounds, then close what the peers have open."""
         found: dict[str, list[Measured]] = {name: [] for name in jobs}
         for _ in range(self.effort.num_rounds):
             for name, job in jobs.items():
@@ -166,7 +166,7 @@ def _measured(answer: Mapping[str, Any]) -> Measured:
 
 
 def _folder(name: str, effort: Effort) -> Path:
-    """Where sets are kept: another size, or another format of ours, is another folder."""
+    """Return the folder of the sets; it depends on their sizes and on our format."""
     from pipeline.data.format import DATASET_FORMAT
 
     sizes = "-".join(str(num) for num in effort.num_samples.values())
@@ -178,7 +178,7 @@ def _folder(name: str, effort: Effort) -> Path:
 
 @contextlib.contextmanager
 def _built(folder: Path) -> Iterator[Path | None]:
-    """A folder to build in, which becomes `folder` if nothing is raised; None if it is there."""
+    """Yield a folder that becomes `folder` on success; None if `folder` exists."""
     if folder.exists():
         yield None
         return

@@ -1,11 +1,11 @@
-"""A process that reads for the benchmark: one peer, told by lines of JSON what to do.
+"""A process that reads with one peer and takes its commands as lines of JSON.
 
     python -m benchmarks.peers.child MODULE
 
-`{"build": FOLDER, "source": FOLDER, "kind": KIND}` writes a set. `{"folder":
-FOLDER, "job": {...}, "at_least_s": 0.3}` reads one: a pass that is not counted,
-which starts workers and touches memory, then passes until the time is over. The
-answers are lines of JSON, too. `{"first": true}` counts the first pass instead.
+`{"build": FOLDER, "source": FOLDER, "kind": KIND}` writes a set. `{"folder": FOLDER, "job": {...},
+"at_least_s": 0.3}` reads one: an uncounted pass, which starts workers and touches memory, then
+passes until the time is over. `{"first": true}` counts the first pass instead. Answers are lines of
+JSON, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     """Answer until the input ends."""
     warnings.filterwarnings("ignore")
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the peer prints is no answer
+    os.dup2(2, 1)  # keep the peer's output out of the answers
     peer = importlib.import_module(f"benchmarks.peers.{sys.argv[1]}")
     print(json.dumps(_hello(peer)), file=answers, flush=True)
     reading = _Reading(peer)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _hello(peer: Any) -> dict[str, Any]:
-    """Whether the peer can be used, and its version."""
+    """Return the peer's name and version, or why it cannot be used."""
     try:
         importlib.import_module(peer.NEEDS)
         return {"name": peer.NAME, "package": peer.PACKAGE, "version": version(peer.PACKAGE)}
@@ -53,13 +53,13 @@ def _hello(peer: Any) -> dict[str, Any]:
 
 
 def _in_one_line(error: Exception) -> str:
-    """The last line that names an error: a DataLoader gives its worker's whole traceback."""
+    """Return the last line that names an error; DataLoaders report a whole traceback."""
     lines = f"{type(error).__name__}: {error}".splitlines()
     return [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)][-1]
 
 
 class _Reading:
-    """Keeps what is open: the next question is most often the same."""
+    """Answers questions, and keeps the set open because most questions are about the same one."""
 
     def __init__(self, peer: Any) -> None:
         self._peer = peer
@@ -88,7 +88,7 @@ class _Reading:
 
 
 def timed(one_pass: Pass, at_least_s: float) -> dict[str, Any]:
-    """Passes until the time is over: samples, seconds, and CPU seconds of this process."""
+    """Run passes until the time is over; return samples, seconds and this process's CPU seconds."""
     num_samples, start_s, start_cpu_s = 0, time.perf_counter(), time.process_time()
     while True:
         num_samples += sum(one_pass())

@@ -17,14 +17,14 @@ PACKAGE = "datasets"
 
 
 def build(source: Source, folder: Path) -> None:
-    """By `from_generator` and `save_to_disk`."""
+    """Write with `from_generator` and `save_to_disk`."""
     import datasets
 
     def rows() -> Iterator[dict[str, bytes]]:
         for data in source.samples():
             yield {"image": data}
 
-    # Pixels too: its `Array3D` takes 14 ms a picture to read, bytes 0.1.
+    # Store pixels as bytes, too: reading `Array3D` takes 14 ms per image, bytes 0.1 ms.
     features = datasets.Features({"image": datasets.Value("binary")})
     made = datasets.Dataset.from_generator(rows, features=features, cache_dir=str(folder / "cache"))
     made.save_to_disk(str(folder / "set"))
@@ -32,7 +32,7 @@ def build(source: Source, folder: Path) -> None:
 
 
 class _Images:
-    """The column `image`, many rows at a time (`__getitems__` is what a DataLoader asks for)."""
+    """The column `image`; a DataLoader calls `__getitems__` to get many rows at once."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         import datasets

@@ -1,4 +1,4 @@
-"""One file a sample, read by a map-style data set through torch's DataLoader."""
+"""One file per sample, read by a map-style data set through torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Files:
 
 
 def build(source: Source, folder: Path) -> None:
-    """A JPEG or `.npy` each."""
+    """Write a JPEG or `.npy` file per sample."""
     for number, data in enumerate(source.samples()):
         if source.kind == ARRAYS:
             np.save(

@@ -1,4 +1,4 @@
-"""HDF5 by h5py: bytes of variable length, or one chunk a picture; opened in each worker."""
+"""HDF5 with h5py: variable-length bytes, or one chunk per image; opened in each worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE = "h5py"
 
 
 def build(source: Source, folder: Path) -> None:
-    """One data set of all samples."""
+    """Write all samples into one HDF5 data set."""
     import h5py
 
     num_samples = len(source.lengths)

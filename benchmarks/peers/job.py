@@ -1,4 +1,4 @@
-"""What a peer is asked to read, and what every peer is given."""
+"""The task of a peer, and the bytes that every peer's format is built from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 RAW, DECODED, ARRAYS = "raw", "decoded", "arrays"
-"""Kinds: JPEG bytes as they are, the same decoded, arrays that need no decoding."""
+"""JPEG bytes, decoded JPEGs, and arrays that need no decoding."""
 BATCH_SIZES = {RAW: 64, DECODED: 16, ARRAYS: 64}
 NUM_SHARDS = 8
-"""About as many of each format that has any: enough for the workers to share."""
+"""Approximate number of shards of every sharded format; enough to share between workers."""
 SEED = 7
 
 
@@ -25,48 +25,48 @@ class Job:
     kind: str
     is_shuffled: bool
     num_workers: int
-    """Processes beside the one that trains; 0 reads in that one. Of ours: threads."""
+    """Worker processes, or threads for ours; 0 reads in the training process."""
 
     @property
     def batch_size(self) -> int:
-        """Samples that are delivered together."""
+        """Number of samples in a batch."""
         return BATCH_SIZES[self.kind]
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the job as one line of JSON."""
         return json.dumps(asdict(self))
 
 
 Pass = Callable[[], Iterator[int]]
-"""Reads a set once, and yields the number of samples of each delivery."""
+"""A function that reads a set once and yields the number of samples of each batch."""
 
 
 class Peer(Protocol):
-    """What a module of this package has."""
+    """Interface of the modules of this package."""
 
     NAME: str
     NEEDS: str
     """The module to import."""
     PACKAGE: str
-    """Whose version is told."""
+    """The package whose version is reported."""
 
     def build(self, source: Source, folder: Path) -> None:
         """Write the set in the peer's format."""
 
     def open_pass(self, folder: Path, job: Job) -> Pass:
-        """Open the set; workers are started once and kept."""
+        """Open the set; workers start once and persist."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """The bytes that every peer's format is built from; one file, one sample after the other."""
+    """The bytes that every peer's format is built from: one file of concatenated samples."""
 
     folder: Path
     kind: str
 
     @property
     def path(self) -> Path:
-        """All samples without anything between them."""
+        """The file of all samples, without separators."""
         return self.folder / f"{self.kind}.bin"
 
     @property
@@ -76,23 +76,23 @@ class Source:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(height, width, 3) of every picture."""
+        """(height, width, 3) of every image."""
         height, width, depth = np.load(self.folder / f"{self.kind}.shape.npy").tolist()
         return height, width, depth
 
     @property
     def shard_bytes(self) -> int:
-        """Of a shard, so that there are `NUM_SHARDS`."""
+        """Size of a shard that gives `NUM_SHARDS` shards."""
         return self.path.stat().st_size // NUM_SHARDS
 
     def samples(self) -> Iterator[bytes]:
-        """The bytes of each sample: a JPEG file, or pixels."""
+        """Yield the bytes of each sample: a JPEG file, or pixels."""
         with self.path.open("rb") as stream:
             for length in self.lengths.tolist():
                 yield stream.read(length)
 
     def write(self, samples: Iterator[Any], shape: tuple[int, int, int]) -> None:
-        """Keep what `samples` gives."""
+        """Write the samples, their lengths and their shape."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path.open("wb") as stream:
             lengths = [stream.write(data) for data in samples]
@@ -101,7 +101,7 @@ class Source:
 
 
 def decode(data: Any) -> np.ndarray:
-    """A JPEG as uint8 [height, width, 3], by Pillow, as all peers decode."""
+    """Decode a JPEG to uint8 [height, width, 3] with Pillow, as all peers do."""
     import io
 
     from PIL import Image

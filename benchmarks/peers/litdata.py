@@ -16,7 +16,7 @@ PACKAGE = "litdata"
 
 
 class _Stored:
-    """Gives `optimize` a sample by its number."""
+    """Returns a sample by number, for `optimize`."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -33,7 +33,7 @@ class _Stored:
 
 
 def build(source: Source, folder: Path) -> None:
-    """Chunks by the library's own writer."""
+    """Write chunks with the library's own writer."""
     import litdata
 
     litdata.optimize(
@@ -55,7 +55,7 @@ def open_pass(folder: Path, job: Job) -> Pass:
         shuffle=job.is_shuffled,
         seed=SEED,
         drop_last=False,
-        # It gives bytes as a view, which workers cannot send.
+        # The reader returns a view of bytes, which workers cannot send.
         transform={RAW: bytes, DECODED: decode, ARRAYS: None}[job.kind],
     )
     loader = litdata.StreamingDataLoader(

@@ -1,4 +1,4 @@
-"""LMDB: one key a sample, opened read-only without locks, in a DataLoader."""
+"""LMDB: one key per sample, opened read-only without locks, in a DataLoader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEY = struct.Struct(">Q")
 
 
 def build(source: Source, folder: Path) -> None:
-    """One transaction."""
+    """Write all samples in one transaction."""
     import lmdb
 
     size = 2 * source.path.stat().st_size + (1 << 28)
@@ -29,7 +29,7 @@ def build(source: Source, folder: Path) -> None:
 
 
 class _Images:
-    """Opens the environment where it is read: a fork must not share it."""
+    """Opens the environment in the process that reads, because a fork must not share it."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._folder, self._kind = folder, kind

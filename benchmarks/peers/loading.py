@@ -1,4 +1,4 @@
-"""torch's DataLoader as the documentation of most peers uses it."""
+"""torch's DataLoader, used as the documentation of most peers says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.peers.job import RAW, Job, Pass
 
 
 def loader_pass(dataset: Any, job: Job, *, is_shuffled: bool | None = None) -> Pass:
-    """Passes of a DataLoader over a data set of bytes or arrays; its workers persist."""
+    """Return passes of a DataLoader with persistent workers over a data set of bytes or arrays."""
     from torch.utils.data import DataLoader, IterableDataset
 
     is_stream = isinstance(dataset, IterableDataset)
@@ -25,7 +25,7 @@ def loader_pass(dataset: Any, job: Job, *, is_shuffled: bool | None = None) -> P
 
 
 def counted(loader: Any) -> Pass:
-    """Each delivery is a sequence of samples."""
+    """Yield the length of each batch."""
 
     def one_pass() -> Iterator[int]:
         for batch in loader:

@@ -17,7 +17,7 @@ PACKAGE = "mosaicml-streaming"
 
 
 def build(source: Source, folder: Path) -> None:
-    """Shards by the library's own writer."""
+    """Write shards with the library's own writer."""
     from streaming import MDSWriter
 
     shape = ",".join(map(str, source.shape))
@@ -29,7 +29,7 @@ def build(source: Source, folder: Path) -> None:
 
 
 def open_pass(folder: Path, job: Job) -> Pass:
-    """See `Peer`. Its own `jpeg` type decodes by Pillow too, and gives no array."""
+    """See `Peer`. Its own type `jpeg` also decodes with Pillow, but returns no array."""
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
 
@@ -41,7 +41,7 @@ def open_pass(folder: Path, job: Job) -> Pass:
             return decode(image) if job.kind == DECODED else image
 
     clean_stale_shared_memory()
-    # A folder may be open once in a process: each job has a name of its own for it.
+    # A process may open a folder only once, so each job has its own name for it.
     link = Path(tempfile.mkdtemp(prefix="mds-")) / "set"
     link.symlink_to(folder)
     images = _Images(

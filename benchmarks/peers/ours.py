@@ -1,4 +1,4 @@
-"""Our data set: bytes by `ShardedDataset.views`, batches by `BatchReader`."""
+"""Our data set: bytes from `ShardedDataset.views`, batches from `BatchReader`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE = "slurm-jobs"
 
 
 def open_pass(folder: Path, job: Job) -> Pass:
-    """Built before all others (`benchmarks.peers.sets`), whose source it is."""
+    """See `Peer`. `benchmarks.peers.sets` builds this set first, as the source of the others."""
     from pipeline.data.dataset import open_dataset
 
     dataset = open_dataset(folder)
@@ -33,7 +33,7 @@ def _raw(dataset, job: Job) -> Pass:
         for start in range(0, len(order), job.batch_size):
             views = dataset.views(order[start : start + job.batch_size])
             for view in views:
-                bytes(view)  # a view proves nothing: it is fetched, into one place as in `plain`
+                bytes(view)  # a view alone reads nothing: copy it into one buffer, as `plain` does
             yield len(views)
 
     return one_pass
@@ -55,7 +55,7 @@ def _batches(dataset, job: Job) -> Pass:
             order=lambda _epoch, start, stop: np.arange(start, stop),
         )
     num_steps = len(dataset) // job.batch_size
-    # One reader for all passes, as in training: its stream of epochs has no end.
+    # One reader for all passes, as in training: its stream of epochs is endless.
     steps = BatchReader(dataset, plan, rank=0, num_threads=max(1, job.num_workers))
 
     def one_pass() -> Iterator[int]:

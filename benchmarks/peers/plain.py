@@ -1,8 +1,8 @@
-"""The floor: the same bytes read into memory from one file, or copied within memory.
+"""Upper bound on speed: the same bytes read from one file, or copied within memory.
 
-`raw` is `readinto` (in order) or `preadv` (shuffled) of each sample into one
-buffer. `arrays` copies pictures that lie scattered in memory into a batch that
-is there already, batch by batch, in as many threads as the job says.
+`raw` reads each sample into one buffer with `readinto` (in order) or `preadv` (shuffled). `arrays`
+copies images scattered in memory into an allocated batch, batch by batch, in as many threads as the
+job has.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NAME = "plain"
 NEEDS = "numpy"
 PACKAGE = "numpy"
 NUM_AHEAD = 4
-"""Steps that `BatchReader` reads ahead unless told otherwise."""
+"""Default number of steps that `BatchReader` reads ahead."""
 
 
 def build(source: Source, folder: Path) -> None:
-    """Nothing but a way back to the source."""
+    """Write a link to the source."""
     (folder / "source").symlink_to(source.folder)
 
 
@@ -73,8 +73,8 @@ def _copy(source: Source, job: Job) -> Pass:
         order[start : start + job.batch_size] for start in range(0, num_samples, job.batch_size)
     ]
     num_threads = max(1, job.num_workers)
-    # As many batches take turns as ours keeps: those read ahead, one in hand, and one a thread that
-    # is being filled. A batch that is still in the cache is written to more quickly.
+    # Rotate as many batches as our reader keeps: those read ahead, one in use, and one that each
+    # thread fills. Writing to a batch that is still in the cache would be faster.
     num_places = NUM_AHEAD + 1 + num_threads
     places = np.ones((num_places, job.batch_size, num_bytes), np.uint8)
 

@@ -1,4 +1,4 @@
-"""The child processes of the benchmark: one a peer, in the Python that has it."""
+"""The child processes of the benchmark, one per peer, in the Python that has its library."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 ANSWER_WITHIN_S = 300
-"""A reader whose worker died may wait for it for ever."""
+"""A reader whose worker died may wait for it forever."""
 
 
 class PeerFailedError(Exception):
-    """What a child said when it could not do what it was asked."""
+    """Error that a child reported."""
 
 
 def python_of(module: str) -> str:
-    """The interpreter for a peer: `BENCH_PYTHON_MODULE`, else this one."""
+    """Return the interpreter for a peer: `BENCH_PYTHON_MODULE`, else this one."""
     return os.environ.get(f"BENCH_PYTHON_{module.upper()}", sys.executable)
 
 
@@ -35,7 +35,7 @@ class PeerProcess:
     """A running `benchmarks.peers.child`. Close it, or use it in a `with`."""
 
     def __init__(self, module: str, log: Path) -> None:
-        """Start it; what the peer prints goes to `log`."""
+        """Start the process; the peer's output goes to `log`."""
         self.module = module
         self._log = log
         with log.open("ab") as stream:
@@ -51,18 +51,18 @@ class PeerProcess:
             )
 
     def hello(self) -> dict[str, Any]:
-        """Name and version of the peer.
+        """Return the name and version of the peer.
 
         Raises:
-            PeerFailedError: it is not installed, or cannot be imported.
+            PeerFailedError: it is not installed or cannot be imported.
         """
         return self._read()
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """The child's answer.
+        """Return the child's answer to a question.
 
         Raises:
-            PeerFailedError: it could not, and why.
+            PeerFailedError: the child failed, with its reason.
         """
         assert self._process.stdin is not None
         try:

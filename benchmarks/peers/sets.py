@@ -1,9 +1,11 @@
-"""The sets that all readers are given: made once by our own stages, then taken from our shards.
+"""The sets that all readers get: made by our stages, then extracted from our shards.
 
-`raw`: about 2,000 JPEGs of 1,152 x 864 pixels and 100 KB. `decoded`: fewer of
-the same, because decoding costs milliseconds. `arrays`: raw pixels, 384 x 384.
-The pictures are noise with a falling spectrum, so that a JPEG of them is as
-large as one of a photograph; the pixels themselves matter to no reader.
+- `raw`: about 2,000 JPEGs of 1,152 x 864 pixels and 100 KB.
+- `decoded`: fewer of the same images, because decoding takes milliseconds each.
+- `arrays`: raw pixels, 384 x 384.
+
+The images are noise with a falling spectrum, so that their JPEGs are as large as those of
+photographs; the readers do not depend on the pixels.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from benchmarks.peers.job import ARRAYS, DECODED, NUM_SHARDS, RAW, Source
 PHOTO_SHAPE = (864, 1152, 3)
 ARRAY_SHAPE = (384, 384, 3)
 _SLOPE = 1.7
-"""Of the amplitudes over the frequency: at quality 80 a picture has 104 KB."""
+"""Exponent of the amplitude over frequency; at quality 80 an image has 104 KB."""
 _QUALITY = 80
 _NUM_DISTINCT = 40
-"""Pictures; rows of the manifest share them. Each has bytes of its own in the shards."""
+"""Number of distinct images, which the rows share. Each row has its own bytes in the shards."""
 NUM_SAMPLES = {RAW: 2_000, DECODED: 192, ARRAYS: 960}
 NUM_SAMPLES_QUICK = {RAW: 256, DECODED: 32, ARRAYS: 192}
 SHAPES = {RAW: PHOTO_SHAPE, DECODED: PHOTO_SHAPE, ARRAYS: ARRAY_SHAPE}
 
 
 def picture(seed: int, shape: tuple[int, int, int]) -> np.ndarray:
-    """uint8 of this shape."""
+    """Return a uint8 image of this shape."""
     height, width, _ = shape
     draw = np.random.default_rng(seed)
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
@@ -48,7 +50,7 @@ def picture(seed: int, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def make_set(folder: Path, kind: str, num_samples: int) -> tuple[Path, Source]:
-    """Our data set of one kind, and its pictures as the source of all other formats."""
+    """Build our data set of one kind, and the source of the other formats."""
     from pipeline.data.dataset import open_dataset
     from tests.pipeline.build import run_consolidate, run_preprocess
 
@@ -68,7 +70,7 @@ def make_set(folder: Path, kind: str, num_samples: int) -> tuple[Path, Source]:
 
 
 def _stored_pictures(dataset: Any) -> Iterator[memoryview]:
-    """The member `image0` of each sample: a JPEG file, or the pixels of an `.npy`."""
+    """Yield the member `image0` of each sample: a JPEG file, or the pixels of an `.npy`."""
     from pipeline.data.format import scan_members, view_npy
 
     for number in range(len(dataset)):

@@ -1,4 +1,4 @@
-"""webdataset: tar shards as a stream, `WebLoader` around it, shuffled by shards and a buffer."""
+"""webdataset: streamed tar shards in a `WebLoader`, shuffled by shard and in a buffer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAME = "webdataset"
 NEEDS = "webdataset"
 PACKAGE = "webdataset"
 _BUFFER = 1000
-"""Of the shuffle, as in the library's README."""
+"""Size of the shuffle buffer, as in the library's README."""
 
 
 def build(source: Source, folder: Path) -> None:
-    """Shards by the library's own writer."""
+    """Write shards with the library's own writer."""
     import webdataset as wds
 
     with wds.ShardWriter(f"{folder}/%06d.tar", maxsize=source.shard_bytes, verbose=0) as sink:
@@ -36,7 +36,7 @@ def _member(source: Source, data: bytes) -> dict[str, bytes]:
 
 
 def open_pass(folder: Path, job: Job) -> Pass:
-    """Batches are made in the workers, as the documentation says."""
+    """See `Peer`. The workers make the batches, as the documentation says."""
     import webdataset as wds
 
     urls = sorted(str(path) for path in folder.glob("*.tar"))
@@ -63,7 +63,7 @@ def open_pass(folder: Path, job: Job) -> Pass:
 
 
 class _First:
-    """Of each tuple the first field."""
+    """Yields the first field of each tuple."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

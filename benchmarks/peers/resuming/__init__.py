@@ -1,1 +1,1 @@
-"""Readers that can go on in the middle of an epoch, one file each; see `going_on.Resumable`."""
+"""Readers that can resume in the middle of an epoch, one file each; see `going_on.Resumable`."""

@@ -31,13 +31,11 @@ def open_numbers(folder: Path, place: Place) -> Any:
     rows = datasets.load_from_disk(str(folder)).to_iterable_dataset(num_shards=_NUM_SHARDS)
     rows = rows.shuffle(seed=SEED, buffer_size=_BUFFER)
     own = split_dataset_by_node(rows, rank=place.rank, world_size=place.num_ranks)
-    # Without workers: with them version 5.2 cannot load the state of what is shuffled (IndexError).
+    # No workers: with them, version 5.2 cannot load the state of a shuffled set (IndexError).
     return _Numbers(StatefulDataLoader(own, batch_size=place.batch_size, num_workers=0))
 
 
 class _Numbers:
-    """The column of a batch."""
-
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self.state_dict = loader.state_dict

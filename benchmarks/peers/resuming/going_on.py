@@ -1,4 +1,4 @@
-"""What a peer must offer to be stopped and gone on with, and how it is asked for it."""
+"""Interface of a peer that can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 NUM_WORKERS = 2
-"""Of a rank, for peers that have worker processes."""
+"""Worker processes per rank, for peers that have them."""
 SEED = 7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Which rank reads, and how much at a time."""
+    """A rank and its share of a step."""
 
     rank: int
     num_ranks: int
@@ -23,29 +23,29 @@ class Place:
 
 
 class Loader(Protocol):
-    """What `open_numbers` gives."""
+    """Result of `open_numbers`."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches of samples, which are their own numbers."""
+        """Yield batches of samples, which are their own numbers."""
 
     def state_dict(self) -> Any:
-        """What a checkpoint keeps."""
+        """Return the state for a checkpoint."""
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on from there."""
+        """Resume from a state."""
 
 
 class Resumable(Protocol):
-    """What a module of this package has."""
+    """Interface of the modules of this package."""
 
     NAME: str
     NEEDS: str
     PACKAGE: str
     IS_STATE_OF_RANK: bool
-    """Each rank saves its own state; else rank 0 saves the one that all load."""
+    """Whether each rank saves its own state; otherwise all ranks load that of rank 0."""
 
     def build_numbers(self, folder: Path, num_samples: int) -> None:
         """Write a set whose samples are their own numbers."""
 
     def open_numbers(self, folder: Path, place: Place) -> Loader:
-        """Shuffled, as the documentation says for several ranks."""
+        """Open the set shuffled, as the documentation says for several ranks."""

@@ -1,10 +1,10 @@
-"""Where a training of millions of samples goes on: a process that only finds its place.
+"""How long it takes to find the position to resume from among millions of samples.
 
     python -m benchmarks.peers.resuming.large FOLDER NUM_SAMPLES
 
-Without packs in the folder it makes them, which is not measured: lengths of captions (log-normal,
-median 60) with an image each of 256 tokens, packed to 4,096. Then it prints the seconds, as JSON.
-The columns of the index are mapped files here, as they are in a data set.
+Without packs in the folder, it makes them, which is not measured: lengths of captions (log-normal,
+median 60) with one image of 256 tokens each, packed to 4,096. Then it prints the seconds as JSON.
+The columns of the index are mapped files, as in a data set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAYOUT = BatchLayout(global_batch_size=256, num_lanes=64, num_ranks=8, num_micro
 
 
 def main() -> None:
-    """Make what is missing, or find the place."""
+    """Make the packs if they are missing, or find the position."""
     folder, num_samples = Path(sys.argv[1]), int(sys.argv[2])
     if (folder / "packs.bin").exists():
         print(json.dumps(find(folder)))
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def make(folder: Path, num_samples: int) -> None:
-    """The columns and the packs."""
+    """Write the columns and the packs."""
     draw = np.random.default_rng(SEED)
     words = np.exp(draw.normal(np.log(60), 0.6, num_samples))
     num_tokens = (256 + np.clip(words, 4, 1024)).astype(np.int32)
@@ -56,7 +56,7 @@ def make(folder: Path, num_samples: int) -> None:
 
 
 def find(folder: Path) -> dict[str, float]:
-    """Seconds until the samples of a step in the middle of the epoch are known."""
+    """Return the seconds until the samples of a step in the middle of the epoch are known."""
     rank_microbatches(0, LAYOUT, 0, 1_000, plan_shuffled(1_000, seed=0, layout=LAYOUT).order)
     start_s = time.perf_counter()
     num_tokens, num_images = (

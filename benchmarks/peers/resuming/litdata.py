@@ -1,4 +1,4 @@
-"""litdata's `StreamingDataLoader.state_dict`; ranks by WORLD_SIZE, GLOBAL_RANK and NNODES."""
+"""litdata's `StreamingDataLoader.state_dict`; ranks from WORLD_SIZE, GLOBAL_RANK and NNODES."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IS_STATE_OF_RANK = False
 
 
 def as_is(number: int) -> int:
-    """The sample of a number."""
+    """Return the sample of a number: the number itself."""
     return number
 
 

@@ -1,4 +1,4 @@
-"""mosaicml's `StreamingDataLoader.state_dict`; ranks by the variables that torchrun sets."""
+"""mosaicml's `StreamingDataLoader.state_dict`; ranks from the variables that torchrun sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_numbers(folder: Path, place: Place) -> Any:
         shuffle=True,
         shuffle_seed=SEED,
         batch_size=place.batch_size,
-        # Named, as its documentation asks for where the number of nodes may change.
+        # Its documentation requires a name if the number of nodes may change.
         num_canonical_nodes=2,
     )
     loader = StreamingDataLoader(dataset, batch_size=place.batch_size, num_workers=NUM_WORKERS)
@@ -39,8 +39,6 @@ def open_numbers(folder: Path, place: Place) -> Any:
 
 
 class _Numbers:
-    """The column of a batch."""
-
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self.state_dict = loader.state_dict

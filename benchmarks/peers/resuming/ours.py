@@ -1,4 +1,4 @@
-"""Our reader: the state is the step. Shuffled, or packed by a plan that lies beside the index."""
+"""Our reader, whose state is the step: shuffled, or packed by a plan file next to the index."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PACKAGE = "slurm-jobs"
 IS_STATE_OF_RANK = False
 NUM_LANES = 4
 MAX_TOKENS = 400
-"""Of a pack; a sample has about 60."""
+"""Size of a pack; a sample has about 60 tokens."""
 PACKS_KEY = {"benchmark": "resume"}
 
 
 def build_numbers(folder: Path, num_samples: int) -> None:
-    """By our stages: tiny pictures, texts of several lengths, and the packs of an epoch."""
+    """Build the set with our stages: tiny images, texts of several lengths, packs of an epoch."""
     from tests.pipeline.build import (
         run_consolidate,
         run_preprocess,
@@ -60,14 +60,14 @@ def open_numbers(folder: Path, place: Place, *, is_packed: bool = False) -> OurL
 
 
 class OurLoader:
-    """As the training loop drives a `BatchReader`."""
+    """Drives a `BatchReader` as the training loop does."""
 
     def __init__(self, folder: Path, place: Place, *, is_packed: bool) -> None:
         self._place = place
         self._dataset = open_dataset(folder / "consolidate" / "output")
         self._step = 0
         self.position_s = 0.0
-        """Of the clock, when the packs of the first step were known."""
+        """Clock time when the packs of the first step were known."""
         layout = BatchLayout(
             global_batch_size=place.batch_size * place.num_ranks,
             num_lanes=NUM_LANES,
@@ -80,7 +80,7 @@ class OurLoader:
             self._plan = plan_shuffled(len(self._dataset), seed=SEED, layout=layout)
 
     def __iter__(self) -> Iterator[Any]:
-        """The keys of each batch, endlessly."""
+        """Yield the keys of each batch, without end."""
         plan, rank = self._plan, self._place.rank
         rank_microbatches(self._step, plan.layout, rank, plan.num_packs, plan.order)
         self.position_s = time.perf_counter()
@@ -90,16 +90,16 @@ class OurLoader:
                 yield [int(key) for key in batch.keys]
 
     def state_dict(self) -> int:
-        """Steps made."""
+        """Return the number of completed steps."""
         return self._step
 
     def load_state_dict(self, state: int) -> None:
-        """Go on after so many steps."""
+        """Resume after this many steps."""
         self._step = state
 
 
 def packed_plan(path: Path, index: DatasetIndex, layout: BatchLayout) -> ReadingPlan:
-    """What a training makes of packs that are there (`pipeline.train.batching`)."""
+    """Open existing packs as training does (`pipeline.train.batching`)."""
     packs = open_packs(path, PACKS_KEY, verify=False)
     model = work_model(hidden_size=1024)
     return plan_packed(

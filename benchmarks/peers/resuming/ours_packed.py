@@ -1,4 +1,4 @@
-"""As `ours`, several samples a row."""
+"""The same as `ours`, with several samples per row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ build_numbers = ours.build_numbers
 
 
 def num_packs(folder: Path) -> int:
-    """Of an epoch."""
+    """Return the number of packs in an epoch."""
     return len(open_packs(folder / "packs.bin", ours.PACKS_KEY))
 
 

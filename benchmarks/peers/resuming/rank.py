@@ -1,10 +1,10 @@
-"""One rank of a training that is stopped and gone on with, as a process.
+"""One rank, in its own process, of a training that is stopped and resumed.
 
     python -m benchmarks.peers.resuming.rank '{"module": ..., ...}'
 
-Reads `num_steps` batches, or to the end of the epoch where the loader ends, after it has loaded the
-state in `state_in`; then writes the state to `state_out`, and to `out` what it read and how long
-the first batch took, from before the set was opened. Importing is not counted.
+Loads the state in `state_in`, then reads `num_steps` batches, or to the end of the epoch if the
+loader ends there. It writes the state to `state_out`, and to `out` what it read and the seconds
+from opening the set to the first batch. Imports are not counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.peers.resuming.going_on import Place
 
 
 def main() -> None:
-    """Build, or read."""
+    """Build the set, or read it."""
     warnings.filterwarnings("ignore")
     asked = json.loads(sys.argv[1])
     module = importlib.import_module(f"benchmarks.peers.resuming.{asked['module']}")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def read(module: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """What this rank read."""
+    """Return what this rank read, and its times."""
     place = Place(
         rank=int(os.environ["RANK"]),
         num_ranks=int(os.environ["WORLD_SIZE"]),
@@ -69,7 +69,7 @@ def _numbers(batch: Any) -> list[int]:
 
 
 def _join_the_others() -> None:
-    """As torchrun's processes do; some peers meet there."""
+    """Join a process group as under torchrun; some peers use it."""
     import torch.distributed
 
     if int(os.environ["WORLD_SIZE"]) > 1:

@@ -1,4 +1,4 @@
-"""torchdata's `StatefulDataLoader` over a map-style set (files, LMDB, HDF5) and its sampler."""
+"""torchdata's `StatefulDataLoader` and its sampler over a map-style set (files, LMDB, HDF5)."""
 
 from __future__ import annotations
 

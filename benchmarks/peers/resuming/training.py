@@ -1,4 +1,4 @@
-"""A training of several ranks that is stopped and gone on with by other ones, and what it read."""
+"""Stops a training of several ranks, resumes it with other ranks, and compares what they read."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from typing import Any
 from benchmarks.peers.process import ROOT, PeerFailedError, python_of
 
 WITHIN_S = 180
-"""A rank that waits for another one that failed may wait for ever."""
+"""A rank that waits for a failed one may wait forever."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What is read by a module's loader."""
+    """How a module's loader is read."""
 
     module: str
     folder: Path
-    """Of its set, and of what is written."""
+    """Folder of the set and of the results."""
     global_batch: int
-    """Over all ranks."""
+    """Batch size over all ranks."""
     stopped_after: int
-    """Steps."""
+    """Number of steps before the stop."""
     is_state_of_rank: bool
     num_steps: int | None
-    """Of an epoch, for a loader that goes on after its end; None for one that ends there."""
+    """Steps of an epoch for a loader that continues after its end; None for one that ends there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumed:
-    """What came of it."""
+    """Result of a resumed training."""
 
     num_missing: int
     num_repeated: int
     first_s: float
-    """From before the set was opened to the first batch; of the slowest rank."""
+    """Seconds from opening the set to the first batch, of the slowest rank."""
     position_s: float | None
-    """To where the position was known; of ours."""
+    """Seconds until the position is known; only for ours."""
 
 
 def stop_and_go_on(reading: Reading, before: int, after: int, num_samples: int) -> Resumed:
-    """Read with `before` ranks, and on with `after`.
+    """Read with `before` ranks, then resume with `after` ranks.
 
     Raises:
-        PeerFailedError: a rank failed, or hung.
+        PeerFailedError: a rank failed or did not end in time.
     """
     states = [reading.folder / f"state-{rank}" for rank in range(before)]
     saved = states if reading.is_state_of_rank else states[:1] * before
@@ -73,13 +73,13 @@ def stop_and_go_on(reading: Reading, before: int, after: int, num_samples: int) 
 
 
 def count(numbers: Sequence[int], num_samples: int) -> tuple[int, int]:
-    """How many of `range(num_samples)` are missing, and how many are there once too often."""
+    """Return how many of `range(num_samples)` are missing, and how many numbers are repeats."""
     counts = Counter(numbers)
     return num_samples - len(counts), counts.total() - len(counts)
 
 
 def in_order(ranks: Sequence[Mapping[str, Any]]) -> list[int]:
-    """What `read` of each rank read: step by step, one rank's samples after the other's."""
+    """Merge what the ranks read: step by step, in the order of the ranks."""
     num_steps = max(len(rank["steps"]) for rank in ranks)
     return [
         number
@@ -120,7 +120,7 @@ def _run(
 def start(
     asked: Mapping[str, Any], log: Path, rank: int = 0, num_ranks: int = 1, port: int = 0
 ) -> subprocess.Popen[bytes]:
-    """A process of `benchmarks.peers.resuming.rank`, with the variables that torchrun sets."""
+    """Start `benchmarks.peers.resuming.rank` with the variables that torchrun sets."""
     variables = {
         "RANK": rank,
         "GLOBAL_RANK": rank,
@@ -145,10 +145,10 @@ def start(
 
 
 def wait_for(processes: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
-    """Until all have ended.
+    """Wait until all have ended.
 
     Raises:
-        PeerFailedError: one failed, or took too long; none is left.
+        PeerFailedError: one failed or took too long; all are ended then.
     """
     try:
         failed = [process for process in processes if process.wait(WITHIN_S)]
