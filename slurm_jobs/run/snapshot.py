@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
 
 from slurm_jobs import __version__
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
@@ -238,7 +239,7 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     make_private_dir(code_dir)
     temp = code_dir / f".{total}.{uuid.uuid4().hex[:12]}.tmp"
     make_private_dir(temp / "user")
-    _write_library(temp / "lib.zip", packages)
+    _write_library(temp / "lib.zip", packages, as_path=folder.absolute() / "lib.zip")
     for source in sources:
         _copy(source, temp / "user")
     write_text_atomic(temp / "start.py", START_SCRIPT)
@@ -281,8 +282,8 @@ def _copy(source: Path, folder: Path) -> None:
         target.chmod(0o700 if os.access(path, os.X_OK) else 0o600)
 
 
-def _write_library(archive: Path, packages: Sequence[Path]) -> None:
-    """Write our packages into one file, from which Python imports.
+def _write_library(archive: Path, packages: Sequence[Path], *, as_path: Path) -> None:
+    """Write our packages into one file, from which Python imports; it will be renamed to `as_path`.
 
     As 500 files, source and bytecode, they took half the time of a submission, and each task opened
     200 of them on the shared file system.
@@ -296,42 +297,45 @@ def _write_library(archive: Path, packages: Sequence[Path]) -> None:
         for name, path in files:
             read_at, text = path.stat(), path.read_bytes()
             library.writestr(zipfile.ZipInfo(name), text)
-            if path.suffix == ".py" and (bytecode := _bytecode(path, text, read_at)):
-                library.writestr(zipfile.ZipInfo(f"{name}c"), bytecode)
+            if path.suffix == ".py" and (code := _compiled(path, text, read_at)):
+                # Tracebacks read the lines of this file, and zipimport does not correct its name.
+                data = marshal.dumps(_renamed(code, str(as_path / name)))
+                # By the hash of its source (PEP 552): an archive has no exact times.
+                header = _MAGIC + struct.pack("<L", 1) + importlib.util.source_hash(text)
+                library.writestr(zipfile.ZipInfo(f"{name}c"), header + data)
 
 
-def _bytecode(source: Path, text: bytes, read_at: os.stat_result) -> bytes | None:
+def _compiled(source: Path, text: bytes, read_at: os.stat_result) -> CodeType | None:
     """Return existing bytecode of exactly this text, because every task and rank loads it.
 
-    Another version of Python ignores it and compiles the text.
+    Another version of Python ignores it and compiles the text. Bytecode of `python -O` has another
+    name in a cache, but would have the same in an archive.
     """
     try:
-        data = Path(importlib.util.cache_from_source(str(source))).read_bytes()
+        cached = importlib.util.cache_from_source(str(source), optimization="")
+        data = Path(cached).read_bytes()
         now = source.stat()
     except (NotImplementedError, OSError):  # no cache, never imported, or not writable there
         return None
     is_changed = (now.st_mtime_ns, now.st_size) != (read_at.st_mtime_ns, read_at.st_size)
-    if is_changed or not _is_bytecode_of(data, text, read_at):
-        return None
-    # By the hash of its source (PEP 552): an archive has no exact times.
-    return _MAGIC + struct.pack("<L", 1) + importlib.util.source_hash(text) + data[16:]
-
-
-def _is_bytecode_of(data: bytes, text: bytes, facts: os.stat_result) -> bool:
-    """Check the header of a `.pyc` (PEP 552): source hash, or time and size.
-
-    It must also be complete, because every process would otherwise find the error separately.
-    """
     is_hashed = len(data) >= 16 and data[4] & 1
-    expected = (
+    expected = (  # the header of a `.pyc` (PEP 552): source hash, or time and size
         importlib.util.source_hash(text)
         if is_hashed
-        else struct.pack("<LL", int(facts.st_mtime) & 0xFFFFFFFF, facts.st_size & 0xFFFFFFFF)
+        else struct.pack("<LL", int(read_at.st_mtime) & 0xFFFFFFFF, read_at.st_size & 0xFFFFFFFF)
     )
-    if data[:4] != _MAGIC or data[8:16] != expected:
-        return False
+    if is_changed or data[:4] != _MAGIC or data[8:16] != expected:
+        return None
     try:
-        marshal.loads(data[16:])  # noqa: S302 - an import of the source loads the same
-    except (EOFError, TypeError, ValueError):
-        return False
-    return True
+        code = marshal.loads(data[16:])  # noqa: S302 - an import of the source loads the same
+    except (EOFError, TypeError, ValueError):  # incomplete: every process would find the error
+        return None
+    return code if isinstance(code, CodeType) else None
+
+
+def _renamed(code: CodeType, file: str) -> CodeType:
+    """Return the code as if compiled from `file`."""
+    inner = (
+        _renamed(item, file) if isinstance(item, CodeType) else item for item in code.co_consts
+    )
+    return code.replace(co_filename=file, co_consts=tuple(inner))

@@ -112,13 +112,11 @@ class Frame:
 
     def source_line(self) -> str:
         """Return the line of code; empty if it cannot be read."""
-        archive, is_in_archive, name = self.file.partition("/lib.zip/")
-        if not is_in_archive:
-            return linecache.getline(self.file, self.number)
+        archive, _, name = self.file.rpartition("/lib.zip/")
         try:
             text = zipimport.zipimporter(f"{archive}/lib.zip").get_data(name).decode()
         except (ImportError, OSError):
-            return ""
+            return linecache.getline(self.file, self.number)
         return "".join(text.splitlines()[self.number - 1 : self.number])
 
     def __str__(self) -> str:

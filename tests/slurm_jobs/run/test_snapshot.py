@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -331,6 +332,27 @@ def test_jobs_load_what_was_compiled_before_the_run(
     library = library_of(tmp_path / "code")
     assert bytecode_in(library) is not None
     assert run_in(library, PRINT_A) == f"1 {library}/slurm_jobs/a.pyc"
+
+
+def test_tracebacks_of_compiled_code_show_the_files_of_the_snapshot(
+    tmp_path: Path, module: Path
+) -> None:
+    module.write_text("def fail():\n    raise ValueError\n")
+    py_compile.compile(str(module))
+    library = library_of(tmp_path / "code")
+    assert bytecode_in(library) is not None
+    module.write_text("# a later edit\n" * 2)
+    code = "import slurm_jobs.a as a, traceback\ntry: a.fail()\nexcept ValueError: "
+    shown = run_in(library, code + "print(traceback.format_exc())")
+    assert f'File "{library}/slurm_jobs/a.py", line 2, in fail\n    raise ValueError\n' in shown
+
+
+def test_jobs_check_assertions_if_the_submitting_python_does_not(
+    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    py_compile.compile(str(module), optimize=1)
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(optimize=1))  # as under `python -O`
+    assert bytecode_in(library_of(tmp_path / "code")) is None
 
 
 @pytest.mark.parametrize("change", ["its text", "its time", "the compiler", "its end"])

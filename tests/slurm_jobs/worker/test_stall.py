@@ -208,12 +208,16 @@ def test_the_rank_that_is_in_no_collective_is_the_cause(
     assert words in text
 
 
-@pytest.mark.parametrize("name", ["layouts.py", "lib.zip/pipeline/layouts.py"])
+@pytest.mark.parametrize(
+    "name", ["layouts.py", "lib.zip/pipeline/layouts.py", "in/lib.zip/user/layouts.py"]
+)
 def test_a_rank_that_reads_a_value_of_the_device_is_not_blamed_for_one_that_sleeps(
     name: str, tmp_path: Path
 ) -> None:
     text = "def arrange(sizes):\n    return sizes.tolist()\n"
-    (tmp_path / "layouts.py").write_text(text)
+    for path in (tmp_path / "layouts.py", tmp_path / "in" / "lib.zip" / "user" / "layouts.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     with zipfile.ZipFile(tmp_path / "lib.zip", "w") as library:
         library.writestr("pipeline/layouts.py", text)
     source = tmp_path / name
