@@ -100,8 +100,8 @@ def test_what_rank_0_could_not_publish_is_told_on_all(cases):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("dtype", "model.0.weight ((16, 16) of torch.float32 there, (16, 16) of torch.bfloat16 he"),
-        ("shape", "model.0.weight ((16, 16) of torch.float32 there, (8, 16) of"),
+        ("dtype", "0.weight ((16, 16) of torch.float32 in the checkpoint, (16, 16) of torch.bf"),
+        ("shape", "model.0.weight ((16, 16) of torch.float32 in the checkpoint, (8, 16) of"),
         ("more", "not in the checkpoint: model.3.bias, model.3.weight, optimizer"),
         ("fewer", "not in the model or optimizer: model.2.bias, model.2.weight, opt"),
     ],
