@@ -29,7 +29,7 @@ from pipeline.timing.flops import ModelWork, PartWork
 from pipeline.timing.recorder import NOT_TIMED, StepOutcome, StepRecorder, ThreadClock
 from pipeline.timing.sampler import SystemSampler, find_sources
 from pipeline.train.batches import StepCounter
-from pipeline.train.trackers import Course, Trackers, TrainingReporter
+from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.files import Progress
 
@@ -96,11 +96,11 @@ def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool
     work = ModelWork(vision=part, projector=part, language=part, head=part, window_patches=8)
     count = StepCounter(work=work, patch_size=PATCH, image_token_id=4, pad_token_id=0)
     context = make_context("train", folder)
-    course = Course(
+    facts = TrainingFacts(
         num_steps=num_steps, num_ranks=1, log_every_steps=10**9, peak_flops_per_s=312e12
     )
     reporter = TrainingReporter(
-        Progress(context.task_dir, "steps", num_steps), Trackers(TrackersConfig(), context), course
+        Progress(context.task_dir, "steps", num_steps), Trackers(TrackersConfig(), context), facts
     )
     clock = Marks() if device else None
     with StepRecorder(

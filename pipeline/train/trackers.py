@@ -285,7 +285,7 @@ _NUM_RECENT = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class TrainingFacts:
     """Facts about the training for a reporter."""
 
     num_steps: int
@@ -298,11 +298,11 @@ class Course:
 class TrainingReporter:
     """Called for every step on every rank, when its outcome is known; rank 0 writes."""
 
-    def __init__(self, progress: Progress | None, trackers: Trackers, course: Course) -> None:
+    def __init__(self, progress: Progress | None, trackers: Trackers, facts: TrainingFacts) -> None:
         """`progress` is None on all ranks but 0."""
         self._progress = progress
         self._trackers = trackers
-        self._course = course
+        self._facts = facts
         self._outside_s = time.monotonic()
         """Time of the clock outside of any loop."""
         self._done = Done(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
@@ -343,7 +343,7 @@ class TrainingReporter:
         )
         if self._progress is None:
             return
-        course = self._course
+        facts = self._facts
         if self._progress.is_due(num_steps_done):
             rates = self._since(self._recent[0])
             self._recent.append(self._done)
@@ -351,17 +351,17 @@ class TrainingReporter:
         if self._trackers.are_due(num_steps_done):
             rates, self._tracked = self._since(self._tracked), self._done
             self._trackers.log(tracked_values(outcome, rates), num_steps_done)
-        if num_steps_done % course.log_every_steps == 0 or num_steps_done == course.num_steps:
+        if num_steps_done % facts.log_every_steps == 0 or num_steps_done == facts.num_steps:
             rates, self._line = self._since(self._line), self._done
             text = self._text(num_steps_done, outcome, rates)
-            log.info("step %d/%d: %s", num_steps_done, course.num_steps, text)
+            log.info("step %d/%d: %s", num_steps_done, facts.num_steps, text)
 
     def track(self, num_steps_done: int, values: Mapping[str, float]) -> None:
         """Send the results of a held-out evaluation to the trackers, by name: `look/loss`."""
         self._trackers.log(values, num_steps_done)
 
     def _text(self, num_steps_done: int, outcome: StepOutcome, rates: Rates) -> str:
-        left = self._course.num_steps - num_steps_done
+        left = self._facts.num_steps - num_steps_done
         parts = [
             f"loss {outcome.loss:.4f}",
             f"{rates.tokens_per_s:,.0f} tokens/s",
@@ -375,8 +375,8 @@ class TrainingReporter:
         return rates_between(
             first,
             self._done,
-            num_ranks=self._course.num_ranks,
-            peak_flops_per_s=self._course.peak_flops_per_s,
+            num_ranks=self._facts.num_ranks,
+            peak_flops_per_s=self._facts.peak_flops_per_s,
         )
 
     @property

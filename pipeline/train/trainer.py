@@ -51,7 +51,7 @@ from pipeline.train.memory import (
     smaller_state,
 )
 from pipeline.train.prepare import SpreadModel, build_and_spread, respread
-from pipeline.train.trackers import Course, Trackers, TrainingReporter
+from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class PlannedPhase:
-    """Phase with a known number of steps, and later its course in this attempt."""
+    """Phase with a known number of steps, and later its progress in this attempt."""
 
     phase: Phase
     config: TrainConfig
@@ -465,7 +465,7 @@ class Trainer:
 
     def _make_reporter(self, trackers: Trackers) -> TrainingReporter:
         flops = describe_flops(self.workplace, _card_name(self.workplace))
-        course = Course(
+        facts = TrainingFacts(
             num_steps=self.num_steps,
             num_ranks=self.ranks.num_ranks,
             log_every_steps=self.job.config.log_every_steps,
@@ -474,7 +474,7 @@ class Trainer:
         progress = None
         if self.ranks.rank == 0:
             progress = Progress(self.job.context.task_dir, "steps", self.num_steps)
-        return TrainingReporter(progress, trackers, course)
+        return TrainingReporter(progress, trackers, facts)
 
     def _start_trackers(self, num_steps_done: int) -> None:
         """Open trackers before the attempt's first step, in a span: a service may be slow."""

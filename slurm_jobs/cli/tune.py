@@ -246,12 +246,12 @@ _STYLES = {
 def render(result: Values) -> RenderableType:
     """Render the content of `tuning.json`."""
     parts: list[RenderableType] = [Text(headline(result), style="bold")]
-    course = (
+    trials_text = (
         f"{result['num_trials']} trials of {result['num_steps']} steps on "
         f"{units.number_of('rank', result['num_ranks'])}, {units.seconds(result['spent_s'])} of a "
         f"budget of {units.seconds(result['budget_s'])}"
     )
-    parts.append(Text(course, style="dim"))
+    parts.append(Text(trials_text, style="dim"))
     if note := disturbed(result):
         parts.append(Text(f"note: {note}", style="yellow"))
     data = result["data"]

@@ -31,7 +31,7 @@ _NONE_BEGUN: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Course:
+class _Overhead:
     """Time around the steps of a stage."""
 
     startup_s: float
@@ -73,15 +73,15 @@ def projections(
             why = "its records do not say how many steps it is to have"
         if pace is not None and not why and not pace.is_last_phase:
             why = "phases are ahead whose pace is not known yet"
-        course = _course(inputs[stage.name], stage, numbers, bars, begun)
+        overhead = _overhead(inputs[stage.name], stage, numbers, bars, begun)
         if why or pace is None or pace.num_planned is None:
             notes.append(f"{numbers.stage}: what is ahead is not known: {why}")
-        elif course.is_hopeless:
-            notes.append(f"{numbers.stage}: {_HOPELESS.format(units.seconds(course.startup_s))}")
+        elif overhead.is_hopeless:
+            notes.append(f"{numbers.stage}: {_HOPELESS.format(units.seconds(overhead.startup_s))}")
         else:
             left = pace.num_planned - _num_done(numbers, pace, bars)
             if left > 0:
-                projected.append(_project(numbers, pace, course, left, price, what=TO_THE_END))
+                projected.append(_project(numbers, pace, overhead, left, price, what=TO_THE_END))
     return tuple(projected), tuple(notes)
 
 
@@ -137,20 +137,20 @@ def project_epochs(
         if stage is None or numbers.is_earlier:
             continue
         sources = [name for name in ancestors_of(inputs, stage.name) if name in num_samples]
-        course = replace(_course(inputs[stage.name], stage, numbers, ()), running_since_s=None)
-        pace, why = numbers.pace, _why_no_epochs(numbers, len(sources), course)
+        overhead = replace(_overhead(inputs[stage.name], stage, numbers, ()), running_since_s=None)
+        pace, why = numbers.pace, _why_no_epochs(numbers, len(sources), overhead)
         if why or pace is None:
             notes.append(f"{numbers.stage}: {num_epochs:g} epochs are not projected: {why}")
             continue
         num_steps = math.ceil(num_epochs * num_samples[sources[0]] / pace.samples_per_step)
         what = units.number_of("epoch", 1) if num_epochs == 1 else f"{num_epochs:g} epochs"
-        projected.append(_project(numbers, pace, course, num_steps, price, what=what))
+        projected.append(_project(numbers, pace, overhead, num_steps, price, what=what))
     if not projected and not notes:
         notes.append(f"{num_epochs:g} epochs are not projected: no training has recorded steps")
     return tuple(projected), tuple(notes)
 
 
-def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) -> str:
+def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, overhead: _Overhead) -> str:
     """Return why there is no projection; empty if pace and length of an epoch are known."""
     pace = numbers.pace
     if pace is None:
@@ -164,7 +164,7 @@ def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) 
         return "it has phases, each with a pace of its own"
     if not pace.samples_per_step:
         return "its records count no samples"
-    return _HOPELESS.format(units.seconds(course.startup_s)) if course.is_hopeless else ""
+    return _HOPELESS.format(units.seconds(overhead.startup_s)) if overhead.is_hopeless else ""
 
 
 def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
@@ -184,13 +184,13 @@ def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
     return next((stage for stage in stages if stage.name == name), None)
 
 
-def _course(
+def _overhead(
     inputs: StageInputs,
     stage: StageNumbers,
     numbers: TrainingNumbers,
     bars: Sequence[Bar],
     begun: Mapping[str, float] = _NONE_BEGUN,
-) -> _Course:
+) -> _Overhead:
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
     runs_for_s = [
         bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
@@ -206,7 +206,7 @@ def _course(
     limit_s = stage.time_limit_s.value
     if not limit_s and (minutes := inputs.resources.get("timeout_min")):  # without accounting
         limit_s = float(minutes) * 60
-    return _Course(
+    return _Overhead(
         startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
         limit_s=limit_s or None,
         wait=None if median is None or longest is None else Span(low=median, high=longest),
@@ -222,32 +222,32 @@ _COUNTED = ("nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
 def _project(
     numbers: TrainingNumbers,
     pace: Pace,
-    course: _Course,
+    overhead: _Overhead,
     num_steps: int,
     price: Mapping[str, object] | None,
     *,
     what: str,
 ) -> Projection:
     work_s = time_of(pace, num_steps)
-    starts = [_num_starts(course, seconds) for seconds in work_s]
-    held_s = [s + num * course.startup_s for s, num in zip(work_s, starts, strict=True)]
-    hours = [course.num_gpus * s / 3600 for s in held_s]
-    cpu_hours = [course.num_cpus * s / 3600 for s in held_s]
+    starts = [_num_starts(overhead, seconds) for seconds in work_s]
+    held_s = [s + num * overhead.startup_s for s, num in zip(work_s, starts, strict=True)]
+    hours = [overhead.num_gpus * s / 3600 for s in held_s]
+    cpu_hours = [overhead.num_cpus * s / 3600 for s in held_s]
     money = [money_of(g, c, price) for g, c in zip(hours, cpu_hours, strict=True)]
-    wait = course.wait
+    wait = overhead.wait
     if wait is not None:
         wait = Span(low=starts[0] * wait.low, high=starts[1] * wait.high)
     low_wait, high_wait = (wait.low, wait.high) if wait is not None else (0.0, 0.0)
     steps, ranks = units.number_of("step", pace.num_steps), units.ranks([pace.num_ranks])
     basis = f"at {units.seconds(pace.step_s)} a step, as in {steps} on {ranks}"
     if starts[1]:
-        start = "start" if course.running_since_s is None else "further start"
+        start = "start" if overhead.running_since_s is None else "further start"
         waits = "without waits in the queue, of which none is known"
         if wait is not None:
             waits = "and waits in the queue as this run had them"
         basis += (
             f"; with {units.number_of(start, starts[1])} of the job at most, each with "
-            f"{units.seconds(course.startup_s)} of start-up, warm-up and end; {waits}"
+            f"{units.seconds(overhead.startup_s)} of start-up, warm-up and end; {waits}"
         )
     return Projection(
         stage=numbers.stage,
@@ -256,17 +256,17 @@ def _project(
         seconds=Span(low=held_s[0] + low_wait, high=held_s[1] + high_wait),
         num_starts=starts[1],
         wait=wait,
-        gpu_hours=Span(low=hours[0], high=hours[1]) if course.num_gpus else None,
+        gpu_hours=Span(low=hours[0], high=hours[1]) if overhead.num_gpus else None,
         money=None if money[0] is None or money[1] is None else Span(low=money[0], high=money[1]),
         basis=basis,
     )
 
 
-def _num_starts(course: _Course, work_s: float) -> int:
+def _num_starts(overhead: _Overhead, work_s: float) -> int:
     """Return the number of further starts of the job; the running one does not count."""
-    running_s, limit_s = course.running_since_s, course.limit_s
+    running_s, limit_s = overhead.running_since_s, overhead.limit_s
     if limit_s is None:
         return 1 if running_s is None else 0
-    usable_s = max(1.0, limit_s - course.startup_s)
+    usable_s = max(1.0, limit_s - overhead.startup_s)
     left_s = 0.0 if running_s is None else max(0.0, limit_s - running_s)
     return math.ceil(max(0.0, work_s - left_s) / usable_s)

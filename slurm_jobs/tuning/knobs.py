@@ -527,7 +527,7 @@ class Pairs:
 
 @functools.lru_cache
 def _judged(first: tuple[float, ...], second: tuple[float, ...]) -> Verdict:
-    """Cache the verdict: the course is recomputed after every trial."""
+    """Cache the verdict: the progress is determined again after every trial."""
     return judge(first, second)
 
 
@@ -711,7 +711,7 @@ class NotTried:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class TuningProgress:
     """Progress of a tuning."""
 
     ask: Ask | None = None

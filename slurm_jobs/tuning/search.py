@@ -33,7 +33,6 @@ from slurm_jobs.tuning.knobs import (
     Cause,
     Change,
     Changes,
-    Course,
     Facts,
     NotTried,
     Outcome,
@@ -42,6 +41,7 @@ from slurm_jobs.tuning.knobs import (
     Purpose,
     Trial,
     Tried,
+    TuningProgress,
     afford,
     pairs_of,
     problem_with,
@@ -190,7 +190,7 @@ def more_budget_min(
         minutes += 1
 
 
-# Course of a tuning: the next trial and the results, from the finished trials.
+# Progress of a tuning: the next trial and the results, from the finished trials.
 #
 # First a baseline with and without its data path, then the knobs that findings name, strongest
 # first, each compared with the best so far; finally before and after. The trials are the only
@@ -216,7 +216,7 @@ _LEEWAY_S = 120.0
 
 @dataclass(slots=True)
 class _State:
-    """State of `follow`."""
+    """Working state of `progress_of`."""
 
     facts: Facts
     trials: Sequence[Trial]
@@ -272,36 +272,38 @@ class _State:
         )
 
 
-def find_course(facts: Facts, trials: Sequence[Trial]) -> Course:
-    """Return the course after `trials`, all of the same training and code, in order."""
+def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
+    """Return the progress after `trials`, all of the same training and code, in order."""
     probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
     probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
     if probe is None:
         if len(probes) >= _MOST_PROBES:
-            return Course(problem=f"the training as it is cannot be tried: {probes[-1].failure}")
-        return Course(ask=_probe(facts))
+            return TuningProgress(
+                problem=f"the training as it is cannot be tried: {probes[-1].failure}"
+            )
+        return TuningProgress(ask=_probe(facts))
     least_s = least_budget_s(probe)
     if least_s > facts.budget_s:
         if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
-            return Course(probe=probe, ask=_probe(facts))
+            return TuningProgress(probe=probe, ask=_probe(facts))
         advised_min = math.ceil(MARGIN * math.ceil(least_s / 60))
         problem = _too_small(facts, probe, least_s, advised_min)
-        return Course(probe=probe, problem=problem, advised_budget_min=advised_min)
+        return TuningProgress(probe=probe, problem=problem, advised_budget_min=advised_min)
     length = length_of(probe, facts.budget_s)
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
     if not control.is_over and _affords_control(state, control):
-        return Course(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
+        return TuningProgress(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
     if control.is_broken or not control.first:
         why = control.failures[-1].failure if control.failures else BUDGET
-        return Course(probe=probe, problem=f"the training as it is no longer runs: {why}")
+        return TuningProgress(probe=probe, problem=f"the training as it is no longer runs: {why}")
     state.causes = causes = _causes(control.first[0], probe)
     ask = _next_knob_trial(state)
     comparison = f"{_CLOSING} {_name((), state.kept)}"  # more may be kept after a resume
     closing = state.pairs(comparison) if state.kept else None
     if ask is None and closing is not None and not closing.is_over and state.left_s > 0:
         ask = state.ask("closing", comparison, closing, ((), state.kept))
-    return Course(
+    return TuningProgress(
         ask=ask,
         probe=probe,
         control=control,

@@ -1,7 +1,7 @@
 """Stage that `slurm-jobs tune` runs instead of a training: trials in one allocation.
 
-Rank 0 gets the next trial from the course, runs it on all ranks, and records the result. The
-stage's Python needs numpy in addition to the training's packages: the report's readers use it.
+Rank 0 gets the next trial from the progress so far, runs it on all ranks, and records the result.
+The stage's Python needs numpy in addition to the training's packages: the report's readers use it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from slurm_jobs.shared.files import Progress, read_json, write_json_atomic
 from slurm_jobs.shared.records import TaskContext
 from slurm_jobs.tuning.knobs import (
     Ask,
-    Course,
     Facts,
     Hardware,
     Trial,
+    TuningProgress,
     add_trial,
     base_config,
     budget_settings,
@@ -35,7 +35,7 @@ from slurm_jobs.tuning.knobs import (
     read_trial,
     read_trials,
 )
-from slurm_jobs.tuning.search import end_trials, find_course, run_parts, run_trial, trial_timing_dir
+from slurm_jobs.tuning.search import end_trials, progress_of, run_parts, run_trial, trial_timing_dir
 from slurm_jobs.tuning.summary import headline, result_of
 from slurm_jobs.worker.environment import free_port
 
@@ -61,7 +61,7 @@ def _tune(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         print(f"continues after {len(trials)} trials of earlier attempts", flush=True)
     progress = Progress(context.task_dir, "s", round(facts.budget_s))
     count = 0
-    while (ask := (course := find_course(facts, trials)).ask) is not None:
+    while (ask := (tuning := progress_of(facts, trials)).ask) is not None:
         count += 1
         spent_s = sum(trial.wall_s for trial in trials)
         what = "data kept in memory" if ask.num_kept_steps else "as it is"
@@ -73,16 +73,16 @@ def _tune(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         add_trial(context.output_dir, trial)
         trials.append(trial)
         print(_line(trial), flush=True)
-    if course.problem:
-        raise StageConfigError(course.problem + _more_budget(course, context))
-    result = result_of(facts, course, trials, stage=context.stage)
+    if tuning.problem:
+        raise StageConfigError(tuning.problem + _more_budget(tuning, context))
+    result = result_of(facts, tuning, trials, stage=context.stage)
     write_json_atomic(context.output_dir / RESULT_NAME, result)
     end_trials(context)
     closing = result["closing"] or {}
     return {
         "num_trials": result["num_trials"],
         "num_kept": len(result["kept"]),
-        "num_tried": len(course.tried),
+        "num_tried": len(tuning.tried),
         "times_faster": closing.get("ratio"),
         "word": closing.get("word"),
         SAID: headline(result),
@@ -146,11 +146,11 @@ def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) 
     )
 
 
-def _more_budget(course: Course, context: TaskContext) -> str:
+def _more_budget(tuning: TuningProgress, context: TaskContext) -> str:
     """Return the advice how this run continues with the budget that it needs."""
-    if course.advised_budget_min is None:
+    if tuning.advised_budget_min is None:
         return ""
-    settings = budget_settings(context.stage, course.advised_budget_min)
+    settings = budget_settings(context.stage, tuning.advised_budget_min)
     sets = " ".join(f"--set {setting}" for setting in settings)
     return f", or `slurm-jobs resume {shlex.quote(str(context.run_dir))} {sets}`"
 

@@ -14,34 +14,34 @@ from slurm_jobs.tuning.knobs import (
     MIN_REPEATS,
     NOT_MEASURED,
     Change,
-    Course,
     Facts,
     Pairs,
     Trial,
     Tried,
+    TuningProgress,
 )
 
-# Result of a finished course as JSON: predictions, measurements, and what was not tried.
+# Result of a finished tuning as JSON: predictions, measurements, and what was not tried.
 
 
 FORMAT_NAME = "slurm-jobs-tuning-1"
 
 
 def result_of(
-    facts: Facts, course: Course, trials: Sequence[Trial], *, stage: str
+    facts: Facts, tuning: TuningProgress, trials: Sequence[Trial], *, stage: str
 ) -> dict[str, Any]:
     """Return the content of `tuning.json`.
 
     Args:
         facts: facts of the tuning.
-        course: final course.
+        tuning: final progress.
         trials: all that count.
         stage: name of the training.
     """
-    assert course.control is not None
-    assert course.probe is not None
-    first = course.control.first
-    data_wait = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
+    assert tuning.control is not None
+    assert tuning.probe is not None
+    first = tuning.control.first
+    data_wait = next((cause for cause in tuning.causes if cause.rule == "data-wait"), None)
     values: dict[str, Any] = {
         "format": FORMAT_NAME,
         "stage": stage,
@@ -56,30 +56,30 @@ def result_of(
         "data": {
             "predicted": "" if data_wait is None else data_wait.ceiling,
             "predicted_times": None if data_wait is None else data_wait.times,
-            "without": arm_values(course.control.second) if course.control.second else None,
-            "failure": course.control.second_failure,
-            **_verdict(course.control.verdict),
+            "without": arm_values(tuning.control.second) if tuning.control.second else None,
+            "failure": tuning.control.second_failure,
+            **_verdict(tuning.control.verdict),
         },
-        "findings": [asdict(cause) for cause in course.causes],
-        "tried": [_result_tried(entry) for entry in course.tried],
-        "not_tried": [asdict(entry) for entry in course.not_tried],
-        "more_budget_min": course.more_budget_min,
+        "findings": [asdict(cause) for cause in tuning.causes],
+        "tried": [_result_tried(entry) for entry in tuning.tried],
+        "not_tried": [asdict(entry) for entry in tuning.not_tried],
+        "more_budget_min": tuning.more_budget_min,
         "not_measured": list(NOT_MEASURED),
-        "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(course)],
-        "is_taken_back": _is_no_gain(course),
-        "closing": None if course.closing is None else _closing(course.closing),
+        "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(tuning)],
+        "is_taken_back": _is_no_gain(tuning),
+        "closing": None if tuning.closing is None else _closing(tuning.closing),
     }
     plain: dict[str, Any] = plain_json(values)
     return plain
 
 
-def _is_no_gain(course: Course) -> bool:
+def _is_no_gain(tuning: TuningProgress) -> bool:
     """Check whether the kept changes together are not surely faster; then nothing is changed.
 
     Of several knobs without effect one is kept in every fifth tuning, and two very rarely. A change
     that fails in the closing trials would fail in the training, too.
     """
-    closing = course.closing
+    closing = tuning.closing
     if closing is None:
         return False
     verdict = closing.verdict
@@ -107,9 +107,9 @@ def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
     return {"num_repeats": len(trials), "memory_peak_bytes": most, **{n: mean(n) for n in names}}
 
 
-def _last(course: Course) -> list[Change]:
+def _last(tuning: TuningProgress) -> list[Change]:
     """Return one change per key: the last one counts."""
-    return list({change.key: change for change in course.kept}.values())
+    return list({change.key: change for change in tuning.kept}.values())
 
 
 def _was(facts: Facts, change: Change) -> Any:

@@ -14,9 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train import trackers as trackers_module
 from pipeline.train.trackers import (
-    Course,
     Done,
     Trackers,
+    TrainingFacts,
     TrainingReporter,
     check_packages,
     rates_between,
@@ -56,9 +56,9 @@ class Reporting:
         self.begin()
 
     def begin(self, *, is_main=True, **changes):
-        course = {"num_steps": 100, "num_ranks": 2, "log_every_steps": 4, "peak_flops_per_s": None}
+        facts = {"num_steps": 100, "num_ranks": 2, "log_every_steps": 4, "peak_flops_per_s": None}
         progress = Progress(self._folder, "steps", 100) if is_main else None
-        self.reporter = TrainingReporter(progress, self.told, Course(**{**course, **changes}))
+        self.reporter = TrainingReporter(progress, self.told, TrainingFacts(**{**facts, **changes}))
 
     def steps(self, numbers, step_s=1.5, *, outcome=OUTCOME, counts=COUNTS, known_after_s=0.0):
         for number in numbers:

@@ -1,6 +1,6 @@
-"""A cluster made of arithmetic: what trials would measure, so that whole courses can be followed.
+"""A cluster made of arithmetic: what trials would measure, so that whole tunings can be simulated.
 
-A fake: the course is pure, and asks for nothing but numbers.
+A fake: the search is pure, and asks for nothing but numbers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_jobs.shared.configs.stages import TuneConfig
-from slurm_jobs.tuning.knobs import Ask, Cause, Course, Facts, Hardware, Trial, base_config
-from slurm_jobs.tuning.search import find_course
+from slurm_jobs.tuning.knobs import Ask, Cause, Facts, Hardware, Trial, TuningProgress, base_config
+from slurm_jobs.tuning.search import progress_of
 
 DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
 PADDING = Cause(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)
@@ -58,7 +58,7 @@ def made(
     return replace(trial, **values)
 
 
-def course_of(
+def simulate_tuning(
     given: Facts,
     speed: Speed,
     causes: Callable[[dict[str, Any]], Iterable[Cause]] = lambda _changes: [DATA_WAIT],
@@ -66,11 +66,11 @@ def course_of(
     trials: list[Trial] | None = None,
     fails: Callable[[Ask], str] = lambda _ask: "",
     most: int = 500,
-) -> tuple[Course, list[Trial]]:
-    """Follow a course to its end, or for `most` trials."""
+) -> tuple[TuningProgress, list[Trial]]:
+    """Simulate a tuning to its end, or for `most` trials."""
     done = [] if trials is None else trials
-    while (course := find_course(given, done)).ask is not None and len(done) < most:
-        ask = course.ask
+    while (tuning := progress_of(given, done)).ask is not None and len(done) < most:
+        ask = tuning.ask
         changes = {change.key: change.value for change in ask.changes}
         failure = fails(ask)
         gain = 1.6 if ask.num_kept_steps else 1.0
@@ -84,4 +84,4 @@ def course_of(
                 failure=failure,
             )
         )
-    return course, done
+    return tuning, done

@@ -21,7 +21,7 @@ from slurm_jobs.tuning.summary import (
     verdict_of_closing,
     why_nothing_tried,
 )
-from tests.slurm_jobs.tuning.simulated import DATA_WAIT, course_of, facts
+from tests.slurm_jobs.tuning.simulated import DATA_WAIT, facts, simulate_tuning
 
 
 def flat(_changes: dict[str, Any]) -> float:
@@ -34,8 +34,8 @@ def threads_help(changes: dict[str, Any]) -> float:
 
 def result(speed: Any, budget_min: float = 240.0, **values: Any) -> dict[str, Any]:
     given = facts(budget_min)
-    course, trials = course_of(given, speed, **values)
-    return result_of(given, course, trials, stage="train")
+    tuning, trials = simulate_tuning(given, speed, **values)
+    return result_of(given, tuning, trials, stage="train")
 
 
 def shown(values: dict[str, Any]) -> str:
@@ -119,13 +119,13 @@ def test_without_a_faster_closing_comparison_no_speed_is_claimed(word: str, said
 
 def test_what_is_not_faster_in_the_end_is_taken_back():
     given = facts(240.0)
-    course, trials = course_of(given, threads_help)
-    assert course.closing is not None
-    before, after = course.closing.first, course.closing.second
+    tuning, trials = simulate_tuning(given, threads_help)
+    assert tuning.closing is not None
+    before, after = tuning.closing.first, tuning.closing.second
 
     def is_taken_back(second: Any) -> bool:
-        closing = dataclasses.replace(course.closing, first=before, second=second)
-        changed = dataclasses.replace(course, closing=closing)
+        closing = dataclasses.replace(tuning.closing, first=before, second=second)
+        changed = dataclasses.replace(tuning, closing=closing)
         return bool(result_of(given, changed, trials, stage="train")["is_taken_back"])
 
     assert not is_taken_back(after)
@@ -165,9 +165,9 @@ def test_a_change_that_fails_when_before_and_after_are_measured_is_taken_back():
 
 def test_two_trials_of_before_and_after_take_a_slower_change_back_and_praise_none():
     given = facts(240.0)
-    course, trials = course_of(given, threads_help)
-    assert course.closing is not None
-    own = course.closing.first[:2]
+    tuning, trials = simulate_tuning(given, threads_help)
+    assert tuning.closing is not None
+    own = tuning.closing.first[:2]
     for speeds, word, is_back in (
         ((700.0, 701.0), "slower", True),
         ((2000.0, 2001.0), None, False),
@@ -179,9 +179,9 @@ def test_two_trials_of_before_and_after_take_a_slower_change_back_and_praise_non
             )
             for of_arm in ((1000.0, 1001.0), speeds)
         )
-        closing = dataclasses.replace(course.closing, first=first, second=second)
+        closing = dataclasses.replace(tuning.closing, first=first, second=second)
         values = result_of(
-            given, dataclasses.replace(course, closing=closing), trials, stage="train"
+            given, dataclasses.replace(tuning, closing=closing), trials, stage="train"
         )
         assert (values["closing"]["word"], values["is_taken_back"]) == (word, is_back)
         assert "no budget was left" not in headline(values) or not is_back

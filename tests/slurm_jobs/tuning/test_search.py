@@ -11,16 +11,16 @@ from slurm_jobs.tuning.search import (
     CLOSING_TRIALS,
     LEAST_TRIALS,
     PROBE_STEPS,
-    find_course,
     least_budget_s,
     left_for_knobs_s,
     length_of,
     open_trials,
+    progress_of,
 )
 from slurm_jobs.tuning.summary import TOO_SHORT
-from tests.slurm_jobs.tuning.simulated import DATA_WAIT, MEMORY, PADDING, course_of, facts
+from tests.slurm_jobs.tuning.simulated import DATA_WAIT, MEMORY, PADDING, facts, simulate_tuning
 
-# The course: which trial comes next, and when it stops.
+# The search: which trial comes next, and when it stops.
 
 
 def flat(_changes: dict[str, Any]) -> float:
@@ -33,52 +33,52 @@ def threads_help(changes: dict[str, Any]) -> float:
 
 
 def test_the_control_without_data_is_measured_first_and_interleaved():
-    course, trials = course_of(facts(), flat)
+    tuning, trials = simulate_tuning(facts(), flat)
     control = [t for t in trials if t.purpose == "data"]
     assert [t.purpose for t in trials[:7]] == ["probe", *["data"] * 6]
     assert "".join(t.arm for t in control) == "ABBAAB"
-    assert course.control.verdict.ratio == pytest.approx(1.6, rel=0.02)
+    assert tuning.control.verdict.ratio == pytest.approx(1.6, rel=0.02)
 
 
 def test_nothing_is_kept_where_nothing_is_faster_and_nothing_is_closed():
-    course, _ = course_of(facts(), flat)
-    assert course.kept == ()
-    assert course.closing is None
-    assert {one.outcome for one in course.tried} == {"rejected"}
-    assert {one.why for one in course.tried} <= {"equal", "slower", "cannot tell"}
+    tuning, _ = simulate_tuning(facts(), flat)
+    assert tuning.kept == ()
+    assert tuning.closing is None
+    assert {one.outcome for one in tuning.tried} == {"rejected"}
+    assert {one.why for one in tuning.tried} <= {"equal", "slower", "cannot tell"}
 
 
 def test_a_knob_that_helps_is_turned_again_until_it_no_longer_does():
-    course, _ = course_of(facts(240), threads_help)
-    assert [change.text for change in course.kept] == [
+    tuning, _ = simulate_tuning(facts(240), threads_help)
+    assert [change.text for change in tuning.kept] == [
         "num_loader_threads: 4",
         "num_loader_threads: 8",
     ]
-    rejected = [one.proposal.name for one in course.tried if one.outcome == "rejected"]
+    rejected = [one.proposal.name for one in tuning.tried if one.outcome == "rejected"]
     assert "num_loader_threads: 16" in rejected
 
 
 def test_before_and_after_are_measured_side_by_side_at_the_end():
-    course, trials = course_of(facts(240), threads_help)
+    tuning, trials = simulate_tuning(facts(240), threads_help)
     closing = [t for t in trials if t.purpose == "closing"]
     assert trials[-len(closing) :] == closing
     assert len(closing) == 2 * MIN_REPEATS
     assert {t.changes for t in closing if t.arm == "A"} == {()}
-    assert {t.changes for t in closing if t.arm == "B"} == {course.kept}
-    assert course.closing.verdict.word == "faster"
+    assert {t.changes for t in closing if t.arm == "B"} == {tuning.kept}
+    assert tuning.closing.verdict.word == "faster"
 
 
 def test_no_finding_means_no_knob_is_turned():
-    course, trials = course_of(facts(), flat, lambda _: [])
-    assert course.tried == ()
+    tuning, trials = simulate_tuning(facts(), flat, lambda _: [])
+    assert tuning.tried == ()
     assert {t.purpose for t in trials} == {"probe", "data"}
 
 
 def test_the_strongest_finding_comes_first_and_one_without_a_ceiling_last():
-    course, _ = course_of(facts(600), flat, lambda _: [MEMORY, PADDING, DATA_WAIT])
-    rules = list(dict.fromkeys(one.proposal.cause.rule for one in course.tried))
+    tuning, _ = simulate_tuning(facts(600), flat, lambda _: [MEMORY, PADDING, DATA_WAIT])
+    rules = list(dict.fromkeys(one.proposal.cause.rule for one in tuning.tried))
     assert rules == ["data-wait", "memory-pressure"]  # nothing of padding may be turned
-    why = {one.name: one.why for one in course.not_tried}
+    why = {one.name: one.why for one in tuning.not_tried}
     assert why["batching"].startswith("would change what is learned")
 
 
@@ -89,16 +89,16 @@ def test_an_arm_that_differs_too_little_to_tell_gets_more_repeats_up_to_a_limit(
         gain = 1.03 if changes else 1.0
         return 1000.0 * gain * (1 + 0.02 * (next(noisy) % 3 - 1))
 
-    course, _ = course_of(facts(600), speed)
-    repeats = [len(one.pairs.first) for one in course.tried]
+    tuning, _ = simulate_tuning(facts(600), speed)
+    repeats = [len(one.pairs.first) for one in tuning.tried]
     assert max(repeats) > MIN_REPEATS
     assert max(repeats) <= MAX_REPEATS
 
 
 def test_the_budget_is_held_and_what_it_did_not_reach_is_named():
-    course, trials = course_of(facts(budget_min=20 * 10 / 60), flat)
+    tuning, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), flat)
     assert sum(t.wall_s for t in trials) <= 20 * 10
-    left = next(one for one in course.not_tried if one.needs_s is not None)
+    left = next(one for one in tuning.not_tried if one.needs_s is not None)
     assert left.needs_s == pytest.approx(120)
     assert left.why == (
         "70.0 s of the budget were left, and one more comparison with before and after takes about "
@@ -107,36 +107,36 @@ def test_the_budget_is_held_and_what_it_did_not_reach_is_named():
 
 
 def test_with_the_budget_that_is_named_the_next_change_is_compared():
-    course, trials = course_of(facts(budget_min=20 * 10 / 60), flat)
-    num_tried, minutes = len(course.tried), course.more_budget_min
+    tuning, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), flat)
+    num_tried, minutes = len(tuning.tried), tuning.more_budget_min
     assert minutes is not None
     assert sum(t.wall_s for t in trials) + 120 <= 60 * minutes
-    more, _ = course_of(facts(budget_min=minutes), flat, trials=trials)
+    more, _ = simulate_tuning(facts(budget_min=minutes), flat, trials=trials)
     assert len(more.tried) > num_tried
-    assert course_of(facts(600), flat)[0].more_budget_min is None
+    assert simulate_tuning(facts(600), flat)[0].more_budget_min is None
 
 
 def test_before_and_after_are_measured_again_when_a_resume_kept_more():
-    first, trials = course_of(facts(budget_min=20 * 10 / 60), threads_help)
+    first, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), threads_help)
     assert first.closing is not None
-    last, _ = course_of(facts(600), threads_help, trials=trials)
+    last, _ = simulate_tuning(facts(600), threads_help, trials=trials)
     assert len(last.kept) > len(first.kept)
     assert {t.changes for t in last.closing.second} == {last.kept}
 
 
 def test_time_for_before_and_after_is_kept_back():
-    course, trials = course_of(facts(budget_min=20 * 10 / 60), threads_help)
+    tuning, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), threads_help)
     assert [t.purpose for t in trials].count("closing") == 2 * MIN_REPEATS
-    assert course.closing.verdict is not None
+    assert tuning.closing.verdict is not None
     assert sum(t.wall_s for t in trials) <= 20 * 10 + 10
 
 
 def test_a_comparison_is_ended_where_trials_come_to_take_longer_than_the_probe():
     given = facts(budget_min=21 * 10 / 60)
-    _, trials = course_of(given, threads_help, most=8)
+    _, trials = simulate_tuning(given, threads_help, most=8)
     slower = [replace(t, wall_s=15.0) if t.number > 6 else t for t in trials]
-    course, done = course_of(given, threads_help, trials=slower)
-    assert [one.outcome for one in course.tried] == ["kept"]
+    tuning, done = simulate_tuning(given, threads_help, trials=slower)
+    assert [one.outcome for one in tuning.tried] == ["kept"]
     assert [t.purpose for t in done].count("knob") == 2 * MIN_REPEATS
 
 
@@ -146,21 +146,21 @@ def test_a_control_that_cannot_tell_leaves_time_for_a_knob():
     def speed(_changes: dict[str, Any]) -> float:
         return 1000.0 * (1 + 0.3 * (next(noisy) % 3 - 1))
 
-    _, trials = course_of(facts(budget_min=20 * 10 / 60), speed)
+    _, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), speed)
     purposes = [t.purpose for t in trials]
     assert purposes.count("data") == 2 * MIN_REPEATS
     assert purposes.count("knob") >= 2 * MIN_REPEATS
 
 
 def test_a_budget_that_is_too_small_says_what_the_least_is():
-    course, trials = course_of(facts(budget_min=1), flat)
+    tuning, trials = simulate_tuning(facts(budget_min=1), flat)
     assert len(trials) == 1
     least_min = -(-(1 + LEAST_TRIALS) * 10 // 60)
     assert f"before and after need {least_min} min; give --budget {least_min + 1} or more" in (
-        course.problem
+        tuning.problem
     )
-    assert course.advised_budget_min == least_min + 1
-    enough, _ = course_of(facts(budget_min=least_min), flat)
+    assert tuning.advised_budget_min == least_min + 1
+    enough, _ = simulate_tuning(facts(budget_min=least_min), flat)
     assert enough.problem == ""
 
 
@@ -169,43 +169,43 @@ def test_a_knob_that_makes_the_trial_fail_is_rejected_and_the_tuning_goes_on():
         threads = [c for c in ask.changes if c.key == "num_loader_threads"]
         return "rank 0: it ran out of memory" if threads else ""
 
-    course, trials = course_of(facts(), flat, fails=fails)
-    failed = [one for one in course.tried if one.outcome == "failed"]
+    tuning, trials = simulate_tuning(facts(), flat, fails=fails)
+    failed = [one for one in tuning.tried if one.outcome == "failed"]
     assert [one.why for one in failed] == ["rank 0: it ran out of memory"]
     assert len([t for t in trials if t.failure]) == 1
-    assert len(course.tried) > 1
+    assert len(tuning.tried) > 1
 
 
 def test_a_training_that_fails_as_it_is_ends_the_tuning_with_its_reason():
-    course, trials = course_of(facts(), flat, fails=lambda _ask: "rank 1: no GPU")
+    tuning, trials = simulate_tuning(facts(), flat, fails=lambda _ask: "rank 1: no GPU")
     assert len(trials) == 2
-    assert course.problem.endswith("rank 1: no GPU")
+    assert tuning.problem.endswith("rank 1: no GPU")
 
 
 def test_a_training_that_runs_no_longer_ends_the_tuning_with_its_reason():
     def fails(ask: Any) -> str:
         return "rank 1: no GPU" if ask.purpose == "data" and ask.arm == "A" else ""
 
-    course, _ = course_of(facts(), flat, fails=fails)
-    assert course.problem == "the training as it is no longer runs: rank 1: no GPU"
+    tuning, _ = simulate_tuning(facts(), flat, fails=fails)
+    assert tuning.problem == "the training as it is no longer runs: rank 1: no GPU"
 
 
 def test_a_change_whose_first_arm_fails_later_is_undecided():
     def fails(ask: Any) -> str:
         return "rank 1: no GPU" if ask.purpose == "knob" and ask.arm == "A" else ""
 
-    course, _ = course_of(facts(), flat, fails=fails)
-    assert {(one.outcome, one.why) for one in course.tried} == {
+    tuning, _ = simulate_tuning(facts(), flat, fails=fails)
+    assert {(one.outcome, one.why) for one in tuning.tried} == {
         ("undecided", "the training without it failed: rank 1: no GPU")
     }
 
 
 def test_a_change_that_the_budget_cuts_off_is_undecided_and_what_was_kept_stays():
-    _, trials = course_of(facts(240), threads_help, most=15)  # two of the second change
+    _, trials = simulate_tuning(facts(240), threads_help, most=15)  # two of the second change
     trials[-1] = replace(trials[-1], wall_s=240 * 60.0)
-    course, after = course_of(facts(240), threads_help, trials=list(trials))
+    tuning, after = simulate_tuning(facts(240), threads_help, trials=list(trials))
     assert after == trials
-    assert [(one.outcome, one.why) for one in course.tried] == [
+    assert [(one.outcome, one.why) for one in tuning.tried] == [
         ("kept", "faster"),
         ("undecided", "the budget was used up"),
     ]
@@ -213,43 +213,43 @@ def test_a_change_that_the_budget_cuts_off_is_undecided_and_what_was_kept_stays(
 
 def test_a_first_start_with_cold_caches_is_measured_again():
     given = facts(budget_min=20 * 10 / 60)
-    _, trials = course_of(given, flat, most=1)
+    _, trials = simulate_tuning(given, flat, most=1)
     cold = [replace(trials[0], wall_s=20.0)]
-    course, done = course_of(given, flat, trials=cold)
+    tuning, done = simulate_tuning(given, flat, trials=cold)
     assert [t.purpose for t in done[:3]] == ["probe", "probe", "data"]
-    assert (course.problem, course.probe) == ("", done[1])
+    assert (tuning.problem, tuning.probe) == ("", done[1])
 
 
 @pytest.mark.parametrize("num_trials", [1, 3, 9, 12, 20])
 def test_a_killed_tuning_goes_on_where_it_was(num_trials: int):
-    whole, trials = course_of(facts(240), threads_help)
+    whole, trials = simulate_tuning(facts(240), threads_help)
     cut = trials[:num_trials]
-    resumed, again = course_of(facts(240), threads_help, trials=list(cut))
+    resumed, again = simulate_tuning(facts(240), threads_help, trials=list(cut))
     assert again == trials
     assert resumed == whole
 
 
 def test_on_other_nodes_an_open_comparison_starts_again_and_a_finished_one_is_kept():
-    _, trials = course_of(facts(240), threads_help, most=9)  # two trials of the first knob
-    course, after = course_of(facts(240, nodes=("n1",)), threads_help, trials=list(trials))
+    _, trials = simulate_tuning(facts(240), threads_help, most=9)  # two trials of the first knob
+    tuning, after = simulate_tuning(facts(240, nodes=("n1",)), threads_help, trials=list(trials))
     assert after[9].purpose == "probe"
     assert [t.purpose for t in after[10:]].count("data") == 0
-    first = course.tried[0].pairs
+    first = tuning.tried[0].pairs
     assert {t.nodes for t in (*first.first, *first.second)} == {("n1",)}
 
 
 def test_a_change_that_does_not_fit_the_config_is_named_and_not_tried():
     given = facts(600, strategy="fsdp2", sharding={"unit_min_params": 5})
     exposed = DATA_WAIT.__class__(rule="exposed-communication", title="t", ceiling="c", times=1.2)
-    course, _ = course_of(given, flat, lambda _: [exposed])
-    why = {one.name: one.why for one in course.not_tried}
+    tuning, _ = simulate_tuning(given, flat, lambda _: [exposed])
+    why = {one.name: one.why for one in tuning.not_tried}
     assert "leave sharding out" in why['strategy: "ddp"']
 
 
 def test_more_budget_later_tries_what_was_left():
     small = facts(budget_min=20 * 10 / 60)
-    first, trials = course_of(small, flat)
-    second, more = course_of(facts(240), flat, trials=list(trials))
+    first, trials = simulate_tuning(small, flat)
+    second, more = simulate_tuning(facts(240), flat, trials=list(trials))
     assert len(more) > len(trials)
     assert len(second.tried) > len(first.tried)
 
@@ -264,8 +264,8 @@ def test_both_arms_of_a_comparison_drop_all_that_either_may_have_read_ahead():
     def helps(changes: dict[str, Any]) -> float:
         return 100.0 * changes.get("num_prefetch_batches", 4)
 
-    course, _ = course_of(facts(600), helps, fails=fails)
-    ahead = [change.value for change in course.kept if change.key == "num_prefetch_batches"]
+    tuning, _ = simulate_tuning(facts(600), helps, fails=fails)
+    ahead = [change.value for change in tuning.kept if change.key == "num_prefetch_batches"]
     assert len(ahead) > 1
     tried = [ask for ask in asks if ask.changes and ask.changes[-1].key == "num_prefetch_batches"]
     of_both = {ask.comparison: ask.num_dropped_steps for ask in tried}
@@ -277,18 +277,18 @@ def test_both_arms_of_a_comparison_drop_all_that_either_may_have_read_ahead():
 
 
 def test_reading_ahead_is_left_alone_where_trials_hardly_empty_what_is_read_ahead():
-    course, _ = course_of(facts(), flat)
-    assert course.probe.num_steps - 5 < 3 * 8
-    long, _ = course_of(facts(600), flat)
+    tuning, _ = simulate_tuning(facts(), flat)
+    assert tuning.probe.num_steps - 5 < 3 * 8
+    long, _ = simulate_tuning(facts(600), flat)
     tried = [one.proposal.name for one in long.tried]
     assert "num_prefetch_batches: 8" in tried
-    short, _ = course_of(facts(budget_min=20 * 10 / 60, num_loader_threads=64), flat)
+    short, _ = simulate_tuning(facts(budget_min=20 * 10 / 60, num_loader_threads=64), flat)
     assert {one.name: one.why for one in short.not_tried}["num_prefetch_batches: 8"] == TOO_SHORT
 
 
-def test_the_course_of_the_same_trials_is_the_same():
-    _, trials = course_of(facts(), flat)
-    assert find_course(facts(), trials) == find_course(facts(), trials)
+def test_the_progress_after_the_same_trials_is_the_same():
+    _, trials = simulate_tuning(facts(), flat)
+    assert progress_of(facts(), trials) == progress_of(facts(), trials)
 
 
 # The length of trials.

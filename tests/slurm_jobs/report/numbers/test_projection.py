@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.report import sentences
 from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.report.projection import _Course, _num_starts, project_epochs, projections
+from slurm_jobs.report.projection import _num_starts, _Overhead, project_epochs, projections
 from slurm_jobs.report.report_model import Bar, Pace
 from slurm_jobs.report.steps import find_pace, time_of
 from slurm_jobs.shared.records import TaskAccounting
@@ -213,7 +213,7 @@ def test_without_accounting_the_limit_is_the_one_that_was_asked_for(ahead):
     ],
 )
 def test_further_starts_are_those_that_the_time_limit_makes(limit_s, running_s, work_s, expected):
-    course = _Course(
+    overhead = _Overhead(
         startup_s=100.0,
         limit_s=limit_s,
         wait=None,
@@ -221,7 +221,7 @@ def test_further_starts_are_those_that_the_time_limit_makes(limit_s, running_s, 
         num_gpus=0,
         num_cpus=1,
     )
-    assert _num_starts(course, work_s) == expected
+    assert _num_starts(overhead, work_s) == expected
 
 
 # What a start costs beside its steps, and starts that went wrong.
