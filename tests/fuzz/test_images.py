@@ -184,7 +184,7 @@ def _limit() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_each_sound_file_is_as_its_format_says(kind: str) -> None:
+def test_each_valid_file_is_accepted_if_its_format_is(kind: str) -> None:
     is_read = kind not in {"EPS", "ICNS", "PDF", "XBM", "HDF5", "GRIB", "BUFR", "HTML"}
     assert require_pixels_or_reject(FILES[kind], "fine") is is_read
 

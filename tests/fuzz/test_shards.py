@@ -97,7 +97,7 @@ def require_honest(sound: Path, folder: Path, name: str) -> None:
 
 @examples(120)
 @given(st.data())
-def test_a_mutated_file_of_a_data_set_is_told_or_harmless(sound, damaged, data) -> None:
+def test_a_mutated_file_of_a_data_set_is_reported_or_harmless(sound, damaged, data) -> None:
     name = data.draw(st.sampled_from(FILES))
     content = mutated(data, (sound / name).read_bytes())
     with instead(damaged / name, content):
@@ -105,7 +105,7 @@ def test_a_mutated_file_of_a_data_set_is_told_or_harmless(sound, damaged, data) 
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_cut_at_any_block_is_told(sound: Path, damaged: Path, name: str) -> None:
+def test_a_file_cut_at_any_block_is_reported(sound: Path, damaged: Path, name: str) -> None:
     content = (sound / name).read_bytes()
     step = max(512, len(content) // 24 // 512 * 512)
     for size in [0, 1, 7, 8, 511, *range(512, len(content), step), len(content) - 1]:
@@ -117,7 +117,7 @@ def test_a_file_cut_at_any_block_is_told(sound: Path, damaged: Path, name: str) 
     "column", ["shard", "offset", "num_bytes", "num_tokens", "num_images", "key"]
 )
 @pytest.mark.parametrize("number", [-1, 2**31 - 1, -(2**31), 2, 513])
-def test_a_wrong_number_in_the_index_is_told(sound, damaged, column: str, number: int) -> None:
+def test_a_wrong_number_in_the_index_is_reported(sound, damaged, column: str, number: int) -> None:
     index = open_dataset(sound).index
     values = getattr(index, column)
     content = bytearray((sound / "index.arrow").read_bytes())
@@ -149,7 +149,7 @@ SAMPLE = a_sample()
 @examples(250)
 @given(st.data())
 def test_the_bytes_of_a_sample_are_one_or_a_value_error(data: st.DataObject) -> None:
-    """Checksums stand before this; whoever reads without them must not fall either."""
+    """Checksums are compared first; reading without them must not crash either."""
     is_any = data.draw(st.booleans())
     content = data.draw(st.binary(max_size=2000)) if is_any else mutated(data, SAMPLE)
     with bounded(memory=True):
@@ -206,7 +206,7 @@ def test_json_nested_without_end_is_a_damaged_file(tmp_path: Path) -> None:
         read_json(path)
 
 
-def test_a_dataset_json_nested_without_end_is_told(sound, damaged) -> None:
+def test_a_very_deeply_nested_dataset_json_is_reported_as_damaged(sound, damaged) -> None:
     with instead(damaged / "dataset.json", b"[" * 100_000):
         with pytest.raises(StageError, match=r"dataset\.json: damaged"):
             open_dataset(damaged)

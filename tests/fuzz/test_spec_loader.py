@@ -194,7 +194,7 @@ def test_deep_nesting_is_a_problem(folder: Path, opening: str, depth: int) -> No
 
 @pytest.mark.parametrize("value", ["true", "5", "x", "{a: b}"])
 @pytest.mark.parametrize("key", ["code", "environment"])
-def test_a_wrong_kind_of_value_is_told_beside_a_function_of_ones_own(
+def test_a_wrong_kind_of_value_is_refused_in_a_spec_with_a_function_of_the_user(
     folder: Path, key: str, value: str
 ) -> None:
     spec = f"name: a\ncluster: local\n{key}: {value}\nstages: {{s: {{run: 'fuz:f'}}}}\n"
@@ -202,7 +202,7 @@ def test_a_wrong_kind_of_value_is_told_beside_a_function_of_ones_own(
     assert read(spec.encode(), folder) is None
 
 
-def test_a_byte_that_is_no_text_is_told_at_its_place(folder: Path) -> None:
+def test_a_byte_that_is_not_utf8_is_reported_at_its_line_and_column(folder: Path) -> None:
     (folder / "spec.yaml").write_bytes("name: a\nsetup: é\x80".encode("latin-1"))
     with pytest.raises(SpecError) as error:
         load(folder / "spec.yaml")
