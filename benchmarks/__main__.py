@@ -69,10 +69,10 @@ def main() -> None:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(SCRIPTS)}")
     sections = _sections(PAGE.read_text())
     for module in options.names or SCRIPTS:
-        kept = options.found and options.found / f"{module}.json"
-        found = json.loads(kept.read_text() if kept else _run(module))
-        former = sections.get(SCRIPTS[module], "")
-        sections[SCRIPTS[module]] = _section(SCRIPTS[module], module, found, former)
+        path = options.found and options.found / f"{module}.json"
+        results = json.loads(path.read_text() if path else _run(module))
+        earlier = sections.get(SCRIPTS[module], "")
+        sections[SCRIPTS[module]] = _section(SCRIPTS[module], module, results, earlier)
     PAGE.write_text("\n".join([HEAD, *(sections[h] for h in SCRIPTS.values() if h in sections)]))
     print(f"{PAGE} written")
 
@@ -90,21 +90,21 @@ def _sections(page: str) -> dict[str, str]:
     return {part.partition("\n")[0].removeprefix("## "): part.rstrip() + "\n" for part in parts}
 
 
-def _section(heading: str, module: str, found: dict[str, Any], former: str) -> str:
+def _section(heading: str, module: str, results: dict[str, Any], earlier: str) -> str:
     """Return the section with new figures, keeping those of other processors."""
-    machine, versions = found["machine"], found["versions"]
+    machine, versions = results["machine"], results["versions"]
     names = ", ".join(f"{name} {number}" for name, number in versions.items())
     newest = Measured(
         about=f"on {machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, "
         f"{machine['date']}; {names}.",
-        rows={(row["case"], row["unit"], row["peer"]): _figures(row) for row in found["rows"]},
+        rows={(row["case"], row["unit"], row["peer"]): _figures(row) for row in results["rows"]},
     )
     others = {
         processor: measured
-        for processor, measured in measured_in(former).items()
+        for processor, measured in measured_in(earlier).items()
         if processor != _processor(machine["cpu"]) and measured.rows.keys() & newest.rows.keys()
     }
-    return section(heading, module, newest, others, found.get("notes", ()))
+    return section(heading, module, newest, others, results.get("notes", ()))
 
 
 def _figures(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
@@ -151,7 +151,7 @@ def measured_in(text: str) -> dict[str, Measured]:
         for line in text.splitlines()
         if line.startswith("| ")
     ][2:]
-    found = {}
+    results = {}
     for place, (about, cpu) in enumerate(abouts):
         rows = {}
         for case, unit, own, peer, own_peers, own_ratio, goal, own_met, *others in table:
@@ -159,8 +159,8 @@ def measured_in(text: str) -> dict[str, Measured]:
             if figures[0]:
                 ours, peers, ratio, met = figures
                 rows[case, unit, peer] = (ours, peers, ratio, goal, met)
-        found[_processor(cpu)] = Measured(about=about, rows=rows)
-    return found
+        results[_processor(cpu)] = Measured(about=about, rows=rows)
+    return results
 
 
 def _processor(cpu: str) -> str:

@@ -87,7 +87,7 @@ def make(name: str) -> Any:
 def calls_of_pictures(name: str, grids: Sequence[Any]) -> dict[str, int]:
     """Return the attention calls of one pass of a vision tower, by kind."""
     family = FAMILIES[CONFIGS[name].model_type]
-    found = {}
+    results = {}
     for way in (PEER, *WAYS):
         hf = make(name)
         tower = hf.model.visual
@@ -103,8 +103,8 @@ def calls_of_pictures(name: str, grids: Sequence[Any]) -> dict[str, int]:
         operators = CountOperators()
         with Counts() as counts, operators:
             hf.model.get_image_features(**call, return_dict=True)
-        found[way] = counts.calls + operators.calls
-    return found
+        results[way] = counts.calls + operators.calls
+    return results
 
 
 class CountOperators(TorchDispatchMode):
@@ -126,7 +126,7 @@ def masks_of_rows(name: str) -> dict[str, int]:
     packing = Packing(bounds=bounds, longest=LENGTH // 4, dtype=torch.bfloat16)
     ids = torch.empty(NUM_ROWS, LENGTH, dtype=torch.int64, device=META)
     places = torch.empty(4, NUM_ROWS, LENGTH, dtype=torch.int64, device=META)
-    found = {}
+    results = {}
     for way in (PEER, *WAYS):
         hf = make(name)
         text = hf.config.get_text_config()
@@ -138,25 +138,25 @@ def masks_of_rows(name: str) -> dict[str, int]:
             apart = attention_arguments(packing, text, ids, uses_varlen=way == "varlen")
         with Counts() as counts:
             hf.model.language_model(input_ids=ids, position_ids=places, use_cache=False, **apart)
-        found[way] = counts.masks
-    return found
+        results[way] = counts.masks
+    return results
 
 
 def main() -> None:
     """Run the benchmark."""
     options = arguments(__doc__)
     pictures = {"8 pictures of one size": SAME, "8 pictures of sizes of their own": OWN}
-    found = {
+    results = {
         (f"{name}, {what}", "attention calls"): calls_of_pictures(name, grids)
         for name in CONFIGS
         for what, grids in pictures.items()
     }
     for name in CONFIGS:
         case = f"{name}, 8 packed rows of 4,096"
-        found[case, "masks of half precision"] = masks_of_rows(name)
+        results[case, "masks of half precision"] = masks_of_rows(name)
     rows: list[Row] = [
         row(f"{case}: {way}", unit, counts[way], peer=PEER, peer_value=counts[PEER])
-        for (case, unit), counts in found.items()
+        for (case, unit), counts in results.items()
         for way in WAYS
     ]
     show(rows, options, ["slurm-jobs", "torch", "transformers"])

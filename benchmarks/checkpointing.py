@@ -43,18 +43,18 @@ def measure(num_rounds: int) -> dict[str, dict[str, float]]:
         if any(process.wait() for process in started):
             message = "a rank of the benchmark failed: see above"
             raise RuntimeError(message)
-        found = json.loads((Path(folder) / "found.json").read_text())
+        results = json.loads((Path(folder) / "found.json").read_text())
     return {
         way: {key: statistics.median(times[key] for times in rounds) for key in rounds[0]}
-        for way, rounds in found.items()
+        for way, rounds in results.items()
     }
 
 
-def rows_of(found: dict[str, dict[str, float]]) -> list[Row]:
+def rows_of(results: dict[str, dict[str, float]]) -> list[Row]:
     """Compare the stalls with each other and with torch's; show what a save costs besides."""
 
     def ms(way: str, key: str) -> float:
-        return 1000 * found[way][key]
+        return 1000 * results[way][key]
 
     stall = "a checkpoint's stall"
     return [
@@ -100,8 +100,8 @@ def rows_of(found: dict[str, dict[str, float]]) -> list[Row]:
 def main() -> None:
     """Run the benchmark."""
     options = arguments(__doc__)
-    found = measure(3 if options.quick else 15)
-    show(rows_of(found), options, ["slurm-jobs", "torch"])
+    results = measure(3 if options.quick else 15)
+    show(rows_of(results), options, ["slurm-jobs", "torch"])
 
 
 if __name__ == "__main__":

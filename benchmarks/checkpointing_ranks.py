@@ -111,7 +111,7 @@ def measure(ranks: Ranks, folder: Path, num_rounds: int) -> dict[str, list[dict[
         return (time.perf_counter() - start_s) / NUM_STEPS_BESIDE
 
     alone = {"none": lambda _step: lambda: None}
-    found: dict[str, list[dict[str, float]]] = {}
+    results: dict[str, list[dict[str, float]]] = {}
     make_steps()
     for number in range(num_rounds + 1):
         for name, begin in {**alone, **ways}.items():
@@ -127,8 +127,8 @@ def measure(ranks: Ranks, folder: Path, num_rounds: int) -> dict[str, list[dict[
                 shutil.rmtree(folder / "torch", ignore_errors=True)
                 if number:
                     slowest = {key: max(part[key] for part in parts) for key in mine}
-                    found.setdefault(name, []).append(slowest)
-    return found
+                    results.setdefault(name, []).append(slowest)
+    return results
 
 
 def main() -> None:
@@ -141,9 +141,9 @@ def main() -> None:
     group = dist.group.WORLD
     store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - Ranks wants one
     ranks = Ranks(rank=rank, num_ranks=num_ranks, host_group=group, store=store)
-    found = measure(ranks, folder, num_rounds)
+    results = measure(ranks, folder, num_rounds)
     if rank == 0:
-        (folder / "found.json").write_text(json.dumps(found))
+        (folder / "found.json").write_text(json.dumps(results))
     ranks.barrier()
     dist.destroy_process_group()
 

@@ -112,10 +112,10 @@ def consolidate_cases(folder: Path, num_samples: int) -> list[Row]:
         ("plan", f"consolidate: plan of one task of {NUM_TASKS}, {size}"),
         ("finish", f"consolidate: the step that finishes, {size}"),
     ):
-        found = in_process(step, folder)
+        figures = in_process(step, folder)
         rows += [
-            row(words, "s", found["wall_s"]),
-            row(f"{words}: memory", "MB", found["memory_mb"], at_most=200),
+            row(words, "s", figures["wall_s"]),
+            row(f"{words}: memory", "MB", figures["memory_mb"], at_most=200),
         ]
     return rows
 
@@ -145,11 +145,11 @@ def read_cases(folder: Path) -> list[Row]:
 
     os.pread = slow
     try:
-        one, many = rate(1), rate(CONFIG.num_read_threads)
+        single, many = rate(1), rate(CONFIG.num_read_threads)
     finally:
         os.pread = real
     words = f"consolidate: samples of 32 KB read, each {DELAY_S * 1e3:g} ms late"
-    return [row(words, "1/s", many, peer="one thread", peer_value=one, ratio_at_least=8)]
+    return [row(words, "1/s", many, peer="one thread", peer_value=single, ratio_at_least=8)]
 
 
 # Steps; each runs in its own process.
@@ -163,10 +163,10 @@ def open_arrow(folder: Path) -> dict[str, float]:
     index = open_index(folder / "index.arrow", info, num_samples=count)
     open_s = time.process_time() - start_s
     columns = {name: getattr(index, name) for name in INDEX_TYPES}
-    found = {"open_s": open_s, "look_up_s": _look_up(columns, count)}
+    figures = {"open_s": open_s, "look_up_s": _look_up(columns, count)}
     start_s = time.process_time()
     index.whole("num_tokens")
-    return {**found, "whole_s": time.process_time() - start_s}
+    return {**figures, "whole_s": time.process_time() - start_s}
 
 
 def open_parquet(folder: Path) -> dict[str, float]:
@@ -261,27 +261,27 @@ def in_process(step: str, folder: Path) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
     )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
 
 
 def measured(step: str, folder: str) -> None:
     """Run a step in this process and print its figures as JSON."""
     before, most, ended = _private_mb(), [0.0], threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         while not ended.wait(0.005):
             most[0] = max(most[0], _private_mb())
 
-    looker = threading.Thread(target=look)
-    looker.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     try:
-        found = STEPS[step](Path(folder))
+        figures = STEPS[step](Path(folder))
         most[0] = max(most[0], _private_mb())
     finally:
         ended.set()
-        looker.join()
-    print(json.dumps({**found, "memory_mb": most[0] - before}))
+        sampler.join()
+    print(json.dumps({**figures, "memory_mb": most[0] - before}))
 
 
 def _private_mb() -> float:

@@ -110,12 +110,12 @@ def submit_rows(cluster: Cluster, repeats: int) -> list[Row]:
             _forget_all(cluster)
     rows = []
     for number, unit in enumerate(("s wall", "s CPU")):
-        found = {
+        results = {
             name: statistics.median(cost[number] for cost in costs) for name, costs in runs.items()
         }
         for peer in list(ways)[1:]:
             case = f"submit {ARRAY_SIZE + 3:,} tasks in 4 jobs"
-            rows.append(row(case, unit, found["ours"], peer=peer, peer_value=found[peer]))
+            rows.append(row(case, unit, results["ours"], peer=peer, peer_value=results[peer]))
     return rows
 
 
@@ -182,20 +182,20 @@ def simulation_rows(repeats: int) -> list[Row]:
     """Plan, read, reconcile and resume one array from synthetic records."""
     rows = []
     for size in SIMULATED:
-        found = [_simulated(size) for _ in range(repeats)]
+        results = [_simulated(size) for _ in range(repeats)]
         is_last = size == SIMULATED[-1]
-        middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
+        medians = {key: statistics.median(run[key] for run in results) for key in results[0]}
         case = f"plan, look and resume {size:,} tasks"
-        rows.append(row(case, "s wall", middle["total_s"], at_most=5.0 if is_last else None))
-        rows.append(row(case, "MB held", middle["max_rss_mb"], at_most=500.0 if is_last else None))
+        rows.append(row(case, "s wall", medians["total_s"], at_most=5.0 if is_last else None))
+        rows.append(row(case, "MB held", medians["max_rss_mb"], at_most=500.0 if is_last else None))
     return rows
 
 
 def _simulated(size: int) -> dict[str, float]:
     argv = [sys.executable, "-m", "benchmarks.simulation", str(size)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
 
 
 def _run(*argv: str) -> None:

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class PackingResult:
     """Result of one strategy on one distribution."""
 
     packs: Packs
@@ -96,13 +96,13 @@ def rows_of(name: str, lengths: SampleLengths, repeats: int, *, with_trl: bool) 
     }
     if with_trl:
         ways["TRL"] = _TrlPacker(lengths, order)
-    found = measured(ways, lengths, repeats)
+    results = measured(ways, lengths, repeats)
     is_one_of_five = lengths.budget.max_images in {None, 16}
-    rows = padding_rows(name, lengths, found, has_goal=is_one_of_five)
+    rows = padding_rows(name, lengths, results, has_goal=is_one_of_five)
     if is_one_of_five:
-        rows += speed_rows(name, found)
-        rows += rank_rows(name, lengths, found)
-    waited = waits(found["ours"].packs, order)
+        rows += speed_rows(name, results)
+        rows += rank_rows(name, lengths, results)
+    waited = waits(results["ours"].packs, order)
     rows += [
         row(f"{name}: longest wait", "packs", waited.max_packs,
             at_most=POOL_SIZE - 1 if name in EASY else None),
@@ -113,7 +113,7 @@ def rows_of(name: str, lengths: SampleLengths, repeats: int, *, with_trl: bool) 
 
 def measured(
     ways: dict[str, Callable[[], Packs]], lengths: SampleLengths, repeats: int
-) -> dict[str, Found]:
+) -> dict[str, PackingResult]:
     """Run the strategies in turn, `repeats` times."""
     spent_s: dict[str, list[float]] = {name: [] for name in ways}
     packs: dict[str, Packs] = {}
@@ -123,7 +123,7 @@ def measured(
             packs[name] = way()
             spent_s[name].append(time.process_time() - start_s)
     return {
-        name: Found(
+        name: PackingResult(
             packs=packs[name],
             padding=_padding(packs[name], lengths),
             items_per_s=len(lengths.num_tokens) / statistics.median(spent_s[name]),
@@ -133,10 +133,10 @@ def measured(
 
 
 def padding_rows(
-    name: str, lengths: SampleLengths, found: dict[str, Found], *, has_goal: bool
+    name: str, lengths: SampleLengths, results: dict[str, PackingResult], *, has_goal: bool
 ) -> list[Row]:
     """Compare our padding with the lower bound, the peers and no packing."""
-    ours = found["ours"].padding
+    ours = results["ours"].padding
     least = 100 * ours.least_share
     allowed = round(least + (0.1 if name in EASY else 0.5), 3)
     single = _by_name(lengths, "none")
@@ -151,35 +151,35 @@ def padding_rows(
         row(case, "%", percent, peer="lower bound", peer_value=least,
             at_most=allowed if has_goal else None)
     ]  # fmt: skip
-    for peer in found.keys() - {"ours"}:
+    for peer in results.keys() - {"ours"}:
         # Packing all samples at once puts no bound on the wait, so this row has no goal.
         goal = 1.0 if has_goal and peer != "first fit of all" else None
-        share = 100 * found[peer].padding.share
+        share = 100 * results[peer].padding.share
         rows.append(row(case, "%", percent, peer=peer, peer_value=share, ratio_at_most=goal))
     rows += [
         row(case, "%", percent, peer=peer, peer_value=100 * other.share)
         for peer, other in others.items()
     ]
-    return rows[:1] + sorted(rows[1:], key=lambda made: made.peer_value or 0)
+    return rows[:1] + sorted(rows[1:], key=lambda result: result.peer_value or 0)
 
 
-def speed_rows(name: str, found: dict[str, Found]) -> list[Row]:
+def speed_rows(name: str, results: dict[str, PackingResult]) -> list[Row]:
     """Compare the items packed per second of CPU."""
     goal = 300_000 if name in EASY else 40_000
     return [
-        row(f"{name}: packing", "items/s", found["ours"].items_per_s, peer=peer,
-            peer_value=found[peer].items_per_s, at_least=goal)
+        row(f"{name}: packing", "items/s", results["ours"].items_per_s, peer=peer,
+            peer_value=results[peer].items_per_s, at_least=goal)
         for peer in ("nanoVLM", "TRL", "first fit")
-        if peer in found
+        if peer in results
     ]  # fmt: skip
 
 
-def rank_rows(name: str, lengths: SampleLengths, found: dict[str, Found]) -> list[Row]:
+def rank_rows(name: str, lengths: SampleLengths, results: dict[str, PackingResult]) -> list[Row]:
     """Compare the slowest rank's work over the mean with the best peer's."""
     rows = []
     work = {
-        peer: pack_work(made.packs, lengths.num_tokens, lengths.num_images, MODEL)
-        for peer, made in found.items()
+        peer: pack_work(result.packs, lengths.num_tokens, lengths.num_images, MODEL)
+        for peer, result in results.items()
         if peer in {"ours", "nanoVLM", "TRL", "first fit"}
     }
     for peer in work.keys() - {"nanoVLM"}:
@@ -215,15 +215,15 @@ def growth_rows(num_rows: int) -> list[Row]:
     for name, num_processes in (("captions", 1), ("long documents", 1), ("long documents", 2)):
         argv = [sys.executable, "-m", "benchmarks.packing_growth", str(num_rows), name]
         argv.append(str(num_processes))
-        found = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
+        figures = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
         case = f"{num_rows:,} {name}, {num_processes} process{'es' * (num_processes > 1)}"
-        rows.append(row(f"{case}: pack and write", "s wall", found["pack_s"]))
+        rows.append(row(f"{case}: pack and write", "s wall", figures["pack_s"]))
         if num_processes == 1:
             rows += [
-                row(f"{case}: pack and write", "s CPU", found["pack_cpu_s"]),
-                row(f"{case}: memory for it", "MB", found["memory_mb"], at_most=300),
-                row(f"{case}: open", "ms CPU", 1000 * found["open_s"], at_most=10),
-                row(f"{case}: open and verify", "ms CPU", 1000 * found["verify_s"], at_most=10),
+                row(f"{case}: pack and write", "s CPU", figures["pack_cpu_s"]),
+                row(f"{case}: memory for it", "MB", figures["memory_mb"], at_most=300),
+                row(f"{case}: open", "ms CPU", 1000 * figures["open_s"], at_most=10),
+                row(f"{case}: open and verify", "ms CPU", 1000 * figures["verify_s"], at_most=10),
             ]
     return rows
 
@@ -295,12 +295,12 @@ class _TrlPacker:
             bounds=np.array([0, *ends]), items=self._samples_of(column.flatten().to_numpy())
         )
 
-    def _samples_of(self, found: np.ndarray) -> np.ndarray:
+    def _samples_of(self, lengths: np.ndarray) -> np.ndarray:
         """Return samples with these lengths, because TRL does not return their numbers."""
         by_length = np.argsort(self.tokens, kind="stable")
-        assert np.array_equal(np.sort(found), self.tokens[by_length])
-        items = np.empty(len(found), dtype=np.int64)
-        items[np.argsort(found, kind="stable")] = self.order[by_length]
+        assert np.array_equal(np.sort(lengths), self.tokens[by_length])
+        items = np.empty(len(lengths), dtype=np.int64)
+        items[np.argsort(lengths, kind="stable")] = self.order[by_length]
         return items
 
 

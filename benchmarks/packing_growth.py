@@ -62,15 +62,15 @@ def grow(folder: Path, num_rows: int, name: str, num_processes: int) -> dict[str
         num_processes=num_processes,
     )
     write_packs(path, parts, key)
-    found = {
+    figures = {
         "pack_s": time.perf_counter() - start_s,
         "pack_cpu_s": time.process_time() - start_cpu_s,
         "memory_mb": _peak_mb() - before_mb,
     }
     for step, verify in (("open_s", False), ("verify_s", True)):
-        found[step] = statistics.median(_open_s(path, key, verify=verify) for _ in range(9))
-    found["file_mb"] = path.stat().st_size / 1e6
-    return found
+        figures[step] = statistics.median(_open_s(path, key, verify=verify) for _ in range(9))
+    figures["file_mb"] = path.stat().st_size / 1e6
+    return figures
 
 
 def _open_s(path: Path, key: dict[str, str], *, verify: bool) -> float:

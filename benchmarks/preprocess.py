@@ -204,9 +204,9 @@ def thread_seconds(
     taken: dict[str, list[list[float]]] = {way: [[] for _ in inputs] for way in ways}
     for _ in range(repeats):
         for way, function in ways.items():
-            for index, one in enumerate(inputs):
+            for index, value in enumerate(inputs):
                 start_s = time.thread_time()
-                function(one)
+                function(value)
                 taken[way][index].append(time.thread_time() - start_s)
     return {
         way: statistics.mean(statistics.median(times) for times in by_input)

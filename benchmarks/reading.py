@@ -71,8 +71,8 @@ def main() -> None:
 def case_rows(bench: Bench, kind: str, *, is_shuffled: bool) -> list[Row]:
     """Compare our reader with every peer that has the set."""
     jobs = _jobs(bench, Job(kind=kind, is_shuffled=is_shuffled, num_workers=0))
-    found = bench.in_turn(jobs)
-    ours = found[OURS]
+    results = bench.in_turn(jobs)
+    ours = results[OURS]
     case = f"{CASES[kind]}, {'shuffled' if is_shuffled else 'in order'}"
     if kind != RAW:
         case += f", {_counted(jobs[OURS].num_workers, 'thread')}"
@@ -82,15 +82,15 @@ def case_rows(bench: Bench, kind: str, *, is_shuffled: bool) -> list[Row]:
             "samples/s",
             ours.rate,
             peer=_peer_name(bench, name, jobs[name]),
-            peer_value=found[name].rate,
+            peer_value=results[name].rate,
             ratio_at_least=_goal(name, kind),
         )
         for name in (PLAIN, *PEERS)
-        if name in found
+        if name in results
     ]
-    if PLAIN in found:
+    if PLAIN in results:
         peer = _peer_name(bench, PLAIN, jobs[PLAIN])
-        value = found[PLAIN].cpu_us
+        value = results[PLAIN].cpu_us
         rows.append(row(case, "us CPU a sample", ours.cpu_us, peer=peer, peer_value=value))
     return rows
 
@@ -100,7 +100,7 @@ def first_pass_rows(bench: Bench, kind: str) -> list[Row]:
     job = Job(kind=kind, is_shuffled=True, num_workers=0)
     threads = replace(job, num_workers=1)
     jobs = {OURS: threads, PLAIN: threads if kind == ARRAYS else job, "lmdb": job}
-    found = {
+    results = {
         name: Measured.median(
             [bench.first_pass(name, job) for _ in range(max(1, bench.effort.num_rounds))]
         )
@@ -111,18 +111,18 @@ def first_pass_rows(bench: Bench, kind: str) -> list[Row]:
         row(
             f"{CASES[kind]}, shuffled, first pass of a process",
             "samples/s",
-            found[OURS].rate,
+            results[OURS].rate,
             peer=_peer_name(bench, name, jobs[name]),
             peer_value=measured.rate,
         )
-        for name, measured in found.items()
+        for name, measured in results.items()
         if name != OURS
     ]
 
 
 def _jobs(bench: Bench, job: Job) -> dict[str, Job]:
     """Return how each peer reads a case, with the fastest number of workers."""
-    found = {}
+    jobs = {}
     for name in bench.processes:
         if name == PLAIN or not bench.set_of(name, job.kind).exists():
             continue
@@ -131,10 +131,10 @@ def _jobs(bench: Bench, job: Job) -> dict[str, Job]:
             numbers = (0,)
         better = _better(bench, name, [replace(job, num_workers=number) for number in numbers])
         if better is not None:
-            found[name] = better
+            jobs[name] = better
     if PLAIN in bench.processes and job.kind != DECODED:
-        found[PLAIN] = replace(job, num_workers=found[OURS].num_workers)
-    return found
+        jobs[PLAIN] = replace(job, num_workers=jobs[OURS].num_workers)
+    return jobs
 
 
 def _better(bench: Bench, name: str, jobs: list[Job]) -> Job | None:
@@ -142,14 +142,14 @@ def _better(bench: Bench, name: str, jobs: list[Job]) -> Job | None:
     rates = {}
     for job in jobs:
         try:
-            found = [bench.measure(name, job) for _ in range(bench.effort.num_tries)]
+            measurements = [bench.measure(name, job) for _ in range(bench.effort.num_tries)]
         except PeerFailedError as error:
             if name == OURS:
                 raise
             workers = _counted(job.num_workers, "worker")
             bench.notes.append(f"{bench.names[name]}, {CASES[job.kind]}, {workers}: {error}")
         else:
-            rates[job] = statistics.median(one.rate for one in found)
+            rates[job] = statistics.median(measured.rate for measured in measurements)
     return max(rates, key=rates.__getitem__) if rates else None
 
 

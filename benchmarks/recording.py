@@ -141,11 +141,11 @@ def load_cost_us(folder: Path, num_readings: int) -> float:
 
 def median_us(repeats: int, cost: Callable[[Path], float]) -> float:
     """Return the median of several measurements, each in a new folder."""
-    found = []
+    costs_us = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(cost(Path(folder)))
-    return statistics.median(found)
+            costs_us.append(cost(Path(folder)))
+    return statistics.median(costs_us)
 
 
 def main() -> None:
@@ -158,14 +158,16 @@ def main() -> None:
             cost = partial(
                 cost_us, num_steps=num_steps, num_microbatches=num_microbatches, device=device
             )
-            found = median_us(repeats, cost)
+            median_cost_us = median_us(repeats, cost)
             where = "with a device" if device else "on a CPU"
             many = "microbatches" if num_microbatches > 1 else "microbatch"
             case = f"record a step {where}, {num_microbatches} {many} of {NUM_ROWS} samples"
             at_most = GOAL_US if num_microbatches == 1 else None
-            rows.append(row(case, "us of the host", found, at_most=at_most))
-    found = median_us(repeats, partial(load_cost_us, num_readings=num_readings))
-    rows.append(row("read the load of this node", "us of the host", found, at_most=LOAD_GOAL_US))
+            rows.append(row(case, "us of the host", median_cost_us, at_most=at_most))
+    median_cost_us = median_us(repeats, partial(load_cost_us, num_readings=num_readings))
+    rows.append(
+        row("read the load of this node", "us of the host", median_cost_us, at_most=LOAD_GOAL_US)
+    )
     show(rows, options, ["torch", "numpy"])
 
 

@@ -126,12 +126,12 @@ def main() -> None:
     for device in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             paths = make_run(Path(folder) / "run", num_ranks, num_steps, device=device)
-            found = sorted(measure(paths) for _ in range(3))[1]
+            figures = sorted(measure(paths) for _ in range(3))[1]
         kind = "with device times" if device else "host times alone"
         case = f"report of {num_ranks} ranks, {num_steps:,} steps, {kind}"
         goals = (None, None, None) if options.quick else (MAX_S, MAX_GIB, MAX_PAGE_MB)
         units = ("s", "GiB at the peak", "MB of page")
-        for value, unit, goal in zip(found, units, goals, strict=True):
+        for value, unit, goal in zip(figures, units, goals, strict=True):
             rows.append(row(case, unit, value, at_most=goal))
     show(rows, options, ["numpy"])
 

@@ -66,11 +66,11 @@ def main() -> None:
 
 def prepare(module: str, folder: Path, notes: list[str]) -> Reading | None:
     """Build the set of a peer; return None with a note if the peer is not available."""
-    own = folder / module
-    own.mkdir()
-    asked = {"module": module, "build": str(own / "set"), "num_samples": NUM_SAMPLES}
+    own_dir = folder / module
+    own_dir.mkdir()
+    request = {"module": module, "build": str(own_dir / "set"), "num_samples": NUM_SAMPLES}
     try:
-        wait_for([start(asked, own / "log")], own / "log")
+        wait_for([start(request, own_dir / "log")], own_dir / "log")
     except PeerFailedError as error:
         if module in (OURS, PACKED):
             raise
@@ -79,10 +79,10 @@ def prepare(module: str, folder: Path, notes: list[str]) -> Reading | None:
     described = importlib.import_module(f"benchmarks.peers.resuming.{module}")
     num_rows, global_batch = NUM_SAMPLES, GLOBAL_BATCH
     if module == PACKED:
-        num_rows, global_batch = described.num_packs(own / "set"), GLOBAL_ROWS
+        num_rows, global_batch = described.num_packs(own_dir / "set"), GLOBAL_ROWS
     return Reading(
         module=module,
-        folder=own,
+        folder=own_dir,
         global_batch=global_batch,
         stopped_after=round(STOPPED_AT / NUM_SAMPLES * num_rows / global_batch),
         is_state_of_rank=described.IS_STATE_OF_RANK,
@@ -95,63 +95,63 @@ def change_rows(
 ) -> list[Row]:
     """Compare ours with the peers, stopped on `before` ranks and resumed on `after` ranks."""
     case = f"{before} to {after} rank{'s' if after > 1 else ''}"
-    found: dict[str, list[Resumed]] = {name: [] for name in readings}
+    resumed: dict[str, list[Resumed]] = {name: [] for name in readings}
     for _ in range(num_rounds):
         for name, reading in readings.items():
             try:
-                found[name].append(stop_and_go_on(reading, before, after, NUM_SAMPLES))
+                resumed[name].append(stop_and_go_on(reading, before, after, NUM_SAMPLES))
             except PeerFailedError as error:
                 if name in (OURS, PACKED):
                     raise
                 notes.append(f"{_name(name)}, {case}: {error}")
-    results = {name: _worst(each) for name, each in found.items() if each}
+    results = {name: _worst(each) for name, each in resumed.items() if each}
     ours = results[OURS]
     rows = []
     for name in (OURS, PACKED):
-        one, what = results[name], f"{case}, {_name(name)}"
+        result, what = results[name], f"{case}, {_name(name)}"
         rows += [
-            row(f"{what}: samples missing", "samples", one.num_missing, at_most=0),
-            row(f"{what}: samples repeated", "samples", one.num_repeated, at_most=0),
-            row(f"{what}: position found", "s", one.position_s or 0.0, at_most=0.1),
+            row(f"{what}: samples missing", "samples", result.num_missing, at_most=0),
+            row(f"{what}: samples repeated", "samples", result.num_repeated, at_most=0),
+            row(f"{what}: position found", "s", result.position_s or 0.0, at_most=0.1),
         ]
     for name in (PACKED, *PEERS):
         if name not in results:
             continue
-        one, peer = results[name], _name(name)
+        result, peer = results[name], _name(name)
         if name != PACKED:
             for what, mine, theirs in (
-                ("samples missing", ours.num_missing, one.num_missing),
-                ("samples repeated", ours.num_repeated, one.num_repeated),
+                ("samples missing", ours.num_missing, result.num_missing),
+                ("samples repeated", ours.num_repeated, result.num_repeated),
             ):
                 rows.append(row(f"{case}: {what}", "samples", mine, peer=peer, peer_value=theirs))
         rows.append(
-            row(f"{case}: first batch", "s", ours.first_s, peer=peer, peer_value=one.first_s)
+            row(f"{case}: first batch", "s", ours.first_s, peer=peer, peer_value=result.first_s)
         )
     return rows
 
 
-def _worst(found: list[Resumed]) -> Resumed:
+def _worst(results: list[Resumed]) -> Resumed:
     """Return the worst counts and the median seconds."""
-    positions = [one.position_s for one in found if one.position_s is not None]
+    positions = [result.position_s for result in results if result.position_s is not None]
     return Resumed(
-        num_missing=max(one.num_missing for one in found),
-        num_repeated=max(one.num_repeated for one in found),
-        first_s=statistics.median(one.first_s for one in found),
+        num_missing=max(result.num_missing for result in results),
+        num_repeated=max(result.num_repeated for result in results),
+        first_s=statistics.median(result.first_s for result in results),
         position_s=statistics.median(positions) if positions else None,
     )
 
 
 def large_rows(folder: Path, num_samples: int) -> list[Row]:
     """Measure how long finding the position takes among millions of samples."""
-    own = folder / "large"
-    own.mkdir()
-    argv = [sys.executable, "-m", "benchmarks.peers.resuming.large", str(own), str(num_samples)]
+    own_dir = folder / "large"
+    own_dir.mkdir()
+    argv = [sys.executable, "-m", "benchmarks.peers.resuming.large", str(own_dir), str(num_samples)]
     runs = [subprocess.run(argv, check=True, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(4)]
-    found = [json.loads(run.stdout) for run in runs[1:]]  # the first run made the packs
-    middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
+    results = [json.loads(run.stdout) for run in runs[1:]]  # the first run made the packs
+    medians = {key: statistics.median(result[key] for result in results) for key in results[0]}
     case = f"{num_samples:,} samples"
     return [
-        row(f"{case}, {what}: position found", "s", middle[f"{what}_s"], at_most=0.1)
+        row(f"{case}, {what}: position found", "s", medians[f"{what}_s"], at_most=0.1)
         for what in ("shuffled", "packed")
     ]
 
@@ -163,14 +163,14 @@ def _name(module: str) -> str:
 
 def _versions(readings: dict[str, Reading]) -> dict[str, str]:
     """Return the versions of packages that are installed in this Python."""
-    found = {}
+    versions = {}
     for module in readings:
         package = importlib.import_module(f"benchmarks.peers.resuming.{module}").PACKAGE
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except ModuleNotFoundError:
-            found[package] = "of another environment"
-    return found
+            versions[package] = "of another environment"
+    return versions
 
 
 if __name__ == "__main__":

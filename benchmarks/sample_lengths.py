@@ -44,11 +44,11 @@ def distributions(num_samples: int, seed: int = 0) -> dict[str, SampleLengths]:
     generator = np.random.Generator(np.random.PCG64(seed))
 
     def text(median: float, sigma: float, least: int, most: int) -> np.ndarray:
-        found = np.zeros(0)
-        while len(found) < num_samples:
+        kept = np.zeros(0)
+        while len(kept) < num_samples:
             drawn = np.rint(np.exp(generator.normal(np.log(median), sigma, num_samples)))
-            found = np.append(found, drawn[(drawn >= least) & (drawn <= most)])
-        return found[:num_samples].astype(np.int32)
+            kept = np.append(kept, drawn[(drawn >= least) & (drawn <= most)])
+        return kept[:num_samples].astype(np.int32)
 
     def lengths(
         texts: np.ndarray, num_images: np.ndarray, max_images: int | None = 16

@@ -54,9 +54,9 @@ def simulate(num_tasks: int) -> dict[str, float]:
 
     def timed(step: str, work: Callable[[], T]) -> T:
         start_s = time.perf_counter()
-        found = work()
+        result = work()
         spent[f"{step}_s"] = time.perf_counter() - start_s
-        return found
+        return result
 
     spec = _spec(num_tasks)
     limits = ClusterLimits(max_array_size=MAX_ARRAY_SIZE)

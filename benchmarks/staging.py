@@ -92,13 +92,13 @@ def copy_rows(folder: Path, name: str, size: Size) -> list[Row]:
         config = replace(BEFORE, num_threads=number)
         ways[str(number)] = lambda config=config: stage_in(shared, local, config).close()
     costs = costs_of(ways, local, size)
-    found = {name: size.num_bytes / 1e6 / cost.wall_s for name, cost in costs.items()}
+    results = {name: size.num_bytes / 1e6 / cost.wall_s for name, cost in costs.items()}
     case = f"copy {size.num_bytes / 1e9:.1f} GB of shards in {name}"
     rows = [
-        row(f"{case}, {BEFORE.num_threads} threads", "MB/s", found["ours"], peer="cp",
-            peer_value=found["cp"], ratio_at_least=0.9),
-        row(f"{case}, {BEFORE.num_threads} threads", "MB/s", found["ours"], peer="cp, then xxh3",
-            peer_value=found["cp, then xxh3"], ratio_at_least=1.0),
+        row(f"{case}, {BEFORE.num_threads} threads", "MB/s", results["ours"], peer="cp",
+            peer_value=results["cp"], ratio_at_least=0.9),
+        row(f"{case}, {BEFORE.num_threads} threads", "MB/s", results["ours"], peer="cp, then xxh3",
+            peer_value=results["cp, then xxh3"], ratio_at_least=1.0),
     ]  # fmt: skip
     rows += [
         row(case, "s CPU", costs["ours"].cpu_s, peer=peer, peer_value=costs[peer].cpu_s)
@@ -106,8 +106,8 @@ def copy_rows(folder: Path, name: str, size: Size) -> list[Row]:
     ]
     for num_threads in NUM_THREADS:
         words = f"{case}, {num_threads} thread{'s' if num_threads != 1 else ''}"
-        ours = found[str(num_threads)]
-        rows.append(row(words, "MB/s", ours, peer="cp", peer_value=found["cp"]))
+        ours = results[str(num_threads)]
+        rows.append(row(words, "MB/s", ours, peer="cp", peer_value=results["cp"]))
     return rows
 
 
@@ -117,7 +117,7 @@ def costs_of(ways: dict[str, Callable[[], object]], local: Path, size: Size) -> 
     The methods take turns, and each turn starts with another one, because a method affects the
     machine for the next. The first turn is a warm-up.
     """
-    found: dict[str, list[Cost]] = {name: [] for name in ways}
+    results: dict[str, list[Cost]] = {name: [] for name in ways}
     names = list(ways)
     for number in range(size.repeats + 1):
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
@@ -126,13 +126,13 @@ def costs_of(ways: dict[str, Callable[[], object]], local: Path, size: Size) -> 
             os.sync()
             cost = cost_of(ways[name])
             if number:
-                found[name].append(cost)
+                results[name].append(cost)
     return {
         name: Cost(
             wall_s=statistics.median(cost.wall_s for cost in costs),
             cpu_s=statistics.median(cost.cpu_s for cost in costs),
         )
-        for name, costs in found.items()
+        for name, costs in results.items()
     }
 
 
@@ -147,9 +147,9 @@ def cost_of(way: Callable[[], object]) -> Cost:
 def start_rows(folder: Path, size: Size) -> list[Row]:
     """Measure how long training waits for its first sample."""
     shared, local = write_dataset(folder / "shared", size), folder / "local"
-    found: dict[str, list[float]] = {"before": [], "beside": [], "again": []}
+    results: dict[str, list[float]] = {"before": [], "beside": [], "again": []}
     for _ in range(size.repeats):
-        for name, durations in found.items():
+        for name, durations in results.items():
             if name != "again":
                 shutil.rmtree(local, ignore_errors=True)
             start_s = time.perf_counter()
@@ -158,19 +158,19 @@ def start_rows(folder: Path, size: Size) -> list[Row]:
                 durations.append(time.perf_counter() - start_s)
                 staged.wait()
     case = f"first sample of {size.num_bytes / 1e9:.1f} GB, mode beside"
-    middle = {name: statistics.median(values) for name, values in found.items()}
+    medians = {name: statistics.median(values) for name, values in results.items()}
     return [
-        row(case, "s wall", middle["beside"], peer="mode before", peer_value=middle["before"]),
-        row(f"{case}, second attempt", "s wall", middle["again"], peer="first attempt",
-            peer_value=middle["beside"]),
+        row(case, "s wall", medians["beside"], peer="mode before", peer_value=medians["before"]),
+        row(f"{case}, second attempt", "s wall", medians["again"], peer="first attempt",
+            peer_value=medians["beside"]),
     ]  # fmt: skip
 
 
 def reading_rows(folder: Path, size: Size) -> list[Row]:
     """Compare the bytes that four ranks of a node read on the shared file system with the set."""
     case = f"{NUM_RANKS} ranks of a node, mode"
-    asked = bytes_asked_for(write_dataset(folder / "asked", size), folder / "asked-local")
-    rows = [row(f"{case} before: bytes asked for", "of the set", asked / size.num_bytes,
+    num_asked = bytes_asked_for(write_dataset(folder / "asked", size), folder / "asked-local")
+    rows = [row(f"{case} before: bytes asked for", "of the set", num_asked / size.num_bytes,
                 at_most=1.01)]  # fmt: skip
     try:
         image = make_disk(folder / "disk.img", size.num_bytes * 5 // 4 + (64 << 20))

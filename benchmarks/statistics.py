@@ -50,8 +50,8 @@ def step_times(
     noise[..., 0] = rng.normal(0, NOISE, shape)
     for step in range(1, num_steps):
         noise[..., step] = CORRELATION * noise[..., step - 1] + innovation[..., step]
-    own = np.exp(rng.normal(0, offset, (*shape, 1)))
-    times: np.ndarray = own * np.exp(noise)
+    offsets = np.exp(rng.normal(0, offset, (*shape, 1)))
+    times: np.ndarray = offsets * np.exp(noise)
     return times
 
 
@@ -117,30 +117,30 @@ def share(
     num_steps: int = NUM_STEPS,
 ) -> float:
     """Return the share of trials in which `decide` is true; every case draws the same runs."""
-    rng, found = np.random.default_rng(20261123), 0
+    rng, measured = np.random.default_rng(20261123), 0
     for begin in range(0, num_trials, TRIALS_AT_ONCE):
         shape = (min(TRIALS_AT_ONCE, num_trials - begin), 2, num_runs)
-        found += sum(map(decide, step_times(rng, shape, offset=offset, num_steps=num_steps)))
-    return found / num_trials
+        measured += sum(map(decide, step_times(rng, shape, offset=offset, num_steps=num_steps)))
+    return measured / num_trials
 
 
 def false_claims(num_trials: int) -> list[Row]:
     """Measure false claims for equal settings."""
     rows = []
     for num_runs in (2, 3, 5, 10):
-        found = share(of_runs(CLAIMS, 0.0), num_trials, num_runs, offset=OFFSET)
+        measured = share(of_runs(CLAIMS, 0.0), num_trials, num_runs, offset=OFFSET)
         within = {"Welch on single steps": on_steps, "ten stretches a run": on_stretches}
         for peer, decide in within.items() if num_runs == 3 else ():
             rows.append(
                 row(
                     f"equal settings, {num_runs} runs an arm: claims a difference",
-                    "share", found, at_most=FALSE_CLAIMS, peer=f"{peer}, 1 run an arm",
+                    "share", measured, at_most=FALSE_CLAIMS, peer=f"{peer}, 1 run an arm",
                     peer_value=share(decide, num_trials, 1, offset=OFFSET),
                 )
             )  # fmt: skip
         if num_runs != 3:
             case = f"equal settings, {num_runs} runs an arm: claims a difference"
-            rows.append(row(case, "share", found, at_most=FALSE_CLAIMS))
+            rows.append(row(case, "share", measured, at_most=FALSE_CLAIMS))
     case = "equal settings, no offset between runs, 1 run an arm: different in these two"
     rows.append(
         row(
@@ -161,12 +161,12 @@ def unlike_arms(num_trials: int) -> list[Row]:
     for num_first, first, num_second, second in UNLIKE_ARMS:
         decide = of_unlike_arms(num_first, num_second)
         offset = np.array([first, second]).reshape(2, 1, 1)
-        found = share(decide, num_trials, max(num_first, num_second), offset=offset)
+        measured = share(decide, num_trials, max(num_first, num_second), offset=offset)
         case = (
             f"equal settings, {num_first} runs (offset {first:.1%}) beside {num_second} "
             f"({second:.1%}): claims a difference"
         )
-        rows.append(row(case, "share", found, at_most=FALSE_CLAIMS))
+        rows.append(row(case, "share", measured, at_most=FALSE_CLAIMS))
     return rows
 
 
@@ -175,14 +175,14 @@ def power(num_trials: int) -> list[Row]:
     rows = []
     for change in (0.02, 0.05, 0.10):
         for num_runs in (3, 5, 10):
-            found = share(of_runs(("faster",), change), num_trials, num_runs, offset=OFFSET)
+            measured = share(of_runs(("faster",), change), num_trials, num_runs, offset=OFFSET)
             rows.append(
-                row(f"{change:.0%} faster, {num_runs} runs an arm: finds it", "share", found)
+                row(f"{change:.0%} faster, {num_runs} runs an arm: finds it", "share", measured)
             )
     for change in (0.0, 0.015):
-        found = share(of_runs(("equal",), change), num_trials, 10, offset=OFFSET / 5)
+        measured = share(of_runs(("equal",), change), num_trials, 10, offset=OFFSET / 5)
         case = f"{change:.1%} faster, 10 runs an arm, offset 0.3 %: says equal within 1 %"
-        rows.append(row(case, "share", found, at_most=FALSE_CLAIMS if change else None))
+        rows.append(row(case, "share", measured, at_most=FALSE_CLAIMS if change else None))
     return rows
 
 
@@ -193,9 +193,9 @@ def tuning(num_trials: int) -> list[Row]:
         for change in (0.0, 0.05, 0.10, 0.20)
     }
     rows = []
-    for change, found in shares.items():
+    for change, measured in shares.items():
         case = f"tune, a knob that is {change:.0%} faster: kept"
-        rows.append(row(case, "share", found, at_most=None if change else FALSE_CLAIMS))
+        rows.append(row(case, "share", measured, at_most=None if change else FALSE_CLAIMS))
     return [*rows, *whole_tunings(shares[0.0])]
 
 

@@ -95,10 +95,10 @@ def interleaved(commands: Mapping[str, Callable[[], object]], *, repeats: int) -
             runs[name].append(spent_by(command))
     return {
         name: Spent(
-            wall_s=statistics.median(run.wall_s for run in found),
-            cpu_s=statistics.median(run.cpu_s for run in found),
+            wall_s=statistics.median(run.wall_s for run in spent),
+            cpu_s=statistics.median(run.cpu_s for run in spent),
         )
-        for name, found in runs.items()
+        for name, spent in runs.items()
     }
 
 
@@ -150,23 +150,23 @@ def show(
         table.add_column(
             column, justify="right" if column in {"ours", "peer's", "ratio"} else "left"
         )
-    for found in rows:
+    for shown in rows:
         table.add_row(
-            found.case,
-            found.unit,
-            f"{found.ours:.3g}",
-            found.peer,
-            "-" if found.peer_value is None else f"{found.peer_value:.3g}",
-            "-" if found.ratio is None else f"{found.ratio:.2f}",
-            found.goal or "-",
-            {None: "-", True: "yes", False: "NO"}[found.met],
+            shown.case,
+            shown.unit,
+            f"{shown.ours:.3g}",
+            shown.peer,
+            "-" if shown.peer_value is None else f"{shown.peer_value:.3g}",
+            "-" if shown.ratio is None else f"{shown.ratio:.2f}",
+            shown.goal or "-",
+            {None: "-", True: "yes", False: "NO"}[shown.met],
         )
     Console(width=150).print(table)
     is_told = isinstance(packages, Mapping)
     values = {
         "machine": machine(),
         "versions": dict(packages) if is_told else {name: version(name) for name in packages},
-        "rows": [{**asdict(found), "ratio": found.ratio} for found in rows],
+        "rows": [{**asdict(shown), "ratio": shown.ratio} for shown in rows],
         "notes": list(notes),
     }
     for note in notes:

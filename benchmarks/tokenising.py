@@ -40,9 +40,9 @@ def tokenising_rows(folder: Path, repeats: int) -> list[Row]:
 
     def ours() -> int:
         num_tokens = 0
-        for one in rows:
-            tokens = encoder.expand(encoder.tokenise(one), planned, one)
-            num_tokens += len(encoder.finish(tokens, one).input_ids)
+        for row_ in rows:
+            tokens = encoder.expand(encoder.tokenise(row_), planned, row_)
+            num_tokens += len(encoder.finish(tokens, row_).input_ids)
         return num_tokens
 
     def theirs() -> None:

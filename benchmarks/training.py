@@ -43,7 +43,7 @@ from typing import Any
 
 from benchmarks.table import Row, arguments, row, show
 from benchmarks.training_data import REAL, TINY, Size, make_processor, write_model, write_rows
-from benchmarks.training_job import NUM_WARM, Found, StepEnd, TrainingJob
+from benchmarks.training_job import NUM_WARM, StepEnd, TrainingJob, TrainingResult
 from benchmarks.training_rows import (
     ALL_WAYS,
     OURS,
@@ -74,12 +74,12 @@ def prepare(folder: Path, size: Size, num_rows: int) -> Path:
     return folder
 
 
-def train(asked: Sequence[tuple[str, TrainingJob]]) -> list[Found | None]:
+def train(requests: Sequence[tuple[str, TrainingJob]]) -> list[TrainingResult | None]:
     """Run `benchmarks.training_ways` in one new process and return its results."""
     with tempfile.TemporaryDirectory() as scratch:
         asked_file, found_file = Path(scratch) / "asked.json", Path(scratch) / "found.json"
         values = [
-            (way, {**dataclasses.asdict(job), "folder": str(job.folder)}) for way, job in asked
+            (way, {**dataclasses.asdict(job), "folder": str(job.folder)}) for way, job in requests
         ]
         asked_file.write_text(json.dumps(values))
         argv = [sys.executable, "-m", "benchmarks.training_ways", str(asked_file), str(found_file)]
@@ -87,34 +87,35 @@ def train(asked: Sequence[tuple[str, TrainingJob]]) -> list[Found | None]:
             argv, env={**os.environ, "PYTHONPATH": "."}, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            message = f"{[way for way, _ in asked]} failed: {done.stderr[-2000:]}"
+            message = f"{[way for way, _ in requests]} failed: {done.stderr[-2000:]}"
             raise RuntimeError(message)
         return [
-            None if told is None else _read(told) for told in json.loads(found_file.read_text())
+            None if values is None else _read(values)
+            for values in json.loads(found_file.read_text())
         ]
 
 
-def _read(told: Mapping[str, Any]) -> Found:
-    steps = tuple(StepEnd(**step) for step in told["steps"])
-    return Found(steps=steps, memory_peak_bytes=told["memory_peak_bytes"])
+def _read(values: Mapping[str, Any]) -> TrainingResult:
+    steps = tuple(StepEnd(**step) for step in values["steps"])
+    return TrainingResult(steps=steps, memory_peak_bytes=values["memory_peak_bytes"])
 
 
-def train_one(way: str, job: TrainingJob) -> Found:
+def train_one(way: str, job: TrainingJob) -> TrainingResult:
     """Run one method, which must fit into memory."""
-    (found,) = train([(way, job)])
-    if found is None:
+    (result,) = train([(way, job)])
+    if result is None:
         message = f"{way}: {job.at_once} samples at once do not fit into the GPU's memory"
         raise RuntimeError(message)
-    return found
+    return result
 
 
-def fastest(tried: Mapping[int, Found | None]) -> int:
+def fastest(tried: Mapping[int, TrainingResult | None]) -> int:
     """Return the fastest number of samples at once; None marks a size that did not fit.
 
     Raises:
         RuntimeError: no size fitted.
     """
-    fitting = {size: found for size, found in tried.items() if found is not None}
+    fitting = {size: result for size, result in tried.items() if result is not None}
     if not fitting:
         message = f"not even {min(tried)} samples at once fit into the GPU's memory"
         raise RuntimeError(message)
@@ -132,23 +133,25 @@ def try_sizes(job: TrainingJob) -> dict[str, TrainingJob]:
     return jobs
 
 
-def train_rounds(jobs: Mapping[str, TrainingJob], num_rounds: int) -> dict[str, list[Found]]:
+def train_rounds(
+    jobs: Mapping[str, TrainingJob], num_rounds: int
+) -> dict[str, list[TrainingResult]]:
     """Run the methods in turn, each time in a new process."""
-    runs: dict[str, list[Found]] = {way: [] for way in jobs}
+    runs: dict[str, list[TrainingResult]] = {way: [] for way in jobs}
     for _ in range(num_rounds):
         for way, job in jobs.items():
             runs[way].append(train_one(way, job))
     return runs
 
 
-def train_together(jobs: Sequence[TrainingJob]) -> dict[str, list[Found]]:
+def train_together(jobs: Sequence[TrainingJob]) -> dict[str, list[TrainingResult]]:
     """Run each method with each job on a CPU: ours in one process, the peers in another."""
-    runs: dict[str, list[Found]] = {way: [] for way in ALL_WAYS}
+    runs: dict[str, list[TrainingResult]] = {way: [] for way in ALL_WAYS}
     for ways in (OURS, PEERS):
-        asked = [(way, job) for way in ways for job in jobs]
-        for (way, _), found in zip(asked, train(asked), strict=True):
-            assert found is not None  # only a GPU can run out of memory here
-            runs[way].append(found)
+        requests = [(way, job) for way in ways for job in jobs]
+        for (way, _), result in zip(requests, train(requests), strict=True):
+            assert result is not None  # only a GPU can run out of memory here
+            runs[way].append(result)
     return runs
 
 
@@ -177,13 +180,13 @@ def measure_gpu(scratch: Path, num_steps: int, *, quick: bool) -> list[Row]:
     return [*rows, price_of_determinism(jobs[PACKED], runs[PACKED][0])]
 
 
-def price_of_determinism(job: TrainingJob, usual: Found) -> Row:
+def price_of_determinism(job: TrainingJob, usual: TrainingResult) -> Row:
     """Compare training with and without `train.deterministic`, which rules out some kernels."""
-    found = train_one(PACKED, dataclasses.replace(job, deterministic=True))
+    result = train_one(PACKED, dataclasses.replace(job, deterministic=True))
     return row(
         "3.5 B on a GPU: packed, deterministic",
         "real tokens/s",
-        tokens_per_s(found),
+        tokens_per_s(result),
         peer="packed, not deterministic",
         peer_value=tokens_per_s(usual),
     )
@@ -207,12 +210,12 @@ def measure_cpu(scratch: Path, num_steps: int, num_rounds: int, *, quick: bool) 
     if quick:
         both = train_together([many, one])
         jobs, runs = dict.fromkeys(ALL_WAYS, many), {way: both[way][:1] for way in both}
-        beside = {way: both[way][1].steps for way in both}
+        steps_by_way = {way: both[way][1].steps for way in both}
     else:
         jobs = try_sizes(many)
         runs = train_rounds(jobs, num_rounds)
-        beside = {way: found[0].steps for way, found in train_together([one]).items()}
-    return compare_speed(runs, jobs, "tiny LLaVA", None) + compare_learning(beside)
+        steps_by_way = {way: results[0].steps for way, results in train_together([one]).items()}
+    return compare_speed(runs, jobs, "tiny LLaVA", None) + compare_learning(steps_by_way)
 
 
 def main() -> None:

@@ -86,10 +86,10 @@ def write_rows(folder: Path, num_rows: int, size: Size) -> Path:
             content = [{"type": "image", "path": f"{number}.jpg"}, *content]
         drawn = round(math.exp(draw.gauss(math.log(MEDIAN_WORDS), SIGMA)))
         num_words = min(MOST_WORDS, max(1, drawn))
-        said = " ".join(draw.choice(WORDS) for _ in range(num_words))
+        answer = " ".join(draw.choice(WORDS) for _ in range(num_words))
         messages = [
             {"role": "user", "content": content},
-            {"role": "assistant", "content": [{"type": "text", "text": said}]},
+            {"role": "assistant", "content": [{"type": "text", "text": answer}]},
         ]
         lines.append(json.dumps({"messages": messages}) + "\n")
     (folder / "rows.jsonl").write_text("".join(lines))

@@ -60,7 +60,7 @@ class StepEnd:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class TrainingResult:
     """Result of a job."""
 
     steps: tuple[StepEnd, ...]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.training_job import Found, StepEnd, TrainingJob
+from benchmarks.training_job import StepEnd, TrainingJob, TrainingResult
 from slurm_jobs.shared.errors import StageConfigError
 
 
@@ -64,7 +64,7 @@ WAYS: Mapping[str, Callable[[TrainingJob], list[StepEnd]]] = {
 }
 
 
-def train(way: str, job: TrainingJob) -> Found | None:
+def train(way: str, job: TrainingJob) -> TrainingResult | None:
     """Train; return None if the GPU has too little memory."""
     is_gpu = torch.cuda.is_available()
     if is_gpu:
@@ -80,19 +80,19 @@ def train(way: str, job: TrainingJob) -> Found | None:
             raise
         return None
     memory = torch.cuda.max_memory_allocated() if is_gpu else None
-    return Found(steps=tuple(steps), memory_peak_bytes=memory)
+    return TrainingResult(steps=tuple(steps), memory_peak_bytes=memory)
 
 
 def main() -> None:
     """Run all jobs and write their results."""
     asked_file, found_file = map(Path, sys.argv[1:])
-    answers: list[Found | None] = []
+    answers: list[TrainingResult | None] = []
     for way, values in json.loads(asked_file.read_text()):
         job = TrainingJob(**{**values, "folder": Path(values["folder"])})
         fits = None not in answers
         answers.append(train(way, job) if fits else None)
-    told = [None if answer is None else dataclasses.asdict(answer) for answer in answers]
-    found_file.write_text(json.dumps(told))
+    results = [None if answer is None else dataclasses.asdict(answer) for answer in answers]
+    found_file.write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

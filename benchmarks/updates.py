@@ -115,15 +115,15 @@ def measure(number: int, num_steps: int) -> list[Row]:
             name: statistics.median(each[index] for each in times[1:])
             for name, times in taken.items()
         }
-        for when, found in (("the first step", first), ("a step", later)):
+        for when, times in (("the first step", first), ("a step", later)):
             is_decisive = (what, when) == ("AdamW", "a step")
             rows.append(
                 row(
                     f"{what} of {number} sharded parameters: {when}",
                     "ms of the host",
-                    found["local"],
+                    times["local"],
                     peer="over DTensors",
-                    peer_value=found["DTensors"],
+                    peer_value=times["DTensors"],
                     ratio_at_most=1 / LEAST_GAIN if is_decisive else None,
                 )
             )

@@ -49,11 +49,11 @@ class Measured:
     """CPU microseconds per sample, without worker processes."""
 
     @classmethod
-    def median(cls, found: Sequence[Self]) -> Self:
+    def median(cls, results: Sequence[Self]) -> Self:
         """Return the median of each field."""
         return cls(
-            rate=statistics.median(one.rate for one in found),
-            cpu_us=statistics.median(one.cpu_us for one in found),
+            rate=statistics.median(result.rate for result in results),
+            cpu_us=statistics.median(result.cpu_us for result in results),
         )
 
 
@@ -84,15 +84,15 @@ class Bench:
         bench = cls(effort=effort, folder=folder, processes={}, names={}, versions={}, notes=[])
         for module, process in started.items():
             try:
-                said = process.hello()
+                answer = process.hello()
             except PeerFailedError as error:
                 if module == OURS:
                     raise
                 bench.notes.append(f"{module} left out: {error}")
                 continue
             bench.processes[module] = process
-            bench.names[module] = said["name"]
-            bench.versions[said["package"]] = said["version"]
+            bench.names[module] = answer["name"]
+            bench.versions[answer["package"]] = answer["version"]
         return bench
 
     def build(self, kind: str) -> None:
@@ -118,8 +118,8 @@ class Bench:
 
     def set_of(self, name: str, kind: str) -> Path:
         """Return the folder of a peer's set."""
-        found = self.folder / kind / name
-        return found / "consolidate" / "output" if name == OURS else found
+        folder = self.folder / kind / name
+        return folder / "consolidate" / "output" if name == OURS else folder
 
     def measure(self, name: str, job: Job) -> Measured:
         """Measure passes after an uncounted one.
@@ -149,13 +149,13 @@ class Bench:
 
     def in_turn(self, jobs: Mapping[str, Job]) -> dict[str, Measured]:
         """Return the medians of all rounds, then close what the peers have open."""
-        found: dict[str, list[Measured]] = {name: [] for name in jobs}
+        results: dict[str, list[Measured]] = {name: [] for name in jobs}
         for _ in range(self.effort.num_rounds):
             for name, job in jobs.items():
-                found[name].append(self.measure(name, job))
+                results[name].append(self.measure(name, job))
         for name in jobs:
             self.processes[name].ask(close=True)
-        return {name: Measured.median(measured) for name, measured in found.items()}
+        return {name: Measured.median(measured) for name, measured in results.items()}
 
 
 def _measured(answer: Mapping[str, Any]) -> Measured:

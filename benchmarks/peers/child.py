@@ -66,25 +66,25 @@ class _Reading:
         self._key: str | None = None
         self._pass: Pass | None = None
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if "build" in asked:
-            folder = Path(asked["build"])
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "build" in request:
+            folder = Path(request["build"])
             folder.mkdir(parents=True)
-            self._peer.build(Source(folder=Path(asked["source"]), kind=asked["kind"]), folder)
+            self._peer.build(Source(folder=Path(request["source"]), kind=request["kind"]), folder)
             return {}
-        if "close" in asked:
+        if "close" in request:
             self._pass, self._key = None, None
             return {}
-        job = Job(**asked["job"])
-        key = asked["folder"] + job.to_json()
+        job = Job(**request["job"])
+        key = request["folder"] + job.to_json()
         if key != self._key:
             self._pass, self._key = None, None
-            self._pass = self._peer.open_pass(Path(asked["folder"]), job)
+            self._pass = self._peer.open_pass(Path(request["folder"]), job)
             self._key = key
         assert self._pass is not None
-        if not asked.get("first"):
+        if not request.get("first"):
             sum(self._pass())
-        return timed(self._pass, asked["at_least_s"])
+        return timed(self._pass, request["at_least_s"])
 
 
 def timed(one_pass: Pass, at_least_s: float) -> dict[str, Any]:

@@ -26,8 +26,10 @@ def build(source: Source, folder: Path) -> None:
 
     # Store pixels as bytes, too: reading `Array3D` takes 14 ms per image, bytes 0.1 ms.
     features = datasets.Features({"image": datasets.Value("binary")})
-    made = datasets.Dataset.from_generator(rows, features=features, cache_dir=str(folder / "cache"))
-    made.save_to_disk(str(folder / "set"))
+    dataset = datasets.Dataset.from_generator(
+        rows, features=features, cache_dir=str(folder / "cache")
+    )
+    dataset.save_to_disk(str(folder / "set"))
     np.save(folder / "shape.npy", np.asarray(source.shape))
 
 
@@ -48,12 +50,12 @@ class _Images:
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
-        found = self._rows[numbers]["image"]
+        stored = self._rows[numbers]["image"]
         if self._kind == DECODED:
-            return [decode(data) for data in found]
+            return [decode(data) for data in stored]
         if self._kind == ARRAYS:
-            return [np.frombuffer(data, np.uint8).reshape(self._shape) for data in found]
-        return list(found)
+            return [np.frombuffer(data, np.uint8).reshape(self._shape) for data in stored]
+        return list(stored)
 
 
 def open_pass(folder: Path, job: Job) -> Pass:

@@ -48,10 +48,10 @@ class _Images:
 
         if self._images is None:
             self._images = h5py.File(self._path)["image"]
-        found = self._images[number]
+        image = self._images[number]
         if self._kind == DECODED:
-            return decode(found.tobytes())
-        return found if self._kind == ARRAYS else found.tobytes()
+            return decode(image.tobytes())
+        return image if self._kind == ARRAYS else image.tobytes()
 
 
 def open_pass(folder: Path, job: Job) -> Pass:

@@ -11,7 +11,7 @@ import transformers as hf
 
 from benchmarks.training import fastest, prepare
 from benchmarks.training_data import REAL, TINY, make_config, make_processor
-from benchmarks.training_job import Found, StepEnd, TrainingJob
+from benchmarks.training_job import StepEnd, TrainingJob, TrainingResult
 from benchmarks.training_rows import ALL_WAYS, compare_learning, compare_speed
 from benchmarks.training_stage import run_train
 from benchmarks.training_ways import WAYS, train
@@ -30,29 +30,29 @@ JOB = TrainingJob(
 )
 
 
-def found_at(step_s: float, memory_peak_bytes: int | None = None) -> Found:
+def result_at(step_s: float, memory_peak_bytes: int | None = None) -> TrainingResult:
     """Four steps of a second each way's own."""
     steps = tuple(dataclasses.replace(STEP, unix_s=(n + 1) * step_s) for n in range(4))
-    return Found(steps=steps, memory_peak_bytes=memory_peak_bytes)
+    return TrainingResult(steps=steps, memory_peak_bytes=memory_peak_bytes)
 
 
 def test_mfu_and_rate_are_of_the_timed_steps_alone() -> None:
-    runs = {way: [found_at(1.0 if way == "ours" else 2.0, 10**9)] for way in ALL_WAYS}
+    runs = {way: [result_at(1.0 if way == "ours" else 2.0, 10**9)] for way in ALL_WAYS}
     rows = compare_speed(runs, dict.fromkeys(ALL_WAYS, JOB), "model", peak_flops_per_s=4e12)
-    told = {(row.case, row.peer): (row.ours, row.peer_value) for row in rows}
-    assert told["model: packed", "Trainer, 8 at once"] == (100.0, 50.0)
-    assert told["model: MFU", "SFTTrainer, 8 at once"] == (25.0, 12.5)
-    assert told["model: peak memory", "ours unpacked, 8 at once"] == (1.0, 1.0)
+    values = {(row.case, row.peer): (row.ours, row.peer_value) for row in rows}
+    assert values["model: packed", "Trainer, 8 at once"] == (100.0, 50.0)
+    assert values["model: MFU", "SFTTrainer, 8 at once"] == (25.0, 12.5)
+    assert values["model: peak memory", "ours unpacked, 8 at once"] == (1.0, 1.0)
 
 
 def test_on_a_cpu_there_is_neither_mfu_nor_memory() -> None:
-    runs = {way: [found_at(1.0)] for way in ALL_WAYS}
+    runs = {way: [result_at(1.0)] for way in ALL_WAYS}
     rows = compare_speed(runs, dict.fromkeys(ALL_WAYS, JOB), "model", peak_flops_per_s=None)
     assert {row.case for row in rows} == {"model: packed"}
 
 
 def test_each_way_takes_the_fastest_of_what_fits() -> None:
-    assert fastest({8: found_at(2.0), 16: found_at(1.0), 32: None}) == 16
+    assert fastest({8: result_at(2.0), 16: result_at(1.0), 32: None}) == 16
     with pytest.raises(RuntimeError, match="not even 8 samples at once fit"):
         fastest({8: None, 16: None})
 

@@ -26,36 +26,36 @@ from benchmarks.peers.resuming.going_on import Place
 def main() -> None:
     """Build the set, or read it."""
     warnings.filterwarnings("ignore")
-    asked = json.loads(sys.argv[1])
-    module = importlib.import_module(f"benchmarks.peers.resuming.{asked['module']}")
+    request = json.loads(sys.argv[1])
+    module = importlib.import_module(f"benchmarks.peers.resuming.{request['module']}")
     importlib.import_module(module.NEEDS)
-    if "build" in asked:
-        folder = Path(asked["build"])
+    if "build" in request:
+        folder = Path(request["build"])
         folder.mkdir(parents=True)
-        module.build_numbers(folder, asked["num_samples"])
+        module.build_numbers(folder, request["num_samples"])
         return
     _join_the_others()
-    Path(asked["out"]).write_text(json.dumps(read(module, asked)))
+    Path(request["out"]).write_text(json.dumps(read(module, request)))
 
 
-def read(module: Any, asked: dict[str, Any]) -> dict[str, Any]:
+def read(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Return what this rank read, and its times."""
     place = Place(
         rank=int(os.environ["RANK"]),
         num_ranks=int(os.environ["WORLD_SIZE"]),
-        batch_size=asked["batch_size"],
+        batch_size=request["batch_size"],
     )
     start_s = time.perf_counter()
-    loader = module.open_numbers(Path(asked["folder"]), place)
-    if asked.get("state_in"):
-        loader.load_state_dict(pickle.loads(Path(asked["state_in"]).read_bytes()))  # noqa: S301
+    loader = module.open_numbers(Path(request["folder"]), place)
+    if request.get("state_in"):
+        loader.load_state_dict(pickle.loads(Path(request["state_in"]).read_bytes()))  # noqa: S301
     batches = iter(loader)
     first = next(batches)
     first_s = time.perf_counter() - start_s
-    num_more = None if asked["num_steps"] is None else asked["num_steps"] - 1
+    num_more = None if request["num_steps"] is None else request["num_steps"] - 1
     steps = [_numbers(batch) for batch in (first, *itertools.islice(batches, num_more))]
-    if asked.get("state_out"):
-        Path(asked["state_out"]).write_bytes(pickle.dumps(loader.state_dict()))
+    if request.get("state_out"):
+        Path(request["state_out"]).write_bytes(pickle.dumps(loader.state_dict()))
     found_s = getattr(loader, "position_s", None)
     return {
         "steps": steps,

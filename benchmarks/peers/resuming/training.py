@@ -63,11 +63,11 @@ def stop_and_go_on(reading: Reading, before: int, after: int, num_samples: int) 
     if num_more is not None:
         numbers = numbers[:num_samples]  # the last step reaches into the next epoch
     num_missing, num_repeated = count(numbers, num_samples)
-    position_s = [one["position_s"] for one in rest if one["position_s"] is not None]
+    position_s = [rank["position_s"] for rank in rest if rank["position_s"] is not None]
     return Resumed(
         num_missing=num_missing,
         num_repeated=num_repeated,
-        first_s=max(one["first_s"] for one in rest),
+        first_s=max(rank["first_s"] for rank in rest),
         position_s=max(position_s, default=None),
     )
 
@@ -103,7 +103,7 @@ def _run(
     processes = []
     for rank, out in enumerate(outs):
         out.unlink(missing_ok=True)
-        asked = {
+        request = {
             "module": reading.module,
             "folder": str(reading.folder / "set"),
             "batch_size": reading.global_batch // num_ranks,
@@ -112,13 +112,13 @@ def _run(
             "state_out": str(states_out[rank]) if states_out else None,
             "out": str(out),
         }
-        processes.append(start(asked, reading.folder / "log", rank, num_ranks, port))
+        processes.append(start(request, reading.folder / "log", rank, num_ranks, port))
     wait_for(processes, reading.folder / "log")
     return [json.loads(out.read_text()) for out in outs]
 
 
 def start(
-    asked: Mapping[str, Any], log: Path, rank: int = 0, num_ranks: int = 1, port: int = 0
+    request: Mapping[str, Any], log: Path, rank: int = 0, num_ranks: int = 1, port: int = 0
 ) -> subprocess.Popen[bytes]:
     """Start `benchmarks.peers.resuming.rank` with the variables that torchrun sets."""
     variables = {
@@ -134,7 +134,12 @@ def start(
     }
     with log.open("ab") as stream:
         return subprocess.Popen(
-            [python_of(asked["module"]), "-m", "benchmarks.peers.resuming.rank", json.dumps(asked)],
+            [
+                python_of(request["module"]),
+                "-m",
+                "benchmarks.peers.resuming.rank",
+                json.dumps(request),
+            ],
             stdout=stream,
             stderr=stream,
             stdin=subprocess.DEVNULL,
@@ -162,8 +167,8 @@ def wait_for(processes: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
                 process.wait()
     if failed:
         lines = log.read_text(errors="replace").splitlines()
-        said = [line for line in lines if "Error" in line] or ["no error was printed"]
-        raise PeerFailedError(said[-1])
+        errors = [line for line in lines if "Error" in line] or ["no error was printed"]
+        raise PeerFailedError(errors[-1])
 
 
 def _free_port() -> int:
