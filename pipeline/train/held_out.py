@@ -41,7 +41,7 @@ from pipeline.train.evaluate import (
     read_rows,
 )
 from pipeline.train.job import Job
-from pipeline.train.prepare import SpreadModel
+from pipeline.train.prepare import TrainedModel
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.heartbeat import beat
@@ -296,7 +296,7 @@ class HeldOut:
         self,
         job: Job,
         facts: DataFacts,
-        model: SpreadModel,
+        model: TrainedModel,
         share: HeldOutShare,
         log_file: HeldOutLog,
     ) -> None:

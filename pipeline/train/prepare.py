@@ -250,8 +250,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpreadModel:
-    """Model for the loop, checkpoints and the export."""
+class TrainedModel:
+    """Model in training, with its strategy: for the loop, checkpoints and the export."""
 
     strategy: Strategy
     spread: Spread
@@ -269,7 +269,7 @@ class SpreadModel:
         return dataclasses.replace(self.spread.bare.layout.needs, levels=self.level_rules)
 
 
-def build_and_spread(
+def build_trained_model(
     config: TrainConfig,
     phases: Sequence[Phase],
     *,
@@ -277,7 +277,7 @@ def build_and_spread(
     workplace: Workplace,
     ranks: Ranks,
     data: DataFacts,
-) -> SpreadModel:
+) -> TrainedModel:
     """Build the model, shard it for the first phase, and verify that this took effect.
 
     A collective.
@@ -302,7 +302,7 @@ def build_and_spread(
         log.info("strategy: %s", describe_spread(config.strategy, spread, facts))
         if config.compile is not None:
             log.info("compile: %s", describe_compiling(bare, config.compile))
-    return SpreadModel(
+    return TrainedModel(
         strategy=strategy,
         spread=spread,
         scaling=Scaling(config.scaler, workplace),
@@ -317,7 +317,7 @@ def _optimizer_of(phase: Phase) -> MakeOptimizer:
     return functools.partial(make_optimizer, config=phase.config.optimizer)
 
 
-def respread(model: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
+def switch_phase(model: TrainedModel, phase: Phase, workplace: Workplace) -> TrainedModel:
     """Return the model sharded for a phase, with its trained parameters and a new optimizer."""
     bare = model.spread.bare
     model.spread.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
@@ -329,7 +329,7 @@ def respread(model: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadMo
     )
 
 
-def count_learning(model: SpreadModel, phase: Phase) -> int:
+def count_learning(model: TrainedModel, phase: Phase) -> int:
     """Count the parameters trained in a phase."""
     names = model.learning.now[phase.number]
     return sum(p.numel() for name, p in model.spread.bare.named_parameters() if name in names)

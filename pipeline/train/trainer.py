@@ -50,7 +50,7 @@ from pipeline.train.memory import (
     explain_out_of_memory_in_steps,
     smaller_state,
 )
-from pipeline.train.prepare import SpreadModel, build_and_spread, respread
+from pipeline.train.prepare import TrainedModel, build_trained_model, switch_phase
 from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -104,7 +104,7 @@ class PlannedPhase:
 class Trainer:
     """One rank's training; `pipeline.train.loop.run_steps` reads its attributes."""
 
-    model: SpreadModel
+    model: TrainedModel
     """Model, optimizer and strategy, as spread for the current phase."""
     current: PlannedPhase
     batches: Prefetcher
@@ -193,7 +193,7 @@ class Trainer:
 
     def build(self) -> None:
         """Build the model, and spread it for the first phase."""
-        self.model = build_and_spread(
+        self.model = build_trained_model(
             self.job.config,
             self.phases,
             context=self.job.context,
@@ -206,7 +206,7 @@ class Trainer:
         """Plan all phases before the first step, so that planning errors appear at once."""
         for phase, source in zip(self.phases, self.sources, strict=True):
             if len(self.phases) > 1:
-                self.model = respread(self.model, phase, self.workplace)
+                self.model = switch_phase(self.model, phase, self.workplace)
             self.plan_phase(phase, source)
         if problem := self.job.config.profile.why_never(self.num_steps):
             raise StageConfigError(problem)
@@ -265,7 +265,7 @@ class Trainer:
         if len(self.planned) > 1 or phase.phase.config.has_trials:
             # After trials, too: ddp orders gradient buckets by the first backward pass, which
             # with more than two ranks changes the last bits of their sums.
-            self.model = respread(self.model, phase.phase, self.workplace)
+            self.model = switch_phase(self.model, phase.phase, self.workplace)
         checkpoints = self._checkpoints(follows)
         seed_generators(
             phase.config.seed, self.ranks.rank

@@ -74,7 +74,7 @@ def rank_of_four(work: Work) -> None:
     from pipeline.train.batches import loss_of, to_device
     from pipeline.train.device import Workplace
     from pipeline.train.job import phases_of
-    from pipeline.train.prepare import build_and_spread
+    from pipeline.train.prepare import build_trained_model
 
     kind = open_tiny("qwen2_5_vl", work.shared)
     distributed.init_process_group("fake", rank=0, world_size=_NUM_RANKS, store=FakeStore())
@@ -91,7 +91,7 @@ def rank_of_four(work: Work) -> None:
         )  # fmt: skip
         config = build_config(TrainConfig, values)
         workplace = Workplace(device=work.torch_device, precision=precision, num_compute_threads=2)
-        made = build_and_spread(
+        made = build_trained_model(
             config,
             phases_of(config),
             context=make_context("train", work.folder / name, num_ranks=_NUM_RANKS),

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from pipeline.train.job import phases_of
-from pipeline.train.prepare import respread
+from pipeline.train.prepare import switch_phase
 from pipeline.train.strategies import Spread
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.cases import (
@@ -174,7 +174,7 @@ def second_phase(name: str, values: dict[str, Any] | None, **options: Any) -> No
             made = pair.spread("small_vlm", config)
         first, num_wraps = made.spread.model, count_wraps(made.spread.bare)
         phase = phases_of(config)[1]
-        made = respread(made, phase, workplace_of(config))
+        made = switch_phase(made, phase, workplace_of(config))
         again = count_wraps(made.spread.bare)
         found = pair.make_steps(made, "small_vlm", dataclasses.replace(phase.config, phases=()))
         accelerator = getattr(made.strategy, "_accelerator", None)

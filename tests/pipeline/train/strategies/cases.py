@@ -16,7 +16,7 @@ from pipeline.timing.profiler import Profiling
 from pipeline.timing.recorder import SpanLog
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device import Workplace, read_accelerate_file
-from pipeline.train.prepare import SpreadModel
+from pipeline.train.prepare import TrainedModel
 from pipeline.train.strategies import Replicated, Spread
 from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -143,10 +143,10 @@ for strategy in ("fsdp2", "ddp"):
     )
 
 
-def poison_on_rank_1(trainer: Trainer) -> Callable[[SpreadModel, int], None]:
+def poison_on_rank_1(trainer: Trainer) -> Callable[[TrainedModel, int], None]:
     """In step 1 a gradient of rank 1 becomes infinite, after all were reduced."""
 
-    def poison(made: SpreadModel, step: int) -> None:
+    def poison(made: TrainedModel, step: int) -> None:
         if step != 1 or trainer.ranks.rank != 1:
             return
         unscale = made.scaling.unscale

@@ -15,7 +15,7 @@ from pipeline.train.batches import loss_of, to_device
 from pipeline.train.job import phases_of
 from pipeline.train.memory import MemoryNeed, gathered_units, memory_need, read_sizes, sharing_of
 from pipeline.train.optimizer import LocalOptimizer
-from pipeline.train.prepare import SpreadModel, make_shell, what_learns
+from pipeline.train.prepare import TrainedModel, make_shell, what_learns
 from pipeline.train.strategies import Place
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.cases import TIED, case
@@ -69,7 +69,7 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 
 
 def _pass(
-    trainer: Trainer, made: SpreadModel, kind: str, config: TrainConfig, *, is_last: bool
+    trainer: Trainer, made: TrainedModel, kind: str, config: TrainConfig, *, is_last: bool
 ) -> None:
     batch = next(trainer.batches(kind, made, config, "mixed", None))[0]
     model, workplace = made.spread.model, workplace_of(config)
@@ -93,7 +93,7 @@ def _computed(trainer: Trainer, kind: str, config: TrainConfig) -> MemoryNeed:
     )
 
 
-def _measured(made: SpreadModel) -> dict[str, int]:
+def _measured(made: TrainedModel) -> dict[str, int]:
     bare, optimizer = made.spread.bare, made.spread.optimizer
     inner: Any = optimizer._inner if isinstance(optimizer, LocalOptimizer) else optimizer
     parameters = list(bare.parameters())

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from pipeline.timing.recorder import SpanLog
 from pipeline.train import memory
 from pipeline.train.job import phases_of
-from pipeline.train.prepare import SpreadModel, respread
+from pipeline.train.prepare import TrainedModel, switch_phase
 from pipeline.train.trials import Trial, search, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.accelerate_cases import FSDP, write
@@ -23,7 +23,7 @@ STRATEGIES = ("fsdp2", "ddp", "accelerate fsdp2")
 """As the cases are called that train without a search; of accelerate's file as ours."""
 
 
-def make_trial(pair: Trainer, config: TrainConfig, made: SpreadModel, folder: Path) -> Trial:
+def make_trial(pair: Trainer, config: TrainConfig, made: TrainedModel, folder: Path) -> Trial:
     return Trial(
         config=config,
         dataset=pair.kind("small_vlm").dataset,
@@ -66,7 +66,7 @@ def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
         with patch.object(memory, "read_capacity", lambda *_: capacity):
             settled = settle_microbatches(trial, folder)
             again = settle_microbatches(trial, folder)
-    made = respread(made, phases_of(config)[0], trial.workplace)
+    made = switch_phase(made, phases_of(config)[0], trial.workplace)
     return {
         **pair.make_steps(made, "small_vlm", settled),
         "roomy": roomy.num_microbatches,

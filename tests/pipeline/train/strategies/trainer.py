@@ -18,7 +18,7 @@ from pipeline.models.layouts import load_tokenizer, read_facts
 from pipeline.train.device import Workplace
 from pipeline.train.job import phases_of
 from pipeline.train.loop import run_steps
-from pipeline.train.prepare import SpreadModel, build_and_spread
+from pipeline.train.prepare import TrainedModel, build_trained_model
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -132,11 +132,11 @@ class Trainer:
             values["sharding"] = {"unit_min_params": 0, **values["sharding"]}
         return build_config(TrainConfig, values)
 
-    def spread(self, kind: str, config: TrainConfig, *, node: str = "node-0") -> SpreadModel:
+    def spread(self, kind: str, config: TrainConfig, *, node: str = "node-0") -> TrainedModel:
         local_rank = self.ranks.rank if node == "node-0" else 0
         context = make_context("train", self.folder, node_name=node, local_rank=local_rank)
         workplace = workplace_of(config)
-        return build_and_spread(
+        return build_trained_model(
             config,
             phases_of(config),
             context=context,
@@ -154,7 +154,7 @@ class Trainer:
         *,
         rows: str = "mixed",
         node: str = "node-0",
-        poison: Callable[[SpreadModel, int], None] | None = None,
+        poison: Callable[[TrainedModel, int], None] | None = None,
         **changes: Any,
     ) -> dict[str, Any]:
         """Losses and norms of each step, and a digest of the weights at the end."""
@@ -164,12 +164,12 @@ class Trainer:
 
     def make_steps(
         self,
-        made: SpreadModel,
+        made: TrainedModel,
         kind: str,
         config: TrainConfig,
         *,
         rows: str = "mixed",
-        poison: Callable[[SpreadModel, int], None] | None = None,
+        poison: Callable[[TrainedModel, int], None] | None = None,
     ) -> dict[str, Any]:
         """The same, of a model that is spread."""
         recorder = Outcomes()
@@ -201,7 +201,7 @@ class Trainer:
         }
 
     def batches(
-        self, kind: str, made: SpreadModel, config: TrainConfig, rows: str, poison: Any
+        self, kind: str, made: TrainedModel, config: TrainConfig, rows: str, poison: Any
     ) -> Iterator[list[Batch]]:
         """The rows of this rank, or of both if it is alone; another order in each step."""
         found, samples = self.kind(kind), self.kind(kind).samples()
