@@ -238,19 +238,23 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     _refuse_equal_names(sources)
     make_private_dir(code_dir)
     temp = code_dir / f".{total}.{uuid.uuid4().hex[:12]}.tmp"
-    make_private_dir(temp / "user")
-    _write_library(temp / "lib.zip", packages, as_path=folder.absolute() / "lib.zip")
-    for source in sources:
-        _copy(source, temp / "user")
-    write_text_atomic(temp / "start.py", START_SCRIPT)
-    (temp / "start.py").chmod(0o600)
-    write_json_atomic(_made_by(temp), {"order_format": ORDER_FORMAT, "version": __version__})
     try:
+        make_private_dir(temp / "user")
+        _write_library(temp / "lib.zip", packages, as_path=folder.absolute() / "lib.zip")
+        for source in sources:
+            _copy(source, temp / "user")
+        write_text_atomic(temp / "start.py", START_SCRIPT)
+        (temp / "start.py").chmod(0o600)
+        write_json_atomic(_made_by(temp), {"order_format": ORDER_FORMAT, "version": __version__})
         os.rename(temp, folder)  # noqa: PTH104 - fails if another command was faster, unlike Path.replace
-    except OSError:
+    except OSError as error:
         if not folder.is_dir():
+            error.filename = error.filename or str(
+                folder
+            )  # a full disk, of which zipfile says less
             raise
-        shutil.rmtree(temp)
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
     return snapshot
 
 

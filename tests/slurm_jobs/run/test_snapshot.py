@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import os
 import py_compile
 import stat
@@ -332,6 +333,18 @@ def test_jobs_load_what_was_compiled_before_the_run(
     library = library_of(tmp_path / "code")
     assert bytecode_in(library) is not None
     assert run_in(library, PRINT_A) == f"1 {library}/slurm_jobs/a.pyc"
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_snapshot(
+    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", refuse)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/code/"):
+        take_snapshot(tmp_path / "code", [module])
+    assert not any((tmp_path / "code").iterdir())
 
 
 def test_tracebacks_of_compiled_code_show_the_files_of_the_snapshot(
