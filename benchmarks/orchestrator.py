@@ -82,7 +82,7 @@ def main() -> None:
     try:
         cluster = Cluster.up(FOLDER, max_array_size=STATUS_SIZE + 1, max_job_count=3 * STATUS_SIZE)
     except ClusterUnavailableError as error:
-        print(f"left out: what needs a Slurm ({error})")
+        print(f"skipped the rows that need Slurm: {error}")
     else:
         try:
             rows = [*submit_rows(cluster, repeats), *status_rows(cluster, repeats), *rows]

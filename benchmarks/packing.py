@@ -59,7 +59,7 @@ def main() -> None:
     num_samples, repeats = (16_384, 1) if options.quick else (65_536, 5)
     with_trl = find_spec("trl") is not None
     if not with_trl:
-        print("left out: TRL (pip install -e .[bench])")
+        print("skipped TRL: it is not installed (pip install -e .[bench])")
     rows = []
     for name, lengths in distributions(num_samples).items():
         rows += rows_of(name, lengths, repeats, with_trl=with_trl)

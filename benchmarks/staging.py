@@ -188,7 +188,7 @@ def reading_rows(folder: Path, size: Size) -> list[Row]:
                     at_most=1.01),
             ]  # fmt: skip
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"left out: what the disk of the shared folder gives ({error})")
+        print(f"skipped the rows of the shared device: {error}")
     return rows
 
 

@@ -69,7 +69,7 @@ class PeerProcess:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            message = f"{self.module} has ended; see {self._log}"
+            message = f"{self.module} exited; see {self._log}"
             raise PeerFailedError(message) from error
         return self._read()
 
@@ -81,7 +81,7 @@ class PeerProcess:
             raise PeerFailedError(message)
         line = self._process.stdout.readline()
         if not line:
-            message = f"{self.module} has ended; see {self._log}"
+            message = f"{self.module} exited; see {self._log}"
             raise PeerFailedError(message)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
