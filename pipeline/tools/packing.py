@@ -290,7 +290,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         "num_ranks": num_ranks,
         "global_batch_size": config.global_batch_size,
         "num_microbatches": config.num_microbatches,
-        "device": device_text(bench.workplace) if bench and timings else None,
+        "device": device_text(bench.rank_device) if bench and timings else None,
         "notes": notes,
         "refused": refused if arguments["is_model_known"] else None,
         "ways": ways,
@@ -314,7 +314,7 @@ def _time(
         notes.append(f"nothing is timed: {problem}; set --no-timing to suppress this line")
         return None
     timings = measure_plans(bench, plans, work_of=work_of, limit_s=limit_s, report=report)
-    if bench.config.device != "cpu" and bench.workplace.device.type != "cuda":
+    if bench.config.device != "cpu" and bench.rank_device.device.type != "cuda":
         notes.append(
             "timed on the CPU, as there is no GPU here, though the training needs one, which may "
             "rank them differently: run it in a job with a GPU (srun --gpus 1 ...)"

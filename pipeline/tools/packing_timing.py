@@ -24,7 +24,7 @@ from pipeline.models.build import check_images, make_unloaded
 from pipeline.models.compute import recompute_layers
 from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import Workplace, asked_precision, choose_precision, threads_per_rank
+from pipeline.train.device import RankDevice, asked_precision, choose_precision, threads_per_rank
 from pipeline.train.prepare import attention_of
 from pipeline.train.strategies import Single
 from pipeline.train.trials import time_step
@@ -208,7 +208,7 @@ class Bench:
     config: TrainConfig
     dataset: ShardedDataset
     facts: DataFacts
-    workplace: Workplace
+    rank_device: RankDevice
     skeleton: VisionLanguageModel
     """Sizes of the model, without memory for its weights."""
 
@@ -226,7 +226,7 @@ def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) 
         config=replace(config, strategy="single", sharding=ShardingConfig(), accelerate=None),
         dataset=dataset,
         facts=facts,
-        workplace=find_workplace(config),
+        rank_device=find_rank_device(config),
         skeleton=make_unloaded(config.model, facts, torch.device("meta")),
     )
 
@@ -235,8 +235,8 @@ def lacking_memory(bench: Bench) -> str | None:
     """Return why the model is too large to run here; None if it is not."""
     num_parameters = sum(parameter.numel() for parameter in bench.skeleton.parameters())
     needed = _BYTES_PER_PARAMETER * num_parameters
-    if bench.workplace.device.type == "cuda":
-        free = torch.cuda.mem_get_info(bench.workplace.device)[0]
+    if bench.rank_device.device.type == "cuda":
+        free = torch.cuda.mem_get_info(bench.rank_device.device)[0]
     else:
         free = available_memory_bytes()
     if needed <= free:
@@ -247,7 +247,7 @@ def lacking_memory(bench: Bench) -> str | None:
     )
 
 
-def find_workplace(config: TrainConfig) -> Workplace:
+def find_rank_device(config: TrainConfig) -> RankDevice:
     """Return the config's device and precision, or the CPU if no GPU is visible."""
     num_threads = config.num_compute_threads or threads_per_rank(
         os.environ.get("SLURM_CPUS_PER_TASK"),
@@ -260,19 +260,19 @@ def find_workplace(config: TrainConfig) -> Workplace:
         capability = torch.cuda.get_device_capability(device)
     else:
         device, capability = torch.device("cpu"), None
-    return Workplace(
+    return RankDevice(
         device=device,
         precision=choose_precision(asked_precision(config), capability),
         num_compute_threads=num_threads,
     )
 
 
-def device_text(workplace: Workplace) -> str:
+def device_text(rank_device: RankDevice) -> str:
     """Return `NVIDIA A100, bf16` or `CPU, 2 threads, fp32`."""
-    if workplace.device.type == "cuda":
-        return f"{torch.cuda.get_device_name(workplace.device)}, {workplace.precision}"
-    number = workplace.num_compute_threads
-    return f"CPU, {number} thread{'s' if number > 1 else ''}, {workplace.precision}"
+    if rank_device.device.type == "cuda":
+        return f"{torch.cuda.get_device_name(rank_device.device)}, {rank_device.precision}"
+    number = rank_device.num_compute_threads
+    return f"CPU, {number} thread{'s' if number > 1 else ''}, {rank_device.precision}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,9 +302,9 @@ def measure_plans(
         StageError: a sample cannot be read.
     """
     same_as = share(plans)
-    model = make_unloaded(bench.config.model, bench.facts, bench.workplace.device)
-    if bench.workplace.device.type == "cuda":  # otherwise a reference would be timed
-        choice = attention_of(model, bench.config, bench.workplace, {"packed"})
+    model = make_unloaded(bench.config.model, bench.facts, bench.rank_device.device)
+    if bench.rank_device.device.type == "cuda":  # otherwise a reference would be timed
+        choice = attention_of(model, bench.config, bench.rank_device, {"packed"})
         model.uses_varlen = choice.uses_varlen
     if bench.config.activation_checkpointing:
         recompute_layers(model)
@@ -333,7 +333,7 @@ def measure_plans(
 
 
 def _open_reader(bench: Bench, model: VisionLanguageModel, plan: ReadingPlan) -> BatchReader:
-    gpu = bench.workplace.device if bench.workplace.device.type == "cuda" else None
+    gpu = bench.rank_device.device if bench.rank_device.device.type == "cuda" else None
     return BatchReader(bench.dataset, plan, rank=0, needs=model.layout.needs, gpu=gpu, prefetch=1)
 
 
@@ -345,8 +345,8 @@ def _time_next(bench: Bench, model: VisionLanguageModel, reader: BatchReader) ->
             batches,
             model=model,
             layout=model.layout,
-            strategy=Single(bench.workplace),
-            workplace=bench.workplace,
+            strategy=Single(bench.rank_device),
+            rank_device=bench.rank_device,
         )
     except torch.OutOfMemoryError:
         model.zero_grad()

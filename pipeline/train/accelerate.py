@@ -21,11 +21,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import (
     MakeOptimizer,
-    Spread,
+    ParallelModel,
     Strategy,
     StrategyFacts,
     autocast,
@@ -55,7 +55,7 @@ _OURS = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}
 
 
 def make_accelerator(
-    path: str, file: AccelerateFile, workplace: Workplace, ranks: Ranks
+    path: str, file: AccelerateFile, rank_device: RankDevice, ranks: Ranks
 ) -> Accelerator:
     """Build it, and verify that it follows the file; every rank must call it.
 
@@ -64,16 +64,16 @@ def make_accelerator(
     Raises:
         StageConfigError: accelerate cannot read the file, or does not follow it.
     """
-    on_cpu = workplace.device.type == "cpu"
+    on_cpu = rank_device.device.type == "cpu"
     # State of an earlier accelerator would silently take precedence over the file.
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001
     GradientState._reset_state()  # noqa: SLF001
-    with _environment(_rank_variables(file, workplace, ranks)):
+    with _environment(_rank_variables(file, rank_device, ranks)):
         try:
             os.environ.update(_file_variables(path, ranks.num_ranks))
             accelerator = Accelerator(
                 cpu=on_cpu,
-                fsdp_plugin=_make_plugin(workplace) if file.distributed_type == "FSDP" else None,
+                fsdp_plugin=_make_plugin(rank_device) if file.distributed_type == "FSDP" else None,
                 kwargs_handlers=[
                     # Buffers are constants; and gradients would be in memory twice.
                     DistributedDataParallelKwargs(
@@ -84,19 +84,19 @@ def make_accelerator(
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
             message = f"{path}: accelerate refuses it: {error}"
             raise StageConfigError(message) from error
-    _check(accelerator, path, file, workplace, ranks)
+    _check(accelerator, path, file, rank_device, ranks)
     return accelerator
 
 
-def _make_plugin(workplace: Workplace) -> FullyShardedDataParallelPlugin:
+def _make_plugin(rank_device: RankDevice) -> FullyShardedDataParallelPlugin:
     """Return the environment's plugin, without settings that reduce precision.
 
     By default accelerate reduces gradients in the compute dtype, and casts the model's output
     to it: a summed loss above 65,504 would be infinite under fp16.
     """
-    plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=policy_of(workplace))
+    plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=policy_of(rank_device))
     if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
-        plugin.cpu_offload = CPUOffloadPolicy(pin_memory=workplace.device.type == "cuda")
+        plugin.cpu_offload = CPUOffloadPolicy(pin_memory=rank_device.device.type == "cuda")
     return plugin
 
 
@@ -111,7 +111,7 @@ def _file_variables(path: str, num_ranks: int) -> dict[str, str]:
 
 
 def _rank_variables(
-    file: AccelerateFile, workplace: Workplace, ranks: Ranks
+    file: AccelerateFile, rank_device: RankDevice, ranks: Ranks
 ) -> dict[str, str | None]:
     """Return the variables of this rank; None removes a variable.
 
@@ -123,14 +123,14 @@ def _rank_variables(
     who = {
         "RANK": ranks.rank,
         "WORLD_SIZE": ranks.num_ranks,
-        "LOCAL_RANK": workplace.device.index or 0,
+        "LOCAL_RANK": rank_device.device.index or 0,
         "LOCAL_WORLD_SIZE": ranks.num_ranks,
     }
     is_alone = file.distributed_type == "NO"
     return {
         **inherited,
         **{name: None if is_alone else str(value) for name, value in who.items()},
-        "OMP_NUM_THREADS": str(workplace.num_compute_threads),
+        "OMP_NUM_THREADS": str(rank_device.num_compute_threads),
     }
 
 
@@ -150,14 +150,14 @@ def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
 
 
 def _check(
-    accelerator: Accelerator, path: str, file: AccelerateFile, workplace: Workplace, ranks: Ranks
+    accelerator: Accelerator, path: str, file: AccelerateFile, rank_device: RankDevice, ranks: Ranks
 ) -> None:
     """Verify before a model is built: accelerate silently replaces what it cannot do."""
     precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
     pairs = {
         "distributed_type": (accelerator.distributed_type.value, file.distributed_type),
-        "mixed_precision": (precision, workplace.precision),
-        "device": (accelerator.device.type, workplace.device.type),
+        "mixed_precision": (precision, rank_device.precision),
+        "device": (accelerator.device.type, rank_device.device.type),
         "rank": (accelerator.process_index, ranks.rank),
         "number of ranks": (accelerator.num_processes, ranks.num_ranks),
     }
@@ -181,17 +181,21 @@ class Accelerated(Strategy):
 
     name = "accelerate"
 
-    def __init__(self, workplace: Workplace, path: str, file: AccelerateFile, ranks: Ranks) -> None:
-        super().__init__(workplace)
+    def __init__(
+        self, rank_device: RankDevice, path: str, file: AccelerateFile, ranks: Ranks
+    ) -> None:
+        super().__init__(rank_device)
         self._path = path
-        self._accelerator: Accelerator = make_accelerator(path, file, workplace, ranks)
+        self._accelerator: Accelerator = make_accelerator(path, file, rank_device, ranks)
 
-    def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
+    def parallelize(
+        self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Let accelerate prepare the model."""
         model = self._shard(bare) if self._accelerator.is_fsdp2 else self._accelerator.prepare(bare)
         self._accelerator.free_memory()  # it would keep what it has prepared
         model.train()
-        return Spread(model=model, bare=bare, optimizer=make_optimizer(bare))
+        return ParallelModel(model=model, bare=bare, optimizer=make_optimizer(bare))
 
     def _shard(self, bare: VisionLanguageModel) -> nn.Module:
         """Shard with a temporary optimizer: accelerate shards no model without one.
@@ -219,18 +223,20 @@ class Accelerated(Strategy):
         model: nn.Module = self._accelerator.prepare(bare, thrown_away)[0]
         return model
 
-    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+    def reparallelize(
+        self, parallel: ParallelModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Prepare ddp again; sharding rereads what is frozen."""
-        if not isinstance(spread.model, DistributedDataParallel):
-            refresh_learned_dtypes(spread.model)
-            return super().respread(spread, make_optimizer)
-        take_apart(spread.model)
-        self._unwrap(spread)
-        return self.spread(spread.bare, make_optimizer)
+        if not isinstance(parallel.model, DistributedDataParallel):
+            refresh_learned_dtypes(parallel.model)
+            return super().reparallelize(parallel, make_optimizer)
+        take_apart(parallel.model)
+        self._unwrap(parallel)
+        return self.parallelize(parallel.bare, make_optimizer)
 
-    def _unwrap(self, spread: Spread) -> None:
+    def _unwrap(self, parallel: ParallelModel) -> None:
         """Restore the model's `forward`; each `prepare` wraps it once more."""
-        self._accelerator.unwrap_model(spread.model, keep_fp32_wrapper=False)
+        self._accelerator.unwrap_model(parallel.model, keep_fp32_wrapper=False)
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Cast unsharded weights, also for fp16 on a CPU.
@@ -238,7 +244,7 @@ class Accelerated(Strategy):
         On a GPU accelerate also casts within the forward pass, in the same way.
         """
         context = autocast_sharded if self._accelerator.is_fsdp2 else autocast
-        return context(self._workplace)
+        return context(self._rank_device)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """Reduce with the last microbatch."""
@@ -247,31 +253,31 @@ class Accelerated(Strategy):
         return contextlib.nullcontext() if is_last else self._accelerator.no_sync(model)
 
     @contextlib.contextmanager
-    def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
+    def whole(self, parallel: ParallelModel) -> Iterator[VisionLanguageModel]:
         """Gather, if the model is sharded."""
-        with gathered(spread.model):
-            yield spread.bare
+        with gathered(parallel.model):
+            yield parallel.bare
 
-    def facts(self, spread: Spread) -> StrategyFacts:
+    def facts(self, parallel: ParallelModel) -> StrategyFacts:
         """Return the observed state."""
         kind = self._accelerator.distributed_type.value
-        policies = [group.mp_policy for group in groups_of(spread.model)]
-        is_wrapped = isinstance(spread.model, DistributedDataParallel)
+        policies = [group.mp_policy for group in groups_of(parallel.model)]
+        is_wrapped = isinstance(parallel.model, DistributedDataParallel)
         dtypes = [policy.param_dtype or torch.float32 for policy in policies]
         reduces = [policy.reduce_dtype or torch.float32 for policy in policies]
         facts = read_facts(
-            spread,
-            mesh={"replicate": dist.get_world_size()} if is_wrapped else _mesh_of(spread.bare),
-            compute_dtypes=dtypes or [self._workplace.dtype],
+            parallel,
+            mesh={"replicate": dist.get_world_size()} if is_wrapped else _mesh_of(parallel.bare),
+            compute_dtypes=dtypes or [self._rank_device.dtype],
             reduce_dtypes=[torch.float32] if is_wrapped else reduces,
-            num_units=len(units_within(spread.model)),
+            num_units=len(units_within(parallel.model)),
         )
         return dataclasses.replace(facts, distributed_type=kind)
 
-    def close(self, spread: Spread) -> None:
+    def close(self, parallel: ParallelModel) -> None:
         """Free resources, and restore the model's `forward`."""
-        super().close(spread)
-        self._unwrap(spread)
+        super().close(parallel)
+        self._unwrap(parallel)
 
 
 def _mesh_of(bare: nn.Module) -> dict[str, int]:

@@ -26,10 +26,10 @@ from pipeline.models.compute import AttentionSizes, attention_sizes, count_compi
 from pipeline.models.layouts import NativePatches
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import Scaling, Workplace
+from pipeline.train.device import RankDevice, Scaling
 from pipeline.train.optimizer import local_part
 from pipeline.train.ranks import Ranks
-from pipeline.train.strategies import Spread, Strategy
+from pipeline.train.strategies import ParallelModel, Strategy
 from pipeline.train.trials import leaving_no_trace
 from slurm_jobs.shared.errors import StageConfigError
 
@@ -80,9 +80,9 @@ def check_attention(
     batches: Sequence[Batch],
     *,
     strategy: Strategy,
-    spread: Spread,
+    parallel: ParallelModel,
     scaling: Scaling,
-    workplace: Workplace,
+    rank_device: RankDevice,
     ranks: Ranks,
 ) -> None:
     """Compare both implementations on a microbatch of the first step; a collective for varlen.
@@ -94,15 +94,20 @@ def check_attention(
     Raises:
         StageConfigError: on all ranks: they differ by more than rounding.
     """
-    if not spread.bare.uses_varlen:
+    if not parallel.bare.uses_varlen:
         return
     batch = next((each for each in batches if each.is_packed), batches[0])
-    way = {"strategy": strategy, "spread": spread, "scaling": scaling, "workplace": workplace}
+    way = {
+        "strategy": strategy,
+        "parallel": parallel,
+        "scaling": scaling,
+        "rank_device": rank_device,
+    }
     try:
-        spread.bare.uses_varlen = False
+        parallel.bare.uses_varlen = False
         dense = _compute(batch, **way)
     finally:
-        spread.bare.uses_varlen = True
+        parallel.bare.uses_varlen = True
     varlen = _compute(batch, **way)
     differences = _differences(varlen, dense, may_overflow=scaling.is_on)
     by_rank: list[dict[str, float]] = ranks.from_main(ranks.gather(differences))
@@ -112,17 +117,17 @@ def check_attention(
     }
     numbers = ", ".join(f"{what} by {100 * share:.2g} %" for what, (share, _) in worst.items())
     most = {
-        f"{kind} of {name}": tolerance(workplace.dtype, kind, tower.num_layers)
+        f"{kind} of {name}": tolerance(rank_device.dtype, kind, tower.num_layers)
         for kind in _EPSILONS
-        for name, tower in zip(_TOWERS, spread.bare.sizes(), strict=True)
+        for name, tower in zip(_TOWERS, parallel.bare.sizes(), strict=True)
     }
     wrong = {what: rank for what, (share, rank) in worst.items() if share > most[what]}
     if wrong:
         explained = ", ".join(f"{what} by {100 * most[what]:.2g} %" for what in wrong)
         message = (
             "varlen attention differs from the dense mask in the first batch "
-            f"(rank {min(wrong.values())}): {numbers}; rounding in {workplace.precision} explains "
-            f"{explained}. The losses of rank {ranks.rank} are {varlen.loss:.6g} and "
+            f"(rank {min(wrong.values())}): {numbers}; rounding in {rank_device.precision} "
+            f"explains {explained}. The losses of rank {ranks.rank} are {varlen.loss:.6g} and "
             f"{dense.loss:.6g}. Nothing was learned. Set `attention: dense` (torch "
             f"{torch.__version__}, transformers {transformers.__version__})"
         )
@@ -132,26 +137,31 @@ def check_attention(
 
 
 def _compute(
-    batch: Batch, *, strategy: Strategy, spread: Spread, scaling: Scaling, workplace: Workplace
+    batch: Batch,
+    *,
+    strategy: Strategy,
+    parallel: ParallelModel,
+    scaling: Scaling,
+    rank_device: RankDevice,
 ) -> _Pass:
-    learns = not count_compiled(spread.bare)
-    inputs = to_device(batch, workplace, spread.bare.layout)
+    learns = not count_compiled(parallel.bare)
+    inputs = to_device(batch, rank_device, parallel.bare.layout)
     with (
-        leaving_no_trace(workplace.device),
-        _last_outputs(spread.bare) as outputs,
-        strategy.microbatch(spread.model, is_last=True),
+        leaving_no_trace(rank_device.device),
+        _last_outputs(parallel.bare) as outputs,
+        strategy.microbatch(parallel.model, is_last=True),
     ):
         with strategy.forward_context(), nullcontext() if learns else torch.no_grad():
-            loss = loss_of(spread.model, inputs)
+            loss = loss_of(parallel.model, inputs)
         if learns:
             scaling.backward(loss)
     # SYNC: once per attempt, like the numbers that are compared.
     gradients: dict[str, list[torch.Tensor]] = {}
-    for name, layers in zip(_TOWERS, spread.bare.towers(), strict=True):
+    for name, layers in zip(_TOWERS, parallel.bare.towers(), strict=True):
         by_layer = ([w.grad for w in layer.parameters() if w.grad is not None] for layer in layers)
         first = next(filter(None, by_layer), [])
         gradients[name] = [local_part(gradient).cpu() for gradient in first]
-    spread.optimizer.zero_grad()
+    parallel.optimizer.zero_grad()
     return _Pass(outputs=outputs, gradients=gradients, loss=float(loss.detach()))
 
 

@@ -17,7 +17,7 @@ from pipeline.models.segments import Packing
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
 from pipeline.timing.recorder import StepCounts, add_up
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,19 +142,19 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
     return Copied(inputs=inputs, images=images)
 
 
-def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
+def arrange(copied: Copied, rank_device: RankDevice, layout: ImageLayout) -> ModelInputs:
     """Return the model's inputs, computed on the device."""
     inputs, images = copied.inputs, copied.images
     return replace(
         inputs,
-        vision={} if images is None else layout.arrange(images, workplace.dtype),
-        packing=replace(inputs.packing, dtype=workplace.dtype),
+        vision={} if images is None else layout.arrange(images, rank_device.dtype),
+        packing=replace(inputs.packing, dtype=rank_device.dtype),
     )
 
 
-def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
+def to_device(batch: Batch, rank_device: RankDevice, layout: ImageLayout) -> ModelInputs:
     """Copy and arrange."""
-    return arrange(copy_batch(batch, workplace.device), workplace, layout)
+    return arrange(copy_batch(batch, rank_device.device), rank_device, layout)
 
 
 def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:

@@ -115,8 +115,8 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Workplace:
-    """Device and precision of a rank."""
+class RankDevice:
+    """Device, precision and number of threads of a rank."""
 
     device: torch.device
     precision: str
@@ -129,7 +129,7 @@ class Workplace:
         return _DTYPES[self.precision]
 
 
-def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
+def prepare_device(config: TrainConfig, context: TaskContext) -> RankDevice:
     """Choose this rank's device and configure PyTorch from the config.
 
     Raises:
@@ -162,7 +162,7 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     torch.utils.deterministic.fill_uninitialized_memory = False
     set_tf32(on=config.tf32)
     precision = choose_precision(asked_precision(config), capability_of(device))
-    return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
+    return RankDevice(device=device, precision=precision, num_compute_threads=num_threads)
 
 
 def set_tf32(*, on: bool) -> None:
@@ -433,14 +433,14 @@ class _Scaler(torch.amp.GradScaler):
 class Scaling:
     """Wraps `torch.amp.GradScaler`; a `Stateful` of torch.distributed.checkpoint."""
 
-    def __init__(self, config: ScalerConfig, workplace: Workplace) -> None:
-        self.is_on = workplace.precision == "fp16"
+    def __init__(self, config: ScalerConfig, rank_device: RankDevice) -> None:
+        self.is_on = rank_device.precision == "fp16"
         """True if occasional overflows of gradients are expected."""
         self.num_skips_in_a_row = 0
         self.num_skips = 0
         """Skips of the whole training."""
         self._scaler = _Scaler(
-            workplace.device.type,
+            rank_device.device.type,
             init_scale=config.init_scale,
             growth_interval=config.growth_interval,
             enabled=self.is_on,

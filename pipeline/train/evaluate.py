@@ -26,7 +26,7 @@ from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train.batches import to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.job import Ending
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.stages import Columns
@@ -63,7 +63,7 @@ class Asker:
     levels: Sequence[LevelConfig]
     encoder: SampleEncoder
     facts: DataFacts
-    workplace: Workplace
+    rank_device: RankDevice
     max_new_tokens: int
 
     def ask(self, level: int, prompts: Sequence[EncodedPrompt]) -> list[str]:
@@ -173,7 +173,7 @@ def tell_classes(asker: Asker, level: int, prompts: Sequence[EncodedPrompt]) -> 
         epoch=0,
         buffers=BufferPool(pin_memory=False),
     )
-    inputs = to_device(batch, asker.workplace, model.layout)
+    inputs = to_device(batch, asker.rank_device, model.layout)
     hidden, _ = model.hidden_states(
         inputs.input_ids, inputs.vision, inputs.position_ids, image_places=inputs.image_places
     )
@@ -213,7 +213,7 @@ def evaluate(
     processor_dir: Path,
     out_dir: Path,
     ranks: Ranks,
-    workplace: Workplace,
+    rank_device: RankDevice,
     ending: Ending,
 ) -> dict[str, Any]:
     """Generate on every rank's share with the exported `model` (`load_trained`).
@@ -228,13 +228,13 @@ def evaluate(
     preprocess = facts.info.preprocess
     half = next(model.parameters()).dtype == torch.float16
     if half:
-        keep_residual_in_fp32(model, workplace.device)
+        keep_residual_in_fp32(model, rank_device.device)
     asker = Asker(
-        model=model.to(workplace.device).eval(),
+        model=model.to(rank_device.device).eval(),
         levels=levels,
         encoder=make_encoder(config, manifest, preprocess, processor_dir),
         facts=facts,
-        workplace=workplace,
+        rank_device=rank_device,
         max_new_tokens=config.max_new_tokens,
     )
     rows = read_rows(config, manifest, preprocess)
@@ -242,7 +242,7 @@ def evaluate(
     prompts, rejected = encode_prompts(asker.encoder, rows, own_rows, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at different speeds
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    with torch.autocast(workplace.device.type, torch.float16, enabled=half):
+    with torch.autocast(rank_device.device.type, torch.float16, enabled=half):
         generations = [g for batch in batches for g in answer(asker, rows, batch)]
     shares = ranks.gather((generations, rejected))
     if ranks.rank != 0:
@@ -277,15 +277,15 @@ def load_trained(
     return model
 
 
-def evaluation_dtype(workplace: Workplace, strategy: str) -> torch.dtype:
+def evaluation_dtype(rank_device: RankDevice, strategy: str) -> torch.dtype:
     """Return the dtype of weights for evaluation: rounded on a GPU, where fp32 might not fit.
 
     Under fp16 with `ddp` and `single` they fit as fp32, and training summed in fp32: Qwen2's
     overflow in pure fp16, and answer with `!` (transformers#33294, QwenLM/Qwen3#826).
     """
-    was_whole = workplace.precision == "fp16" and strategy in {"ddp", "single"}
-    rounds = workplace.device.type == "cuda" and not was_whole
-    return workplace.dtype if rounds else torch.float32
+    was_whole = rank_device.precision == "fp16" and strategy in {"ddp", "single"}
+    rounds = rank_device.device.type == "cuda" and not was_whole
+    return rank_device.dtype if rounds else torch.float32
 
 
 def check_heldout(

@@ -314,8 +314,8 @@ class HeldOut:
         None if a rank was asked to stop meanwhile: nothing of that evaluation is kept.
         """
         start_s, job = time.perf_counter(), self._job
-        strategy, spread = self._model.strategy, self._model.spread
-        with job.spans.span("evaluation", step=step), strategy.whole(spread) as model:
+        strategy, parallel = self._model.strategy, self._model.parallel
+        with job.spans.span("evaluation", step=step), strategy.whole(parallel) as model:
             model.eval()  # without dropout
             try:
                 with torch.no_grad():
@@ -350,7 +350,7 @@ class HeldOut:
             if stop_requested():
                 break
             batch = _collate(samples[start : start + size], self._facts, self._model.needs)
-            inputs = to_device(batch, self._job.workplace, model.layout)
+            inputs = to_device(batch, self._job.rank_device, model.layout)
             with self._model.strategy.forward_context():
                 losses += losses_of(model, inputs).cpu()  # SYNC: a few numbers a batch
             nums = [a + b for a, b in zip(nums, batch.learned.num_by_level, strict=True)]
@@ -364,7 +364,7 @@ class HeldOut:
             levels=config.levels,
             encoder=self._share.encoder,
             facts=self._facts,
-            workplace=self._job.workplace,
+            rank_device=self._job.rank_device,
             max_new_tokens=config.evaluate.max_new_tokens,
         )
         answers = []

@@ -192,9 +192,9 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
     phase, ranks, recorder = trainer.current, trainer.ranks, trainer.recorder
     saver, loss = trainer.saver, None
     boundary = Boundary(ranks, phase.config.checkpoint, phase.num_steps, saver.has_ended_here)
-    count = make_counter(trainer.model.spread.bare, phase.dataset.info)
+    count = make_counter(trainer.model.parallel.bare, phase.dataset.info)
     wait_phase = "rank_wait_s" if ranks.num_ranks > 1 else "other_s"  # a single rank never waits
-    copies, first = CopyAhead(trainer.workplace.device), phase.first_step
+    copies, first = CopyAhead(trainer.rank_device.device), phase.first_step
     previous: _Queued | None = None
     for number in watch(range(first + start_step, first + phase.num_steps)):
         step = number - first
@@ -280,15 +280,19 @@ def _accumulate(
 
     SYNC: within the passes models read a few values from the device.
     """
-    strategy, spread, scaling = trainer.model.strategy, trainer.model.spread, trainer.model.scaling
-    ranks, workplace, recorder = trainer.ranks, trainer.workplace, trainer.recorder
+    strategy, parallel, scaling = (
+        trainer.model.strategy,
+        trainer.model.parallel,
+        trainer.model.scaling,
+    )
+    ranks, rank_device, recorder = trainer.ranks, trainer.rank_device, trainer.recorder
     if is_first:
         check_attention(
             batches,
             strategy=strategy,
-            spread=spread,
+            parallel=parallel,
             scaling=scaling,
-            workplace=workplace,
+            rank_device=rank_device,
             ranks=ranks,
         )
         recorder.lap("other_s")
@@ -297,22 +301,22 @@ def _accumulate(
     weights = [
         ranks.num_ranks * (w / max(1.0, n)) for w, n in zip(levels, num_learned, strict=True)
     ]
-    loss = torch.zeros((), device=workplace.device)
+    loss = torch.zeros((), device=rank_device.device)
     for number, batch in enumerate(batches, start=1):
-        inputs = arrange(copies.take(batch), workplace, spread.bare.layout)
+        inputs = arrange(copies.take(batch), rank_device, parallel.bare.layout)
         following = batches[number:] or trainer.batches.peek()
         if following:
             copies.begin(following[0])  # in parallel with later work
         recorder.lap("host_to_device_s")
-        with strategy.microbatch(spread.model, is_last=number == len(batches)):
+        with strategy.microbatch(parallel.model, is_last=number == len(batches)):
             with strategy.forward_context():
-                batch_loss = _weighted(losses_of(spread.model, inputs), weights)
+                batch_loss = _weighted(losses_of(parallel.model, inputs), weights)
             recorder.lap("forward_s")
             scaling.backward(batch_loss)
         loss += batch_loss.detach()
         recorder.lap("backward_s")
     if is_first:
-        check_gradients(spread.bare, ranks)
+        check_gradients(parallel.bare, ranks)
     return loss / ranks.num_ranks
 
 
@@ -325,15 +329,17 @@ def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
 
 def _clip(trainer: Trainer) -> torch.Tensor:
     """Clip the gradients; return the norm of the whole model before clipping, on the device."""
-    spread = trainer.model.spread
-    trainer.model.scaling.unscale(spread.optimizer)
-    norm = clip_gradients(spread.bare.parameters(), trainer.current.config.optimizer.grad_clip_norm)
-    return norm.to(trainer.workplace.device)  # with cpu_offload it is on the host
+    parallel = trainer.model.parallel
+    trainer.model.scaling.unscale(parallel.optimizer)
+    norm = clip_gradients(
+        parallel.bare.parameters(), trainer.current.config.optimizer.grad_clip_norm
+    )
+    return norm.to(trainer.rank_device.device)  # with cpu_offload it is on the host
 
 
 def _update(trainer: Trainer, step: int, verdict: QueuedVerdict) -> float:
     """Update unless the verdict is bad, and reset; return the learning rate."""
-    config, optimizer = trainer.current.config, trainer.model.spread.optimizer
+    config, optimizer = trainer.current.config, trainer.model.parallel.optimizer
     learning_rate = learning_rate_at(
         step,
         num_steps=trainer.current.num_steps,
@@ -371,7 +377,7 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
     trainer.recorder.lap("optimizer_s")
     keys = ", ".join(key for batch in queued.batches for key in batch.keys)
     if not (verdict.is_finite or scaling.is_on):
-        raise _not_finite(queued.step, verdict, keys, precision=trainer.workplace.precision)
+        raise _not_finite(queued.step, verdict, keys, precision=trainer.rank_device.precision)
     scaling.count(is_skipped=not verdict.is_finite)
     if not verdict.is_finite:
         num_skips = scaling.num_skips_in_a_row

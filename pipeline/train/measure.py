@@ -41,15 +41,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     measured = build_config(MeasureConfig, config)
-    workplace = prepare_device(measured.train, context)
+    rank_device = prepare_device(measured.train, context)
     job = Job(
         config=measured.train,
         context=context,
         spans=SpanLog(context.timing_dir, context.rank),
-        workplace=workplace,
+        rank_device=rank_device,
         ranks=join_ranks(
             context,
-            device_type=workplace.device.type,
+            device_type=rank_device.device.type,
             timeout_min=measured.train.collective_timeout_min,
         ),
         began_unix_s=time.time(),
@@ -65,7 +65,7 @@ def _measure(job: Job, measured: MeasureConfig) -> dict[str, Any]:
     folders = find_datasets(phases, job.context)
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
     preflight(job, phases, folders, facts)
-    device = job.workplace.device
+    device = job.rank_device.device
     with sample_system(job.config.sampler, job.context), open_sources(folders, job) as sources:
         trainer = Trainer(job, phases, sources, facts)
         trainer.build()
@@ -80,13 +80,13 @@ def _measure(job: Job, measured: MeasureConfig) -> dict[str, Any]:
         ):
             trainer.batches = _batches(reader, measured)
             end = run_steps(trainer, 0, profiling.watch)
-        trainer.model.strategy.close(trainer.model.spread)
+        trainer.model.strategy.close(trainer.model.parallel)
     return {
         "num_steps": end.num_steps_done,
         "final_loss": end.final_loss,
         "batching": phase.config.batching.kind,
         "num_microbatches": phase.config.num_microbatches,
-        "num_compute_threads": job.workplace.num_compute_threads,
+        "num_compute_threads": job.rank_device.num_compute_threads,
     }
 
 

@@ -248,14 +248,14 @@ class _RankChecks:
         Raises:
             StageConfigError: training cannot run; with the remedy.
         """
-        config, workplace = self.job.config, self.job.workplace
-        check_dtypes(config, workplace)
+        config, rank_device = self.job.config, self.job.rank_device
+        check_dtypes(config, rank_device)
         if config.compile is not None:
-            check_can_compile(config.compile, workplace.device)
+            check_can_compile(config.compile, rank_device.device)
         if config.strategy != "fsdp2" or self.job.ranks.rank == 0:  # the ranks that read weights
             check_weight_files(config.model)
-        self.shell = make_shell(config, self.facts, workplace)
-        self.choice = attention_of(self.shell, config, workplace)
+        self.shell = make_shell(config, self.facts, rank_device)
+        self.choice = attention_of(self.shell, config, rank_device)
         self.shell.uses_varlen = self.choice.uses_varlen
         if config.compile is not None:
             check_towers(self.shell, config.compile)
@@ -265,7 +265,7 @@ class _RankChecks:
         self.sizes = read_sizes(self.shell, gathered_units(self.shell, config, self.file))
         self.learned = what_learns(self.shell, self.phases)
         self._check_memory()
-        if workplace.precision == "fp16":
+        if rank_device.precision == "fp16":
             self.warnings.append(fp16_warning(config.model))
         self.warnings.append(compile_warning(self.device, config))
         self._check_answers()
@@ -342,12 +342,12 @@ class _RankChecks:
             self.sizes,
             learned,
             self.sharing,
-            compute_itemsize=self.job.workplace.dtype.itemsize,
+            compute_itemsize=self.job.rank_device.dtype.itemsize,
             optimizer_kind=config.optimizer.kind,
             num_microbatches=num_microbatches,
             num_tokens=int(num_tokens),
             masked_length=masked_length,
-            residual_itemsize=4 if self.job.workplace.precision == "fp16" else None,
+            residual_itemsize=4 if self.job.rank_device.precision == "fp16" else None,
             evaluates_held_out=config.evaluate.every_steps is not None,
         )
 
@@ -369,7 +369,7 @@ class _RankChecks:
         if self.device.total_bytes is not None:
             self.warnings.append(judge_card(need, self.device, remedy, fewer_rows=fewer_rows))
         evaluates = job.config.evaluate.manifest is not None
-        itemsize = evaluation_dtype(job.workplace, job.config.strategy).itemsize
+        itemsize = evaluation_dtype(job.rank_device, job.config.strategy).itemsize
         ending = ending_need(self.sizes, evaluation_itemsize=itemsize if evaluates else None)
         self.warnings += judge_ending(
             ending,
@@ -389,15 +389,15 @@ class _RankChecks:
 
     def _check_attention(self) -> None:
         """Find the kernels by tower, for the rows of every phase; CPUs have enough memory."""
-        workplace = self.job.workplace
+        rank_device = self.job.rank_device
         kernels = [
             find_kernels(
                 use,
-                workplace.device,
+                rank_device.device,
                 attention_name=self.shell.attention_name,
                 uses_varlen=self.choice.uses_varlen,
             )
-            for use in uses_of(self.shell, self.batching_kinds, workplace.dtype)
+            for use in uses_of(self.shell, self.batching_kinds, rank_device.dtype)
         ]
         self.notes = [attention_note(each) for each in kernels]
         if any(each.use.has_mask or each.use.sizes_differ for each in kernels):
@@ -444,7 +444,7 @@ def node_warning(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> 
     Raises:
         StageConfigError: the training does not fit.
     """
-    context, on_cpu = job.context, job.workplace.device.type == "cpu"
+    context, on_cpu = job.context, job.rank_device.device.type == "cpu"
     least_bytes = need.offloaded_bytes + (need.least_bytes if on_cpu else 0)
     expected_bytes = need.offloaded_bytes + (need.expected_bytes if on_cpu else 0)
     if job.config.checkpoint.mode == "async":  # from the first save on
@@ -489,7 +489,7 @@ def preflight(
     """
     begun_s = time.monotonic()
     with job.spans.span("preflight"):
-        device = read_device(job.workplace.device)
+        device = read_device(job.rank_device.device)
         warnings = _compare(job, device)
         checks = _RankChecks(job, phases, folders, facts, device)
         if device.type == "cuda":
@@ -510,8 +510,8 @@ def preflight(
             "device": device.name or device.type,
             "capability": device.capability,
             "torch": device.torch_version,
-            "precision": job.workplace.precision,
-            "num_compute_threads": job.workplace.num_compute_threads,
+            "precision": job.rank_device.precision,
+            "num_compute_threads": job.rank_device.num_compute_threads,
             "card_bytes": device.total_bytes,
             **checks.values,
             "warnings": warnings,
@@ -521,7 +521,7 @@ def preflight(
         log.info(
             "preflight: %s, %s, torch %s; attention: %s; a rank holds at least %.2f GB%s",
             device,
-            job.workplace.precision,
+            job.rank_device.precision,
             device.torch_version,
             ", ".join(checks.notes),
             checks.values["memory"]["least_bytes"] / 1e9,
@@ -548,8 +548,8 @@ def _compare(job: Job, device: DeviceFacts) -> list[str]:
         node_name=job.context.node_name,
         device=device,
         versions=versions,
-        precision=job.workplace.precision,
-        num_compute_threads=job.workplace.num_compute_threads,
+        precision=job.rank_device.precision,
+        num_compute_threads=job.rank_device.num_compute_threads,
         config=fingerprint(asdict(job.config)),
     )
     by_rank = job.ranks.gather(mine)

@@ -1,4 +1,4 @@
-"""Model spread over the ranks: what is trained, and by which strategy."""
+"""Model parallelized over the ranks: what is trained, and by which strategy."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from pipeline.models.segments import takes_masks, why_no_varlen
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate import Accelerated
 from pipeline.train.attention import AttentionChoice, AttentionFacts, choose_attention
-from pipeline.train.device import Scaling, Workplace, capability_of, read_accelerate_file
+from pipeline.train.device import RankDevice, Scaling, capability_of, read_accelerate_file
 from pipeline.train.job import Phase, phases_of
 from pipeline.train.optimizer import make_optimizer
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import (
     FullySharded,
     MakeOptimizer,
+    ParallelModel,
     Place,
     Replicated,
     Single,
-    Spread,
     Strategy,
     StrategyFacts,
     check_can_be_shared,
@@ -58,7 +58,7 @@ from pipeline.train.strategy_checks import (
     check_equal_weights,
     check_optimizer,
     check_quantized,
-    describe_spread,
+    describe_parallel_model,
     hash_quantized,
 )
 from slurm_jobs.shared.accelerate_file import AccelerateFile
@@ -218,7 +218,7 @@ def check_single(config: TrainConfig, num_ranks: int) -> None:
 
 def choose_strategy(
     config: TrainConfig,
-    workplace: Workplace,
+    rank_device: RankDevice,
     ranks: Ranks,
     context: TaskContext,
     file: AccelerateFile | None = None,
@@ -232,15 +232,15 @@ def choose_strategy(
             accelerate does not follow its file.
     """
     if file is not None and config.accelerate is not None:
-        return Accelerated(workplace, config.accelerate.config, file, ranks)
+        return Accelerated(rank_device, config.accelerate.config, file, ranks)
     if config.strategy == "single":
         check_single(config, ranks.num_ranks)
-        return Single(workplace)
+        return Single(rank_device)
     if config.strategy == "ddp":
-        return Replicated(workplace)
+        return Replicated(rank_device)
     here = Place(node_name=context.node_name, local_rank=context.local_rank)
     places = ranks.from_main(ranks.gather(here))
-    return FullySharded(workplace, config.sharding, places)
+    return FullySharded(rank_device, config.sharding, places)
 
 
 # Building of the trained model: built on every rank, compared, sharded, verified.
@@ -254,7 +254,7 @@ class TrainedModel:
     """Model in training, with its strategy: for the loop, checkpoints and the export."""
 
     strategy: Strategy
-    spread: Spread
+    parallel: ParallelModel
     scaling: Scaling
     facts: StrategyFacts
     num_parameters: int
@@ -266,7 +266,7 @@ class TrainedModel:
     @property
     def needs(self) -> ModelNeeds:
         """Requirements of model and targets for batches."""
-        return dataclasses.replace(self.spread.bare.layout.needs, levels=self.level_rules)
+        return dataclasses.replace(self.parallel.bare.layout.needs, levels=self.level_rules)
 
 
 def build_trained_model(
@@ -274,7 +274,7 @@ def build_trained_model(
     phases: Sequence[Phase],
     *,
     context: TaskContext,
-    workplace: Workplace,
+    rank_device: RankDevice,
     ranks: Ranks,
     data: DataFacts,
 ) -> TrainedModel:
@@ -287,25 +287,25 @@ def build_trained_model(
             cannot run here or did not take effect.
     """
     file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
-    strategy = choose_strategy(config, workplace, ranks, context, file)
-    bare = build_together(config, data, ranks, workplace, loads_once=strategy.loads_once)
+    strategy = choose_strategy(config, rank_device, ranks, context, file)
+    bare = build_together(config, data, ranks, rank_device, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
     check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
     learning = plan_learning(bare, phases, ranks)
     set_trainable(bare, learning.now[0])
     packed = hash_quantized(bare, ranks)
-    spread = strategy.spread(bare, _optimizer_of(phases[0]))
-    facts = strategy.facts(spread)
-    check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
+    parallel = strategy.parallelize(bare, _optimizer_of(phases[0]))
+    facts = strategy.facts(parallel)
+    check_effect(parallel, facts, config, rank_device, ranks.num_ranks, file=file)
     check_quantized(bare, packed, ranks)
     if ranks.rank == 0:
-        log.info("strategy: %s", describe_spread(config.strategy, spread, facts))
+        log.info("strategy: %s", describe_parallel_model(config.strategy, parallel, facts))
         if config.compile is not None:
             log.info("compile: %s", describe_compiling(bare, config.compile))
     return TrainedModel(
         strategy=strategy,
-        spread=spread,
-        scaling=Scaling(config.scaler, workplace),
+        parallel=parallel,
+        scaling=Scaling(config.scaler, rank_device),
         facts=facts,
         num_parameters=num_parameters,
         learning=learning,
@@ -317,26 +317,26 @@ def _optimizer_of(phase: Phase) -> MakeOptimizer:
     return functools.partial(make_optimizer, config=phase.config.optimizer)
 
 
-def switch_phase(model: TrainedModel, phase: Phase, workplace: Workplace) -> TrainedModel:
+def switch_phase(model: TrainedModel, phase: Phase, rank_device: RankDevice) -> TrainedModel:
     """Return the model sharded for a phase, with its trained parameters and a new optimizer."""
-    bare = model.spread.bare
-    model.spread.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
+    bare = model.parallel.bare
+    model.parallel.optimizer.zero_grad()  # or gradients of now frozen parameters would stay
     set_trainable(bare, model.learning.now[phase.number])
-    spread = model.strategy.respread(model.spread, _optimizer_of(phase))
-    check_optimizer(spread.bare, spread.optimizer)
+    parallel = model.strategy.reparallelize(model.parallel, _optimizer_of(phase))
+    check_optimizer(parallel.bare, parallel.optimizer)
     return dataclasses.replace(
-        model, spread=spread, scaling=Scaling(phase.config.scaler, workplace)
+        model, parallel=parallel, scaling=Scaling(phase.config.scaler, rank_device)
     )
 
 
 def count_learning(model: TrainedModel, phase: Phase) -> int:
     """Count the parameters trained in a phase."""
     names = model.learning.now[phase.number]
-    return sum(p.numel() for name, p in model.spread.bare.named_parameters() if name in names)
+    return sum(p.numel() for name, p in model.parallel.bare.named_parameters() if name in names)
 
 
 def build_together(
-    config: TrainConfig, data: DataFacts, ranks: Ranks, workplace: Workplace, *, loads_once: bool
+    config: TrainConfig, data: DataFacts, ranks: Ranks, rank_device: RankDevice, *, loads_once: bool
 ) -> VisionLanguageModel:
     """Build the model on the CPU; with `loads_once` only on rank 0, on "meta" elsewhere.
 
@@ -346,14 +346,14 @@ def build_together(
     model, problem = None, None
     is_unloaded = loads_once and ranks.rank != 0
     try:
-        check_dtypes(config, workplace)
+        check_dtypes(config, rank_device)
         if is_unloaded:
-            model = make_shell(config, data, workplace)
+            model = make_shell(config, data, rank_device)
         else:
             as_stored = config.quantize is not None
             model = build_model(config.model, data, seed=config.seed, as_stored=as_stored)
-            _add_parts(model, config, workplace)
-        _prepare_layers(model, config, workplace)
+            _add_parts(model, config, rank_device)
+        _prepare_layers(model, config, rank_device)
         if is_unloaded:
             check_can_be_shared(model)
     except StageConfigError as error:
@@ -367,46 +367,50 @@ def build_together(
     return model
 
 
-def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+def _prepare_layers(
+    model: VisionLanguageModel, config: TrainConfig, rank_device: RankDevice
+) -> None:
     """Configure how layers compute; what is compiled is the recomputed layer."""
-    model.uses_varlen = attention_of(model, config, workplace).uses_varlen
-    if workplace.precision == "fp16":
-        keep_residual_in_fp32(model, workplace.device)
+    model.uses_varlen = attention_of(model, config, rank_device).uses_varlen
+    if rank_device.precision == "fp16":
+        keep_residual_in_fp32(model, rank_device.device)
     if config.activation_checkpointing:
         recompute_layers(model)
     if config.compile is not None:
-        compile_layers(model, config.compile, workplace.device)
+        compile_layers(model, config.compile, rank_device.device)
 
 
-def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> VisionLanguageModel:
+def make_shell(
+    config: TrainConfig, data: DataFacts, rank_device: RankDevice
+) -> VisionLanguageModel:
     """Build the whole model with its additions, on "meta": shapes without weights.
 
     Raises:
         StageConfigError: there is no such model, or the additions do not fit it.
     """
     model = make_unloaded(config.model, data, torch.device("meta"))
-    _add_parts(model, config, workplace)
+    _add_parts(model, config, rank_device)
     return model
 
 
-def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+def _add_parts(model: VisionLanguageModel, config: TrainConfig, rank_device: RankDevice) -> None:
     """Quantise, and add heads and adapters; on "meta" they have no weights."""
     if config.quantize is not None:
         from pipeline.models.quantized_linear import quantize_model
 
-        quantize_model(model, config.quantize, workplace.device)
+        quantize_model(model, config.quantize, rank_device.device)
     with next(model.parameters()).device:
         if config.levels:
             model.add_heads(len(config.levels), num_classes(config.levels))
         if config.adapters is not None:
             add_adapters(model, config.adapters, seed=config.seed)
-    compute_in(model, workplace.dtype)  # not before: peft would create adapters of that dtype
+    compute_in(model, rank_device.dtype)  # not before: peft would create adapters of that dtype
 
 
 def attention_of(
     model: VisionLanguageModel,
     config: TrainConfig,
-    workplace: Workplace,
+    rank_device: RankDevice,
     batching_kinds: Collection[str] | None = None,
 ) -> AttentionChoice:
     """Return the attention for packed samples and for images of varying size.
@@ -419,9 +423,9 @@ def attention_of(
     text = model.text_config
     kinds = set(batching_kinds or (phase.config.batching.kind for phase in phases_of(config)))
     facts = AttentionFacts(
-        device_type=workplace.device.type,
-        capability=capability_of(workplace.device),
-        precision=workplace.precision,
+        device_type=rank_device.device.type,
+        capability=capability_of(rank_device.device),
+        precision=rank_device.precision,
         implementation=model.attention_name,
         text_type=text.model_type,
         takes_borders=takes_masks(text),

@@ -60,20 +60,20 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
             stall_timeout_min=config.stall_timeout_min,
             collective_timeout_min=config.collective_timeout_min,
         )
-    workplace = prepare_device(config, context)
-    if far := far_text(os.sched_getaffinity(0), near_cores(workplace.device)):
+    rank_device = prepare_device(config, context)
+    if far := far_text(os.sched_getaffinity(0), near_cores(rank_device.device)):
         log.warning("%s", far)
     with spans.span("process_group"):
         ranks = join_ranks(
             context,
-            device_type=workplace.device.type,
+            device_type=rank_device.device.type,
             timeout_min=config.collective_timeout_min,
         )
     job = Job(
         config=config,
         context=context,
         spans=spans,
-        workplace=workplace,
+        rank_device=rank_device,
         ranks=ranks,
         began_unix_s=began_unix_s,
     )
@@ -138,7 +138,7 @@ def _train(trainer: Trainer, trackers: Trackers) -> dict[str, Any] | None:
     described = _describe(trainer)
     model_dir = _export(trainer, ending)
     trainer.release_model()  # evaluation needs its memory
-    give_back_memory(job.workplace.device)
+    give_back_memory(job.rank_device.device)
     evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
     if evaluation.get("exact_match") is not None:
         trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, described["num_steps"])
@@ -165,7 +165,7 @@ def _export(trainer: Trainer, ending: Ending) -> Path:
         explain_out_of_memory(job.ranks, "while the model was exported", remedy),
     ):
         return export_model(
-            trainer.model.spread.bare,
+            trainer.model.parallel.bare,
             job.context.output_dir,
             processor_dir=trainer.sources[0].processor_dir,
             ranks=job.ranks,
@@ -200,13 +200,13 @@ def _evaluate(
             model=load_trained(
                 model_dir,
                 facts,
-                evaluation_dtype(job.workplace, job.config.strategy),
+                evaluation_dtype(job.rank_device, job.config.strategy),
                 trust_remote_code=job.config.model.trust_remote_code,
             ),
             processor_dir=processor_dir,
             out_dir=job.context.output_dir,
             ranks=job.ranks,
-            workplace=job.workplace,
+            rank_device=job.rank_device,
             ending=ending,
         )
         job.ranks.barrier()
@@ -220,20 +220,20 @@ def _evaluate(
 
 def _describe(trainer: Trainer) -> dict[str, Any]:
     """Return the result of the training, for the stage's result."""
-    job, spread, phases = trainer.job, trainer.model, trainer.planned
+    job, model, phases = trainer.job, trainer.model, trainer.planned
     values = {
         "num_steps": trainer.num_steps,
         "resumed_from_step": trainer.resumed_from_step,
         "final_loss": phases[-1].final_loss,
-        "num_parameters": spread.num_parameters,
-        "num_learning": count_learning(spread, phases[-1].phase),
+        "num_parameters": model.num_parameters,
+        "num_learning": count_learning(model, phases[-1].phase),
         "strategy": job.config.strategy,
-        "spread": asdict(spread.facts),
+        "spread": asdict(model.facts),
         "num_ranks": job.ranks.num_ranks,
-        "precision": job.workplace.precision,
+        "precision": job.rank_device.precision,
         "num_skipped_steps": sum(phase.num_skips for phase in phases),
-        "attention": spread.spread.bare.attention_name,
-        "num_compute_threads": job.workplace.num_compute_threads,
+        "attention": model.parallel.bare.attention_name,
+        "num_compute_threads": job.rank_device.num_compute_threads,
         "tokens_per_s": trainer.tokens_per_s,
         "versions": versions(),
     }
@@ -252,7 +252,7 @@ def _describe(trainer: Trainer) -> dict[str, Any]:
                 "num_steps": phase.num_steps,
                 "resumed_from_step": phase.resumed.step,
                 "final_loss": phase.final_loss,
-                "num_learning": count_learning(spread, phase.phase),
+                "num_learning": count_learning(model, phase.phase),
             }
             for phase in phases
         ]

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pipeline.models.compute import count_compiled, count_recomputed, param_groups_of, replicate
 from pipeline.models.quantize import quantized_layers
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from slurm_jobs.shared.configs.training_parts import ShardingConfig
 from slurm_jobs.shared.errors import StageConfigError
 
@@ -40,8 +40,8 @@ MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
-    """Model and its optimizer, on the ranks."""
+class ParallelModel:
+    """Model that a strategy has sharded or replicated over the ranks, and its optimizer."""
 
     model: nn.Module
     """Model that the loop calls, with the signature of `bare`."""
@@ -90,10 +90,12 @@ class Strategy:
     loads_once = False
     """True if only rank 0 has weights, and other ranks build the model on "meta"."""
 
-    def __init__(self, workplace: Workplace) -> None:
-        self._workplace = workplace
+    def __init__(self, rank_device: RankDevice) -> None:
+        self._rank_device = rank_device
 
-    def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
+    def parallelize(
+        self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Move the model to its devices, then make the optimizer.
 
         In this order: sharding replaces the parameters, and an earlier optimizer would silently
@@ -104,63 +106,65 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+    def reparallelize(
+        self, parallel: ParallelModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Return the model with other trained parameters, and a new optimizer for them."""
-        return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
+        return dataclasses.replace(parallel, optimizer=make_optimizer(parallel.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Return the context for each forward pass."""
-        return autocast(self._workplace)
+        return autocast(self._rank_device)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """Return the context for a microbatch; gradients are reduced with the last one."""
         raise NotImplementedError
 
-    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
+    def whole(self, parallel: ParallelModel) -> AbstractContextManager[VisionLanguageModel]:
         """Provide the model with full weights on this rank, for passes without gradients.
 
         Entered and left by all ranks at once; within, each may run different passes.
         """
-        return contextlib.nullcontext(spread.bare)
+        return contextlib.nullcontext(parallel.bare)
 
-    def facts(self, spread: Spread) -> StrategyFacts:
+    def facts(self, parallel: ParallelModel) -> StrategyFacts:
         """Return the observed state."""
         raise NotImplementedError
 
-    def close(self, spread: Spread) -> None:
+    def close(self, parallel: ParallelModel) -> None:
         """Free resources that only training needs, after the last step."""
-        spread.optimizer.zero_grad()
-        for unit in units_within(spread.model):
+        parallel.optimizer.zero_grad()
+        for unit in units_within(parallel.model):
             unit.reshard()
 
 
-def policy_of(workplace: Workplace) -> MixedPrecisionPolicy:
+def policy_of(rank_device: RankDevice) -> MixedPrecisionPolicy:
     """Return the dtypes in which units of `fully_shard` gather and reduce.
 
     Under fp16 autocast casts the inputs of products, and units do not cast their inputs: the
     residual stream stays fp32 (see `pipeline.models.compute`).
     """
     return MixedPrecisionPolicy(
-        param_dtype=workplace.dtype,
+        param_dtype=rank_device.dtype,
         reduce_dtype=torch.float32,
-        cast_forward_inputs=workplace.dtype != torch.float16,
+        cast_forward_inputs=rank_device.dtype != torch.float16,
     )
 
 
-def autocast_sharded(workplace: Workplace) -> AbstractContextManager[None]:
+def autocast_sharded(rank_device: RankDevice) -> AbstractContextManager[None]:
     """Return the context of a forward pass with weights that are cast when gathered."""
-    return autocast(workplace) if workplace.dtype == torch.float16 else contextlib.nullcontext()
+    return autocast(rank_device) if rank_device.dtype == torch.float16 else contextlib.nullcontext()
 
 
-def autocast(workplace: Workplace) -> AbstractContextManager[None]:
+def autocast(rank_device: RankDevice) -> AbstractContextManager[None]:
     """Return the context of a forward pass with unsharded fp32 weights; nothing under fp32."""
-    if workplace.dtype == torch.float32:
+    if rank_device.dtype == torch.float32:
         return contextlib.nullcontext()
-    return torch.autocast(workplace.device.type, dtype=workplace.dtype)
+    return torch.autocast(rank_device.device.type, dtype=rank_device.dtype)
 
 
 def read_facts(
-    spread: Spread,
+    parallel: ParallelModel,
     *,
     mesh: Mapping[str, int],
     compute_dtypes: Iterable[torch.dtype],
@@ -168,9 +172,9 @@ def read_facts(
     num_units: int = 0,
 ) -> StrategyFacts:
     """Combine facts of the parameters with those that only the strategy knows."""
-    parameters = list(spread.bare.parameters())
+    parameters = list(parallel.bare.parameters())
     return StrategyFacts(
-        model_class=type(spread.model).__name__,
+        model_class=type(parallel.model).__name__,
         mesh=mesh,
         placements=dict(Counter(placement_of(parameter) for parameter in parameters)),
         dtypes=dict(Counter(str(parameter.dtype) for parameter in parameters)),
@@ -178,8 +182,8 @@ def read_facts(
         num_units=num_units,
         compute_dtypes=tuple(sorted({str(dtype) for dtype in compute_dtypes})),
         reduce_dtypes=tuple(sorted({str(dtype) for dtype in reduce_dtypes})),
-        num_recomputed=count_recomputed(spread.bare),
-        num_compiled=count_compiled(spread.bare),
+        num_recomputed=count_recomputed(parallel.bare),
+        num_compiled=count_compiled(parallel.bare),
     )
 
 
@@ -373,20 +377,22 @@ class FullySharded(Strategy):
     loads_once = True
 
     def __init__(
-        self, workplace: Workplace, sharding: ShardingConfig, places: Sequence[Place]
+        self, rank_device: RankDevice, sharding: ShardingConfig, places: Sequence[Place]
     ) -> None:
-        super().__init__(workplace)
+        super().__init__(rank_device)
         self._sharding = sharding
-        self._mesh: DeviceMesh = make_mesh(sharding.within, workplace.device.type, places)
+        self._mesh: DeviceMesh = make_mesh(sharding.within, rank_device.device.type, places)
 
-    def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
+    def parallelize(
+        self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Shard; the fp32 weights stay the master copy."""
-        sharding, device = self._sharding, self._workplace.device
+        sharding, device = self._sharding, self._rank_device.device
         weights = {} if next(bare.parameters()).is_meta else dict(bare.state_dict())
         offload = CPUOffloadPolicy(pin_memory=device.type == "cuda")
         options: dict[str, Any] = {
             "mesh": self._mesh,
-            "mp_policy": policy_of(self._workplace),
+            "mp_policy": policy_of(self._rank_device),
             "offload_policy": offload if sharding.cpu_offload else OffloadPolicy(),
         }
         units = units_of(bare, sharding.unit_min_params)
@@ -399,16 +405,18 @@ class FullySharded(Strategy):
         share_weights(bare, weights, device=device, offload=sharding.cpu_offload)
         prefetch_in_order(bare, units, sharding.forward_prefetch)
         bare.train()
-        return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
+        return ParallelModel(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
-    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+    def reparallelize(
+        self, parallel: ParallelModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Every pass reads what is frozen, and this its dtype."""
-        refresh_learned_dtypes(spread.model)
-        return super().respread(spread, make_optimizer)
+        refresh_learned_dtypes(parallel.model)
+        return super().reparallelize(parallel, make_optimizer)
 
     def forward_context(self) -> AbstractContextManager[None]:
         """Weights are cast when they are gathered."""
-        return autocast_sharded(self._workplace)
+        return autocast_sharded(self._rank_device)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """Set what the microbatch reduces."""
@@ -419,21 +427,21 @@ class FullySharded(Strategy):
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
+    def whole(self, parallel: ParallelModel) -> Iterator[VisionLanguageModel]:
         """Gather; in the compute dtype, on the device."""
-        with gathered(spread.model):
-            yield spread.bare
+        with gathered(parallel.model):
+            yield parallel.bare
 
-    def facts(self, spread: Spread) -> StrategyFacts:
+    def facts(self, parallel: ParallelModel) -> StrategyFacts:
         """Return the observed state."""
-        policies = [group.mp_policy for group in groups_of(spread.model)]
+        policies = [group.mp_policy for group in groups_of(parallel.model)]
         names = self._mesh.mesh_dim_names or ()
         return read_facts(
-            spread,
+            parallel,
             mesh=dict(zip(names, self._mesh.shape, strict=True)),
             compute_dtypes=[policy.param_dtype or torch.float32 for policy in policies],
             reduce_dtypes=[policy.reduce_dtype or torch.float32 for policy in policies],
-            num_units=len(units_within(spread.model)),
+            num_units=len(units_within(parallel.model)),
         )
 
 
@@ -454,33 +462,37 @@ class Replicated(Strategy):
 
     The set of averaged parameters is fixed when the model is wrapped. A parameter that is
     frozen then and trained later would diverge between ranks, so another selection needs
-    another `spread`.
+    another `parallelize`.
     """
 
     name = "ddp"
 
-    def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
+    def parallelize(
+        self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Move and wrap the model."""
-        bare.to(self._workplace.device).train()
-        return Spread(model=replicate(bare), bare=bare, optimizer=make_optimizer(bare))
+        bare.to(self._rank_device.device).train()
+        return ParallelModel(model=replicate(bare), bare=bare, optimizer=make_optimizer(bare))
 
-    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+    def reparallelize(
+        self, parallel: ParallelModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Wrap again, or newly trained parameters would diverge."""
-        assert isinstance(spread.model, DistributedDataParallel)
-        take_apart(spread.model)
-        return self.spread(spread.bare, make_optimizer)
+        assert isinstance(parallel.model, DistributedDataParallel)
+        take_apart(parallel.model)
+        return self.parallelize(parallel.bare, make_optimizer)
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
         """Reduce with the last microbatch; the forward pass must be within it, too."""
         assert isinstance(model, DistributedDataParallel)
         return contextlib.nullcontext() if is_last else model.no_sync()
 
-    def facts(self, spread: Spread) -> StrategyFacts:
+    def facts(self, parallel: ParallelModel) -> StrategyFacts:
         """Return the observed state."""
         return read_facts(
-            spread,
+            parallel,
             mesh={"replicate": dist.get_world_size()},
-            compute_dtypes=[self._workplace.dtype],
+            compute_dtypes=[self._rank_device.dtype],
             reduce_dtypes=[torch.float32],
         )
 
@@ -498,15 +510,19 @@ class Single(Strategy):
 
     name = "single"
 
-    def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
+    def parallelize(
+        self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer
+    ) -> ParallelModel:
         """Move the model."""
-        bare.to(self._workplace.device).train()
-        return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
+        bare.to(self._rank_device.device).train()
+        return ParallelModel(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
     def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing is reduced
         """Do nothing."""
         return contextlib.nullcontext()
 
-    def facts(self, spread: Spread) -> StrategyFacts:
+    def facts(self, parallel: ParallelModel) -> StrategyFacts:
         """Return the observed state."""
-        return read_facts(spread, mesh={}, compute_dtypes=[self._workplace.dtype], reduce_dtypes=[])
+        return read_facts(
+            parallel, mesh={}, compute_dtypes=[self._rank_device.dtype], reduce_dtypes=[]
+        )

@@ -15,9 +15,15 @@ from torch.distributed.tensor import DTensor
 from pipeline.models.compute import can_shard_whole_numbers, chosen_layers
 from pipeline.models.quantize import STORAGE_DTYPES, PackedLinear, quantized_layers, quantized_names
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.ranks import Ranks
-from pipeline.train.strategies import Spread, StrategyFacts, placement_of, units_of, units_within
+from pipeline.train.strategies import (
+    ParallelModel,
+    StrategyFacts,
+    placement_of,
+    units_of,
+    units_within,
+)
 from slurm_jobs.shared.accelerate_file import AccelerateFile
 from slurm_jobs.shared.configs.model_parts import storage_problem
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -44,11 +50,11 @@ class Asked:
 def asked_of(
     bare: VisionLanguageModel,
     config: TrainConfig,
-    workplace: Workplace,
+    rank_device: RankDevice,
     file: AccelerateFile | None,
 ) -> Asked:
     """Return the expected facts."""
-    plain, device, sharding = _plain_class(bare), workplace.device.type, config.sharding
+    plain, device, sharding = _plain_class(bare), rank_device.device.type, config.sharding
     if file is None:
         kind = ""
         shards, is_alone = config.strategy == "fsdp2", config.strategy == "single"
@@ -93,12 +99,12 @@ _SHORT = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "f
 """Names in `precision`."""
 
 
-def describe_spread(strategy: str, spread: Spread, facts: StrategyFacts) -> str:
+def describe_parallel_model(strategy: str, parallel: ParallelModel, facts: StrategyFacts) -> str:
     """Describe strategy, ranks, units, precision, and the location of parameters."""
     kind = f" ({facts.distributed_type})" if facts.distributed_type else ""
     parts = [f"{strategy}{kind}{_describe_mesh(facts.mesh)}"]
     if facts.num_units:
-        classes = Counter(_plain_class(unit) for unit in units_within(spread.model))
+        classes = Counter(_plain_class(unit) for unit in units_within(parallel.model))
         listed = ", ".join(f"{number} {name}" for name, number in classes.items())
         parts.append(f"{_counted('unit', facts.num_units)} gathered one at a time ({listed})")
     computes, reduces = (
@@ -152,10 +158,10 @@ _MOST_NAMES = 5
 
 
 def check_effect(
-    spread: Spread,
+    parallel: ParallelModel,
     facts: StrategyFacts,
     config: TrainConfig,
-    workplace: Workplace,
+    rank_device: RankDevice,
     num_ranks: int,
     *,
     file: AccelerateFile | None = None,
@@ -167,8 +173,8 @@ def check_effect(
     Raises:
         StageConfigError: naming the first difference.
     """
-    bare = spread.bare
-    requested = asked_of(bare, config, workplace, file)
+    bare = parallel.bare
+    requested = asked_of(bare, config, rank_device, file)
     packed = quantized_names(bare)
     storage = None if config.quantize is None else STORAGE_DTYPES[config.quantize.storage]
     num_layers = sum(len(tower) for tower in bare.towers())
@@ -193,7 +199,7 @@ def check_effect(
             ("the model is called as", facts.model_class, requested.model_class),
             ("ranks in the mesh", math.prod(facts.mesh.values()), num_ranks),
             ("parts gathered one at a time", facts.num_units, requested.num_units),
-            ("computes in", ", ".join(facts.compute_dtypes), str(workplace.dtype)),
+            ("computes in", ", ".join(facts.compute_dtypes), str(rank_device.dtype)),
             ("reduces as", ", ".join(facts.reduce_dtypes), requested.reduces),
             (
                 "layers recomputed in the backward pass",
@@ -210,7 +216,7 @@ def check_effect(
                 f"{wanted}; use the versions of constraints.txt, or another `strategy`"
             )
             raise StageConfigError(message)
-    check_optimizer(bare, spread.optimizer)
+    check_optimizer(bare, parallel.optimizer)
 
 
 def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -233,7 +239,7 @@ def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     if lines:
         message = (
             f"optimizer and model do not belong together ({'; '.join(lines)}): make the optimizer "
-            "when the strategy has spread the model, of all parameters that learn"
+            "when the strategy has parallelized the model, of all parameters that learn"
         )
         raise StageConfigError(message)
 
@@ -302,7 +308,7 @@ def _some(names: Sequence[str]) -> str:
 # error. So each layer is gathered once, before the first step, and its bytes are compared.
 
 
-def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
+def check_dtypes(config: TrainConfig, rank_device: RankDevice) -> None:
     """Refuse a storage of 4-bit weights that does not fit the compute dtype on this device.
 
     Raises:
@@ -313,7 +319,7 @@ def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
     problem = storage_problem(
         storage=config.quantize.storage,
         strategy=config.strategy,
-        precision=workplace.precision,
+        precision=rank_device.precision,
     )
     if problem is not None:
         raise StageConfigError(problem)

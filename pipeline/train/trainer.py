@@ -33,7 +33,7 @@ from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.checkpoint import Restored, TimedSaver, conclude, make_saver, restore
 from pipeline.train.checkpoint_files import Identity, Work, fingerprint, lasting_config
 from pipeline.train.checkpoint_state import Checkpoints, LaterPhase, TrainingState
-from pipeline.train.device import Workplace, near_cores, read_device_memory, seed_generators
+from pipeline.train.device import RankDevice, near_cores, read_device_memory, seed_generators
 from pipeline.train.held_out import (
     HELD_OUT_NAME,
     HeldOut,
@@ -105,7 +105,7 @@ class Trainer:
     """One rank's training; `pipeline.train.loop.run_steps` reads its attributes."""
 
     model: TrainedModel
-    """Model, optimizer and strategy, as spread for the current phase."""
+    """Model, optimizer and strategy, as parallelized for the current phase."""
     current: PlannedPhase
     batches: Prefetcher
     """Yields one list of microbatches per step of the current phase."""
@@ -124,7 +124,7 @@ class Trainer:
         self, job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: DataFacts
     ) -> None:
         """Take the phases' data sets, `sources`, in their order."""
-        self.job, self.workplace, self.ranks = job, job.workplace, job.ranks
+        self.job, self.rank_device, self.ranks = job, job.rank_device, job.ranks
         self.phases, self.sources, self.facts = phases, sources, facts
         self.planned: list[PlannedPhase] = []
         self._share: HeldOutShare | None = None
@@ -150,7 +150,7 @@ class Trainer:
         Raises:
             StageConfigError, StageStoppedError, StageError: as in `pipeline.train.run`.
         """
-        job, device = self.job, self.workplace.device
+        job, device = self.job, self.rank_device.device
         remedy = smaller_state(job.config)
         with (
             job.spans.span("model_build"),
@@ -161,7 +161,7 @@ class Trainer:
             self._plan()
         self._trackers, self.report = trackers, self._make_reporter(trackers)
         if self.ranks.rank == 0:
-            num_threads = self.workplace.num_compute_threads
+            num_threads = self.rank_device.num_compute_threads
             log.info(
                 "plan: %s parameters, each rank with %d CPU thread%s; %s",
                 f"{self.model.num_parameters:,}",
@@ -183,7 +183,7 @@ class Trainer:
             for phase in self.planned:
                 follows = self._train_phase(phase, follows, profiling.watch)
             self._start_trackers(self.num_steps)  # for messages after the steps
-        self.model.strategy.close(self.model.spread)
+        self.model.strategy.close(self.model.parallel)
         (num_tokens,) = self.ranks.sums([self.report.num_tokens])
         self.tokens_per_s = num_tokens / self.report.elapsed_s if num_tokens else None
         if self.ranks.rank == 0:
@@ -192,12 +192,12 @@ class Trainer:
             self.held_out_results = read_results(path, self._last_steps(), basis)
 
     def build(self) -> None:
-        """Build the model, and spread it for the first phase."""
+        """Build the model, and parallelize it for the first phase."""
         self.model = build_trained_model(
             self.job.config,
             self.phases,
             context=self.job.context,
-            workplace=self.workplace,
+            rank_device=self.rank_device,
             ranks=self.ranks,
             data=self.facts,
         )
@@ -206,13 +206,13 @@ class Trainer:
         """Plan all phases before the first step, so that planning errors appear at once."""
         for phase, source in zip(self.phases, self.sources, strict=True):
             if len(self.phases) > 1:
-                self.model = switch_phase(self.model, phase, self.workplace)
+                self.model = switch_phase(self.model, phase, self.rank_device)
             self.plan_phase(phase, source)
         if problem := self.job.config.profile.why_never(self.num_steps):
             raise StageConfigError(problem)
 
     def plan_phase(self, phase: Phase, source: Source) -> PlannedPhase:
-        """Plan the data and number of steps of the next phase, which the model is spread for.
+        """Plan the data and number of steps of the next phase, which the model is parallelized for.
 
         A collective.
         """
@@ -225,9 +225,9 @@ class Trainer:
                 config=phase.config,
                 dataset=dataset,
                 strategy=self.model.strategy,
-                spread=self.model.spread,
+                parallel=self.model.parallel,
                 needs=self.model.needs,
-                workplace=self.workplace,
+                rank_device=self.rank_device,
                 ranks=self.ranks,
                 num_local_ranks=job.context.num_local_ranks,
                 spans=job.spans,
@@ -238,7 +238,7 @@ class Trainer:
             plan = plan_reading(
                 config,
                 dataset,
-                model=read_work_model(self.model.spread.bare, dataset),
+                model=read_work_model(self.model.parallel.bare, dataset),
                 ranks=self.ranks,
                 packs_dirs=trial.packs_dirs,
             )
@@ -265,7 +265,7 @@ class Trainer:
         if len(self.planned) > 1 or phase.phase.config.has_trials:
             # After trials, too: ddp orders gradient buckets by the first backward pass, which
             # with more than two ranks changes the last bits of their sums.
-            self.model = switch_phase(self.model, phase.phase, self.workplace)
+            self.model = switch_phase(self.model, phase.phase, self.rank_device)
         checkpoints = self._checkpoints(follows)
         seed_generators(
             phase.config.seed, self.ranks.rank
@@ -319,7 +319,7 @@ class Trainer:
 
     def make_reader(self, start_step: int) -> Prefetcher:
         """Return a reader that prefetches this rank's batches, from the step `start_step` on."""
-        phase, ranks, device = self.current, self.ranks, self.workplace.device
+        phase, ranks, device = self.current, self.ranks, self.rank_device.device
         config, dataset = phase.config, phase.dataset
         options: dict[str, Any] = {
             "needs": self.model.needs,
@@ -346,7 +346,7 @@ class Trainer:
         )
         # Tokens of native images share positions, so a token count is not a position count.
         is_native = dataset.info.image_kind == "native"
-        limit = None if is_native else self.model.spread.bare.max_positions
+        limit = None if is_native else self.model.parallel.bare.max_positions
         return StreamReader(dataset.info, stream, phase.plan.layout, max_tokens=limit, **options)
 
     def _checkpoints(self, follows: str) -> Checkpoints:
@@ -357,11 +357,11 @@ class Trainer:
             attempt=self.job.context.attempt,
             ranks=self.ranks,
             state=TrainingState(
-                model=self.model.spread.bare,
-                optimizer=self.model.spread.optimizer,
+                model=self.model.parallel.bare,
+                optimizer=self.model.parallel.optimizer,
                 learned=self.model.learning.so_far[number],
                 extra={"scaler": self.model.scaling} if self.model.scaling.is_on else {},
-                device=self.workplace.device,
+                device=self.rank_device.device,
             ),
             identity=self._identity(self.current, follows),
             later=[
@@ -411,9 +411,9 @@ class Trainer:
 
     def make_recorder(self) -> StepRecorder:
         """Return the recorder of the steps of all planned phases, with the header of its file."""
-        config, context, workplace = self.job.config, self.job.context, self.workplace
-        clock, synchronize = choose_clock(workplace.device, config.timing)
-        flops = describe_flops(workplace, _card_name(workplace))
+        config, context, rank_device = self.job.config, self.job.context, self.rank_device
+        clock, synchronize = choose_clock(rank_device.device, config.timing)
+        flops = describe_flops(rank_device, _card_name(rank_device))
         return StepRecorder(
             context.timing_dir,
             self.ranks.rank,
@@ -422,12 +422,12 @@ class Trainer:
                 "num_ranks": self.ranks.num_ranks,
                 "local_rank": context.local_rank,
                 "node_name": context.node_name,
-                "device": workplace.device.type,
+                "device": rank_device.device.type,
                 "cores": ranges_text(sorted(os.sched_getaffinity(0))),
-                "cores_near_gpu": ranges_text(near_cores(workplace.device)),
+                "cores_near_gpu": ranges_text(near_cores(rank_device.device)),
                 "strategy": config.strategy,
-                "precision": workplace.precision,
-                "attention": self.model.spread.bare.attention_name,
+                "precision": rank_device.precision,
+                "attention": self.model.parallel.bare.attention_name,
                 "num_steps": self.num_steps,
                 "global_batch_size": self.planned[0].config.global_batch_size,
                 "timing": config.timing,
@@ -442,7 +442,7 @@ class Trainer:
                     for number, phase in enumerate(self.planned, start=1)
                 ],
             },
-            read_memory=functools.partial(read_device_memory, workplace.device),
+            read_memory=functools.partial(read_device_memory, rank_device.device),
             device_clock=clock,
             synchronize=synchronize,
             peak_flops_per_s=flops["peak_flops_per_s"],
@@ -464,7 +464,7 @@ class Trainer:
         )
 
     def _make_reporter(self, trackers: Trackers) -> TrainingReporter:
-        flops = describe_flops(self.workplace, _card_name(self.workplace))
+        flops = describe_flops(self.rank_device, _card_name(self.rank_device))
         facts = TrainingFacts(
             num_steps=self.num_steps,
             num_ranks=self.ranks.num_ranks,
@@ -483,7 +483,7 @@ class Trainer:
         first = self.planned[0].config
         settings = {
             "strategy": first.strategy,
-            "precision": self.workplace.precision,
+            "precision": self.rank_device.precision,
             "num_ranks": self.ranks.num_ranks,
             "num_steps": self.num_steps,
             "global_batch_size": first.global_batch_size,
@@ -494,15 +494,15 @@ class Trainer:
             self._trackers.start(num_steps_done, self._training(len(self.planned)), settings)
 
 
-def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
+def describe_flops(rank_device: RankDevice, name: str) -> dict[str, Any]:
     """Describe the formula of `model_flops` and `mfu`, and the peak with its source; else None.
 
     `name` is that of the card; empty on a CPU.
     """
     card = find_card(name)
     peaks = {} if card is None else card.flops_per_s
-    uses_tf32 = workplace.precision == "fp32" and torch.backends.cuda.matmul.allow_tf32
-    precision = "tf32" if uses_tf32 and "tf32" in peaks else workplace.precision
+    uses_tf32 = rank_device.precision == "fp32" and torch.backends.cuda.matmul.allow_tf32
+    precision = "tf32" if uses_tf32 and "tf32" in peaks else rank_device.precision
     return {
         "formula": FORMULA,
         "card": name or None,
@@ -511,11 +511,11 @@ def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
     }
 
 
-def _card_name(workplace: Workplace) -> str:
+def _card_name(rank_device: RankDevice) -> str:
     """Return the card's name from the driver; empty on a CPU."""
-    if workplace.device.type != "cuda":
+    if rank_device.device.type != "cuda":
         return ""
-    return torch.cuda.get_device_name(workplace.device)
+    return torch.cuda.get_device_name(rank_device.device)
 
 
 def choose_clock(

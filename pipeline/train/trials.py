@@ -28,11 +28,11 @@ from pipeline.train import memory
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.checkpoint_state import rng_state, set_rng_state
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.memory import Growth, MemoryUse, extrapolate, less_memory
 from pipeline.train.optimizer import state_bytes
 from pipeline.train.ranks import Ranks
-from pipeline.train.strategies import Spread, Strategy
+from pipeline.train.strategies import ParallelModel, Strategy
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic
@@ -56,10 +56,10 @@ class Trial:
     config: TrainConfig
     dataset: ShardedDataset
     strategy: Strategy
-    spread: Spread
+    parallel: ParallelModel
     needs: ModelNeeds
     """Requirements of model and targets for batches."""
-    workplace: Workplace
+    rank_device: RankDevice
     ranks: Ranks
     num_local_ranks: int
     """Ranks of this node, which share its memory."""
@@ -70,10 +70,10 @@ class Trial:
     def way(self) -> dict[str, Any]:
         """Arguments of `learn_nothing` for passing microbatches through the model."""
         return {
-            "model": self.spread.model,
-            "layout": self.spread.bare.layout,
+            "model": self.parallel.model,
+            "layout": self.parallel.bare.layout,
             "strategy": self.strategy,
-            "workplace": self.workplace,
+            "rank_device": self.rank_device,
         }
 
     def describe(self, *more: str) -> dict[str, Any]:
@@ -90,14 +90,14 @@ class Trial:
         return plan_reading(
             config,
             self.dataset,
-            model=read_work_model(self.spread.bare, self.dataset),
+            model=read_work_model(self.parallel.bare, self.dataset),
             ranks=self.ranks,
             packs_dirs=self.packs_dirs,
         )
 
     def reader(self, plan: ReadingPlan, *, rank: int, **options: Any) -> BatchReader:
         """Open a reader that prefetches one step."""
-        device = self.workplace.device
+        device = self.rank_device.device
         gpu = device if device.type == "cuda" else None
         return BatchReader(
             self.dataset, plan, rank=rank, needs=self.needs, gpu=gpu, prefetch=1, **options
@@ -121,13 +121,13 @@ def learn_nothing(
     model: nn.Module,
     layout: ImageLayout,
     strategy: Strategy,
-    workplace: Workplace,
+    rank_device: RankDevice,
 ) -> None:
     """Run forward and backward of a microbatch; keep its gradients.
 
-    `model` is that of `Spread`, `layout` its image layout; `is_last` in its step.
+    `model` is that of `ParallelModel`, `layout` its image layout; `is_last` in its step.
     """
-    inputs = to_device(batch, workplace, layout)
+    inputs = to_device(batch, rank_device, layout)
     with strategy.microbatch(model, is_last=is_last):
         with strategy.forward_context():
             loss = loss_of(model, inputs)
@@ -140,11 +140,11 @@ def time_step(
     model: nn.Module,
     layout: ImageLayout,
     strategy: Strategy,
-    workplace: Workplace,
+    rank_device: RankDevice,
 ) -> float:
     """Return seconds of forward and backward; gradients are discarded, nothing is learned.
 
-    `model` is that of `Spread`, `layout` its image layout.
+    `model` is that of `ParallelModel`, `layout` its image layout.
     """
     start_s = time.perf_counter()
     for number, batch in enumerate(batches, start=1):
@@ -154,10 +154,10 @@ def time_step(
             model=model,
             layout=layout,
             strategy=strategy,
-            workplace=workplace,
+            rank_device=rank_device,
         )
-    if workplace.device.type == "cuda":
-        torch.cuda.synchronize(workplace.device)  # SYNC: the timed work must have ended
+    if rank_device.device.type == "cuda":
+        torch.cuda.synchronize(rank_device.device)  # SYNC: the timed work must have ended
     spent_s = time.perf_counter() - start_s
     model.zero_grad()
     return spent_s
@@ -233,14 +233,14 @@ class _Bench:
                     # More than two change nothing: gradients exist from the first on.
                     growth = first.then(self._measure(batch, num_rows, is_last=True))
                 peaks.append(growth.peak_bytes)
-                trial.spread.model.zero_grad()
+                trial.parallel.model.zero_grad()
         return Growth(peak_bytes=max(peaks), left_bytes=first.left_bytes)
 
     def _measure(self, batch: Batch, num_rows: int, *, is_last: bool) -> Growth:
         trial = self.trial
         work = functools.partial(learn_nothing, batch, is_last=is_last, **trial.way)
         try:
-            return memory.measure_growth(work, trial.workplace.device)
+            return memory.measure_growth(work, trial.rank_device.device)
         except torch.OutOfMemoryError as error:
             message = (
                 f"num_microbatches: auto: rank {trial.ranks.rank} ran out of memory when it "
@@ -261,7 +261,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
     """
     begun_s = time.perf_counter()
     # The number of pieces has no influence on what it reads.
-    config, model = replace(trial.config, num_microbatches=1), trial.spread.bare
+    config, model = replace(trial.config, num_microbatches=1), trial.parallel.bare
     plan = trial.plan(config)
     most_rows = plan.layout.rank_batch_size
     heaviest = find_heaviest(
@@ -271,9 +271,9 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
         num_steps=steps_to_make(config, plan),
         row_counts=[rows for rows in range(1, most_rows + 1) if most_rows % rows == 0],
     )
-    with leaving_no_trace(trial.workplace.device):
+    with leaving_no_trace(trial.rank_device.device):
         tried = _try_rows(_Bench(trial=trial, plan=plan, heaviest=heaviest), capacity_bytes)
-    memory.forget_peaks(trial.workplace.device)
+    memory.forget_peaks(trial.rank_device.device)
     memory_share = config.memory_share
     fitting = [rows for rows, use in tried.items() if use.share <= memory_share]
     if not fitting:
@@ -298,7 +298,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
 def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
     """Return the memory of each tried number of rows, on the rank with the least room."""
     trial, row_counts = bench.trial, sorted(bench.heaviest)
-    device = trial.workplace.device
+    device = trial.rank_device.device
 
     def fullest(peak_bytes: float) -> MemoryUse:
         use = MemoryUse(peak_bytes=peak_bytes, capacity_bytes=capacity_bytes)
@@ -313,7 +313,7 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
     tried: dict[int, MemoryUse] = {}
     for _ in range(2):  # not counted: libraries allocate at their first use, ddp at its second
         bench.grow(row_counts[0])
-    state = state_bytes(trial.spread.optimizer, trial.config.optimizer, device.type)
+    state = state_bytes(trial.parallel.optimizer, trial.config.optimizer, device.type)
     resident = memory.read_resident(device) + state
     peaks: list[tuple[int, float]] = []
     left = 0.0
@@ -373,14 +373,18 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
     config, ranks = trial.config, trial.ranks
     if config.num_microbatches != "auto":
         return config
-    device, file, kind = trial.workplace.device, folder / "microbatches.json", config.batching.kind
+    device, file, kind = (
+        trial.rank_device.device,
+        folder / "microbatches.json",
+        config.batching.kind,
+    )
     capacity = memory.read_capacity(device, trial.num_local_ranks)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     devices = ranks.gather(f"{name}, {capacity / GB:.1f} GB")
     # what another attempt must have in common
     key = trial.describe(*_DECIDE) | {
-        "precision": trial.workplace.precision,
-        "spread": asdict(trial.strategy.facts(trial.spread)),  # a file of accelerate may change
+        "precision": trial.rank_device.precision,
+        "spread": asdict(trial.strategy.facts(trial.parallel)),  # a file of accelerate may change
         "num_ranks": ranks.num_ranks,
         "devices": sorted(set(devices)),
     }
@@ -482,7 +486,7 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
         kind = _read_kept(file, check, "the kinds of batching are measured again")
     kind = trial.ranks.from_main(kind)
     if kind is None:
-        with leaving_no_trace(trial.workplace.device):
+        with leaving_no_trace(trial.rank_device.device):
             rates = _measure(trial, folder)
         kind = max(rates, key=rates.__getitem__)
         if trial.ranks.rank == 0:

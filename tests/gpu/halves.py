@@ -50,7 +50,7 @@ class _NoEnding:
 
 def _answers(work: Work, kind: Any, model_dir: Path) -> None:
     """Answer with the weights in fp16 and in fp32; sums beyond fp16 would give `!` alone."""
-    from pipeline.train.device import Workplace
+    from pipeline.train.device import RankDevice
     from pipeline.train.evaluate import evaluate, load_trained
     from slurm_jobs.shared.configs.train import EvaluateConfig
     from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
@@ -68,7 +68,9 @@ def _answers(work: Work, kind: Any, model_dir: Path) -> None:
             processor_dir=Path(kind.dataset_dir) / PROCESSOR_DIR,
             out_dir=out_dir,
             ranks=Alone(),  # type: ignore[arg-type]
-            workplace=Workplace(device=work.torch_device, precision="fp16", num_compute_threads=2),
+            rank_device=RankDevice(
+                device=work.torch_device, precision="fp16", num_compute_threads=2
+            ),
             ending=_NoEnding(),  # type: ignore[arg-type]
         )
         lines = (out_dir / "generations.jsonl").read_text().splitlines()

@@ -112,17 +112,19 @@ def compute(
     """Compute the loss and all gradients of a batch with strategy `single`."""
     from pipeline.models.compute import recompute_layers
     from pipeline.train.batches import loss_of, to_device
-    from pipeline.train.device import Workplace
+    from pipeline.train.device import RankDevice
     from pipeline.train.strategies import Single
 
-    workplace = Workplace(device=torch.device(device), precision=precision, num_compute_threads=2)
-    strategy, model = Single(workplace), kind.build()
+    rank_device = RankDevice(
+        device=torch.device(device), precision=precision, num_compute_threads=2
+    )
+    strategy, model = Single(rank_device), kind.build()
     if recompute:
         recompute_layers(model)
-    spread = strategy.spread(model, lambda m: torch.optim.SGD(m.parameters(), lr=0.0))
+    parallel = strategy.parallelize(model, lambda m: torch.optim.SGD(m.parameters(), lr=0.0))
     batch = kind.batch(model, [list(row) for row in rows])
     with strategy.forward_context():
-        loss = loss_of(spread.model, to_device(batch, workplace, model.layout))
+        loss = loss_of(parallel.model, to_device(batch, rank_device, model.layout))
     scale = _FP16_SCALE if precision == "fp16" else 1.0
     (loss * scale).backward()
     gradients = [

@@ -72,7 +72,7 @@ def rank_of_four(work: Work) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from pipeline.train.batches import loss_of, to_device
-    from pipeline.train.device import Workplace
+    from pipeline.train.device import RankDevice
     from pipeline.train.job import phases_of
     from pipeline.train.prepare import build_trained_model
 
@@ -90,26 +90,28 @@ def rank_of_four(work: Work) -> None:
             sharding={"unit_min_params": 0, **sharding},
         )  # fmt: skip
         config = build_config(TrainConfig, values)
-        workplace = Workplace(device=work.torch_device, precision=precision, num_compute_threads=2)
+        rank_device = RankDevice(
+            device=work.torch_device, precision=precision, num_compute_threads=2
+        )
         made = build_trained_model(
             config,
             phases_of(config),
             context=make_context("train", work.folder / name, num_ranks=_NUM_RANKS),
-            workplace=workplace,
+            rank_device=rank_device,
             ranks=FakeRanks(),  # type: ignore[arg-type]
             data=kind.facts,
         )
-        bare = made.spread.bare
+        bare = made.parallel.bare
         weights = [each for each in bare.parameters() if isinstance(each, DTensor)]
         local = sum(each.to_local().numel() for each in weights)
         whole = sum(each.numel() for each in weights)
         work.check(f"{name}: a rank has about a quarter", 0.2 < local / whole < 0.35, local / whole)
         batch = kind.batch(bare, [[sample] for sample in kind.samples()])
-        with made.strategy.microbatch(made.spread.model, is_last=True):
+        with made.strategy.microbatch(made.parallel.model, is_last=True):
             with made.strategy.forward_context():
-                loss = loss_of(made.spread.model, to_device(batch, workplace, bare.layout))
+                loss = loss_of(made.parallel.model, to_device(batch, rank_device, bare.layout))
             loss.backward()
         gradients = [each.grad is not None for each in bare.parameters() if each.requires_grad]
         work.check(f"{name}: gradients are there", all(gradients), f"{sum(gradients)} of all")
-        made.strategy.close(made.spread)
+        made.strategy.close(made.parallel)
     distributed.destroy_process_group()

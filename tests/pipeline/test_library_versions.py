@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from pipeline.models.compute import can_shard_whole_numbers, param_groups_of
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.strategy_checks import check_dtypes
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 
-CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 
 
 def unit_with(**state):

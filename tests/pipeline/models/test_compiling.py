@@ -28,7 +28,7 @@ from pipeline.models.compute import (
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.timing.recorder import CompileWatch
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.heartbeat import begin_steps
@@ -37,7 +37,7 @@ from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss
 
 CPU = torch.device("cpu")
-PLACE = Workplace(device=CPU, precision="fp32", num_compute_threads=1)
+PLACE = RankDevice(device=CPU, precision="fp32", num_compute_threads=1)
 BOTH = CompileConfig(backend="eager", towers=("vision", "language"))
 LENGTHS = (12, 20, 33, 7)
 

@@ -22,7 +22,7 @@ from pipeline.models.layouts import VisionInputs
 from pipeline.models.segments import Packing
 from pipeline.models.vision_language import plain_arguments, tower_arguments
 from pipeline.train.batches import ModelInputs, loss_of, to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images
@@ -31,7 +31,7 @@ names_functions = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python 3.10 does not say whose method a frame runs"
 )
 QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-PLACE = Workplace(device=DEVICE, precision="fp32", num_compute_threads=1)
+PLACE = RankDevice(device=DEVICE, precision="fp32", num_compute_threads=1)
 
 
 @pytest.fixture

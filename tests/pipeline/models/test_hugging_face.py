@@ -20,7 +20,7 @@ from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts import StoredImages
 from pipeline.models.vision_language import Prompt, VisionLanguageModel, before
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.export import check_weights
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError
@@ -28,7 +28,7 @@ from tests.pipeline.kinds import KINDS, encode_as_hugging_face
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, _messages, write_tiny
 
-CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 SPARE = 5
 """Places that a packed row has more than its samples fill."""
 SLOW_TO_LEARN = tuple(kind for kind in KINDS if kind != "llava")

@@ -14,12 +14,12 @@ from pipeline.data.format import Sample
 from pipeline.models.build import build_model
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.train import batches
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, make_facts
 
 SHAPE = (32, 32, 3)
 RULE = ImageRule(size=SHAPE[:2])
-CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_adapters import loss, shake
-from tests.pipeline.models.test_hugging_face import CPU as WORKPLACE
+from tests.pipeline.models.test_hugging_face import CPU as RANK_DEVICE
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 
 CPU = torch.device("cpu")
@@ -216,7 +216,7 @@ def test_sum_of_losses_of_a_quantised_model_is_near_to_the_plain_one_s(make_kind
     kind = make_kind("qwen2_5_vl")
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])
-    inputs = to_device(batch, WORKPLACE, model.layout)
+    inputs = to_device(batch, RANK_DEVICE, model.layout)
     plain = loss_of(model, inputs).detach()
     quantize_model(model, NF4, CPU)
     assert loss_of(model, inputs).detach() == pytest.approx(float(plain), rel=0.2)

@@ -32,13 +32,13 @@ from pipeline.models.segments import (
 from pipeline.models.vision_language import VisionLanguageModel, plain_arguments
 from pipeline.train.attention import call_of, uses_of
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import gradients, packed_rows
 
 CPU = torch.device("cpu")
-PLACE = Workplace(device=CPU, precision="fp32", num_compute_threads=1)
+PLACE = RankDevice(device=CPU, precision="fp32", num_compute_threads=1)
 QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 GRIDS = torch.tensor([[1, 8, 6], [1, 4, 10], [1, 8, 6], [1, 2, 4]])
 """Patches; windows of the tiny Qwen2.5-VL are 4 x 4 patches, with smaller ones at borders."""

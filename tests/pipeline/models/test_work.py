@@ -15,13 +15,13 @@ from pipeline.models.build import build_model
 from pipeline.models.compute import parts_of, read_work
 from pipeline.timing.flops import WorkCounts, model_flops
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig
 from tests.pipeline.models.test_small_vlm import CONFIG as SMALL
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss
 from tests.pipeline.models.test_small_vlm import make_facts, make_images
 
-CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 
 
 def build(kind):

@@ -135,7 +135,7 @@ def test_a_training_on_many_ranks_is_timed_on_one(dataset_dir, tmp_path, changes
     config = {"device": "cpu", "model": SMALL, "num_steps": 1, **changes}
     bench = make_bench(build_config(TrainConfig, config), open_dataset(dataset_dir), dataset_dir)
     assert bench.config.strategy == "single"
-    assert bench.workplace.precision == ("fp16" if "accelerate" in changes else "fp32")
+    assert bench.rank_device.precision == ("fp16" if "accelerate" in changes else "fp32")
 
 
 def test_a_missing_gpu_is_noted(dataset_dir, monkeypatch):

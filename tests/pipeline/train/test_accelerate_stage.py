@@ -105,8 +105,8 @@ def test_the_export_has_every_tensor_and_every_adapter(attempts):
 
 
 def test_the_result_tells_what_the_file_came_to(attempts):
-    spread = attempts.results[0]["spread"]
-    assert spread["distributed_type"] == "FSDP"
-    assert spread["mesh"] == {"shard": 2}
-    assert list(spread["placements"]) == ["Shard(dim=0)"]
-    assert spread["num_units"] == 5
+    facts = attempts.results[0]["spread"]
+    assert facts["distributed_type"] == "FSDP"
+    assert facts["mesh"] == {"shard": 2}
+    assert list(facts["placements"]) == ["Shard(dim=0)"]
+    assert facts["num_units"] == 5

@@ -9,7 +9,7 @@ import torch
 from pipeline.data.format import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train import evaluate, stage
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.evaluate import (
     Generation,
     evaluation_dtype,
@@ -132,14 +132,14 @@ def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluat
 def test_weights_are_halved_on_a_gpu_but_under_fp16_where_it_held_them_whole(
     device, precision, strategy, dtype
 ):
-    place = Workplace(device=torch.device(device), precision=precision, num_compute_threads=1)
+    place = RankDevice(device=torch.device(device), precision=precision, num_compute_threads=1)
     assert evaluation_dtype(place, strategy) == dtype
 
 
 def test_weights_in_half_precision_answer(asking, monkeypatch):
     """On a CPU, as they would on a GPU."""
     run, _ = asking
-    monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
+    monkeypatch.setattr(stage, "evaluation_dtype", lambda rank_device, _: rank_device.dtype)
     loaded = []
     monkeypatch.setattr(evaluate, "load_heads", lambda model, _: loaded.append(model))
     result = run.run_here(precision="bf16", num_steps=1)
@@ -171,8 +171,8 @@ def test_model_and_optimizer_are_freed_when_the_evaluation_begins(
 
     def train(trainer, trackers):
         really_train(trainer, trackers)
-        spread = trainer.model.spread
-        both = (spread.bare, spread.optimizer, *spread.optimizer.param_groups[0]["params"])
+        parallel = trainer.model.parallel
+        both = (parallel.bare, parallel.optimizer, *parallel.optimizer.param_groups[0]["params"])
         held.extend(weakref.ref(each) for each in both)
 
     def evaluate_nothing(*_, **__):

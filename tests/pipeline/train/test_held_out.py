@@ -18,7 +18,7 @@ from slurm_jobs.shared.configs.train import EvaluateConfig, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.tiny import ROWS
-from tests.pipeline.train.strategies.trainer import workplace_of
+from tests.pipeline.train.strategies.trainer import rank_device_of
 from tests.pipeline.train.test_accelerate_stage import FSDP, by_file, make_attempts
 from tests.pipeline.train.test_levels import LEVELS
 from tests.pipeline.train.test_trackers import curve
@@ -89,12 +89,12 @@ def test_looks_are_taken_when_due_and_after_the_last_step(looked):
 def test_the_loss_is_that_of_the_exported_model_sample_by_sample(made, looked):
     kind = open_kind("qwen2_5_vl", *made)
     model = load_model(looked[0].output_dir / "model", kind.facts).eval()
-    workplace = workplace_of(build_config(TrainConfig, {"device": "cpu", "num_steps": 1}))
+    rank_device = rank_device_of(build_config(TrainConfig, {"device": "cpu", "num_steps": 1}))
     loss, num_tokens = 0.0, 0
     for sample in kind.samples():
         batch = kind.batch(model, [[sample]])
         with torch.no_grad():
-            loss += float(losses_of(model, to_device(batch, workplace, model.layout)).sum())
+            loss += float(losses_of(model, to_device(batch, rank_device, model.layout)).sum())
         num_tokens += batch.num_supervised_tokens
     last = looks_of(looked[0])[-1]
     assert last.num_tokens == num_tokens

@@ -106,7 +106,7 @@ def test_held_out_rows_that_do_not_fit_the_levels_are_left_out(
 
 def test_heads_predict_classes_in_half_precision(chains, make_train_run, monkeypatch):
     """On a CPU, as they would be on a GPU."""
-    monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
+    monkeypatch.setattr(stage, "evaluation_dtype", lambda rank_device, _: rank_device.dtype)
     settings = {"manifest": rows_of(chains), "max_new_tokens": 2}
     changes = {"num_steps": 1, "precision": "bf16", "evaluate": settings}
     result = make_train_run(**config_of(chains, **changes)).run_here()

@@ -20,7 +20,7 @@ from pipeline.train import loop, stage, trainer
 from pipeline.train.batches import Copied
 from pipeline.train.checkpoint import Restored
 from pipeline.train.checkpoint_files import list_checkpoints
-from pipeline.train.device import Scaling, Workplace
+from pipeline.train.device import RankDevice, Scaling
 from pipeline.train.loop import Agreement, Boundary, CopyAhead, learning_rate_at
 from pipeline.train.strategies import Single
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -41,7 +41,7 @@ COUNTS = StepCounts(
     num_image_tokens=4,
 )
 WAIT_S = 0.03
-CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 
 
 @pytest.fixture
@@ -76,10 +76,10 @@ def setup(tmp_path, monkeypatch):
                 dataset=SimpleNamespace(info=None),
             ),
             model=SimpleNamespace(
-                spread=SimpleNamespace(bare=None), scaling=Scaling(ScalerConfig(), CPU)
+                parallel=SimpleNamespace(bare=None), scaling=Scaling(ScalerConfig(), CPU)
             ),
             batches=iter([[batch], [batch]]),
-            workplace=CPU,
+            rank_device=CPU,
             ranks=SimpleNamespace(
                 sums=sums_after_a_wait, sum_on_device=sum_after_a_wait, num_ranks=2
             ),
@@ -161,7 +161,7 @@ def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
 
     def watched(setup, *args):
         """Note the norm of all gradients together, as the optimizer meets them."""
-        gradients = [p.grad for p in setup.model.spread.bare.parameters() if p.grad is not None]
+        gradients = [p.grad for p in setup.model.parallel.bare.parameters() if p.grad is not None]
         full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
         applied.append(float(torch.nn.utils.get_total_norm(full)))
         return update(setup, *args)
@@ -185,7 +185,7 @@ NEEDS_LESS = (
 @pytest.mark.parametrize(
     ("place", "name", "call", "words"),
     [
-        (Single, "spread", 1, "while the model was built .*`strategy: fsdp2`"),
+        (Single, "parallelize", 1, "while the model was built .*`strategy: fsdp2`"),
         (
             loop,
             "_accumulate",
@@ -382,7 +382,7 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
     training = SimpleNamespace(
         current=SimpleNamespace(config=TrainConfig(num_steps=1), dataset=None, plan=None),
         ranks=SimpleNamespace(rank=0, num_ranks=1),
-        workplace=SimpleNamespace(device=torch.device(device)),
+        rank_device=SimpleNamespace(device=torch.device(device)),
         model=SimpleNamespace(needs=ModelNeeds()),
     )
     assert trainer.Trainer.make_reader(training, 0)["gpu"] == gpu

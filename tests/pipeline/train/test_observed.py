@@ -84,7 +84,9 @@ def test_two_ranks_learn_the_same_with_kernels_of_inductor_within_rounding(make_
     assert steps["compile_s"][0] > 0
 
 
-def test_the_log_says_in_words_how_the_model_is_spread_and_what_is_made(make_train_run, caplog):
+def test_the_log_says_in_words_how_the_model_is_parallelized_and_what_is_made(
+    make_train_run, caplog
+):
     caplog.set_level("INFO")
     make_train_run(num_steps=2).run_here()
     assert "StrategyFacts(" not in caplog.text

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.timing.recorder import CudaClock
-from pipeline.train.device import Workplace, prepare_device
+from pipeline.train.device import RankDevice, prepare_device
 from pipeline.train.trainer import choose_clock, describe_flops
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.files import ranges_text
@@ -23,7 +23,7 @@ LORA = {"rank": 2, "alpha": 4.0}
 
 
 def place(device, precision):
-    return Workplace(device=torch.device(device), precision=precision, num_compute_threads=1)
+    return RankDevice(device=torch.device(device), precision=precision, num_compute_threads=1)
 
 
 @pytest.fixture(scope="module")

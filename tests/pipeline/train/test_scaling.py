@@ -15,7 +15,7 @@ import torch
 
 from pipeline.train import loop, trainer
 from pipeline.train import prepare as prepare_module
-from pipeline.train.device import Scaling, Workplace, _Scaler
+from pipeline.train.device import RankDevice, Scaling, _Scaler
 from pipeline.train.loop import Boundary
 from pipeline.train.verdict import judge
 from slurm_jobs.shared.configs.training_parts import ScalerConfig
@@ -25,7 +25,7 @@ from tests.pipeline.train.conftest import TINY_MODEL
 
 
 def scaling(precision="fp16", **config):
-    cpu = Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
+    cpu = RankDevice(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
     return Scaling(ScalerConfig(**{"init_scale": 8.0, **config}), cpu)
 
 
@@ -193,7 +193,7 @@ def poison_step(patch, step, *, loss, factor=math.inf):
         share = accumulate(setup, *args, **kwargs)
         if next(numbers) != step:
             return share
-        next(setup.model.spread.bare.parameters()).grad.mul_(1.0 if loss else factor)
+        next(setup.model.parallel.bare.parameters()).grad.mul_(1.0 if loss else factor)
         return share * factor if loss else share
 
     patch.setattr(loop, "_accumulate", poisoned)
@@ -238,9 +238,9 @@ def watch_loop(monkeypatch, seen):
     seen.events, seen.outside, seen.within, seen.before_forward = [], [], Counter(), Counter()
 
     def run(setup, start_step, watch):
-        bare = setup.model.spread.bare
+        bare = setup.model.parallel.bare
         on_device = [*bare.parameters(), *bare.buffers()]
-        setup.workplace = dataclasses.replace(setup.workplace, device=DEVICE)
+        setup.rank_device = dataclasses.replace(setup.rank_device, device=DEVICE)
         setup.saver = SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False)
 
         def mark(steps):
@@ -343,7 +343,7 @@ def test_nothing_is_applied_behind_a_fault_though_the_host_reads_it_a_step_later
 
     def watched(setup, step, verdict):
         rate = update(setup, step, verdict)
-        whole = [p.detach().clone() for p in setup.model.spread.bare.parameters()]
+        whole = [p.detach().clone() for p in setup.model.parallel.bare.parameters()]
         weights.append(torch.cat([p.flatten() for p in whole]))
         return rate
 

@@ -142,7 +142,7 @@ def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
     def update_and_break(setup, step, *args):
         rate = update(setup, step, *args)
         if step == 3:
-            next(setup.model.spread.bare.parameters()).data.fill_(float("nan"))
+            next(setup.model.parallel.bare.parameters()).data.fill_(float("nan"))
         return rate
 
     def open_and_tell(*args, **options):

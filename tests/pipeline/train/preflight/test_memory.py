@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from pipeline.models.adapters import merge_adapters
 from pipeline.models.quantize import dequantize_weights
 from pipeline.train import export
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.host_memory import (
     HostMemory,
     cgroup_limits,
@@ -493,7 +493,9 @@ def test_copies_of_checkpoints_are_counted_when_they_are_written_in_the_backgrou
     job = SimpleNamespace(
         context=dataclasses.replace(make_context("train", tmp_path), num_local_ranks=2),
         config=config_of(checkpoint={"mode": mode}),
-        workplace=Workplace(device=torch.device("cuda"), precision="bf16", num_compute_threads=1),
+        rank_device=RankDevice(
+            device=torch.device("cuda"), precision="bf16", num_compute_threads=1
+        ),
     )
     without_work = dict.fromkeys(("computing_bytes", "activations_bytes"), 0)
     state = {"weights_bytes": 400 * MB, "gradients_bytes": 400 * MB, "optimizer_bytes": 800 * MB}

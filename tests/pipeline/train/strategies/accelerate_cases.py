@@ -15,20 +15,20 @@ from accelerate.state import AcceleratorState
 
 from pipeline.train.job import phases_of
 from pipeline.train.prepare import switch_phase
-from pipeline.train.strategies import Spread
+from pipeline.train.strategies import ParallelModel
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.cases import (
     CASES,
     TIED,
     case,
-    check_spread_by,
+    check_parallelized_by,
     poison_on_rank_1,
     replicate,
     shard,
     single,
     training,
 )
-from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
+from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of
 
 BEFORE = frozenset(CASES)
 TWINS = {
@@ -165,25 +165,25 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def second_phase(name: str, values: dict[str, Any] | None, **options: Any) -> None:
-    """Of a model that was spread for the first one."""
+    """Of a model that was parallelized for the first one."""
 
     def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
         with sharding_on_cpu():
             asked = {} if values is None else write(pair, values)
             config = pair.config("small_vlm", **asked, **options, **TWO_PHASES)
-            made = pair.spread("small_vlm", config)
-        first, num_wraps = made.spread.model, count_wraps(made.spread.bare)
+            made = pair.build_trained_model("small_vlm", config)
+        first, num_wraps = made.parallel.model, count_wraps(made.parallel.bare)
         phase = phases_of(config)[1]
-        made = switch_phase(made, phase, workplace_of(config))
-        again = count_wraps(made.spread.bare)
+        made = switch_phase(made, phase, rank_device_of(config))
+        again = count_wraps(made.parallel.bare)
         found = pair.make_steps(made, "small_vlm", dataclasses.replace(phase.config, phases=()))
         accelerator = getattr(made.strategy, "_accelerator", None)
         kept = [] if accelerator is None else [*accelerator._models, *accelerator._optimizers]
         return {
             **found,
             "num_kept": len(kept),
-            "is_anew": made.spread.model is not first,
-            "num_wraps": [num_wraps, again, count_wraps(made.spread.bare)],
+            "is_anew": made.parallel.model is not first,
+            "num_wraps": [num_wraps, again, count_wraps(made.parallel.bare)],
         }
 
     case(f"second phase, {name}")(train)
@@ -205,9 +205,11 @@ for name, values in FILES.items():
     second_phase(f"accelerate {name}", {**values, "mixed_precision": "bf16"}, precision="bf16")
 
 
-def sabotaged(name: str, values: dict[str, Any], spread_by: Callable[..., Spread]) -> None:
+def sabotaged(
+    name: str, values: dict[str, Any], parallelize_by: Callable[..., ParallelModel]
+) -> None:
     case(f"accelerate's {name}")(
-        lambda _alone, pair: check_spread_by(pair, spread_by, **write(pair, values))
+        lambda _alone, pair: check_parallelized_by(pair, parallelize_by, **write(pair, values))
     )
 
 

@@ -15,15 +15,15 @@ from pipeline.models.build import build_model
 from pipeline.timing.profiler import Profiling
 from pipeline.timing.recorder import SpanLog
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import Workplace, read_accelerate_file
+from pipeline.train.device import RankDevice, read_accelerate_file
 from pipeline.train.prepare import TrainedModel
-from pipeline.train.strategies import Replicated, Spread
+from pipeline.train.strategies import ParallelModel, Replicated
 from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
 from slurm_jobs.shared.timings import operators_path, read_operators
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
-from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
+from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of
 
 Case = Callable[[Trainer, Trainer], dict[str, Any]]
 CASES: dict[str, Case] = {}
@@ -180,15 +180,15 @@ def begun_step(option: str) -> None:
 
     def look(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
         config = pair.config("small_vlm", num_microbatches=2, **OPTIONS[option])
-        made = pair.spread("small_vlm", config)
-        model, layout = made.spread.model, made.spread.bare.layout
+        made = pair.build_trained_model("small_vlm", config)
+        model, layout = made.parallel.model, made.parallel.bare.layout
         batch = next(pair.batches("small_vlm", made, config, "mixed", None))[0]
-        layer = made.spread.bare.towers()[1][0]
+        layer = made.parallel.bare.towers()[1][0]
         with made.strategy.microbatch(model, is_last=False):
-            loss = loss_of(model, to_device(batch, workplace_of(config), layout))
+            loss = loss_of(model, to_device(batch, rank_device_of(config), layout))
             is_sharded = [isinstance(weight, DTensor) for weight in layer.parameters()]
             loss.backward()
-        gradients = [weight.grad for weight in made.spread.bare.parameters()]
+        gradients = [weight.grad for weight in made.parallel.bare.parameters()]
         there = [gradient for gradient in gradients if gradient is not None]
         whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in there]
         return {
@@ -226,14 +226,14 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     width = 32 * (1 + pair.ranks.rank)
     config = pair.config("small_vlm", model={**SMALL, "language": {**SIZES, "hidden_size": width}})
-    pair.spread("small_vlm", config)
+    pair.build_trained_model("small_vlm", config)
     return {}
 
 
 @case("no model on rank 0")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     folder = pair.folder / "nothing" if pair.ranks.rank == 0 else pair.kinds["smolvlm"].model_dir
-    pair.spread(
+    pair.build_trained_model(
         "smolvlm", pair.config("smolvlm", model={"type": "hugging_face", "path": str(folder)})
     )
     return {}
@@ -243,12 +243,12 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     """Of a model whose output head is its input embeddings."""
     whole = build_model(pair.config(TIED).model, pair.kind(TIED).facts, seed=0)
-    made = pair.spread(TIED, pair.config(TIED))
-    hf = made.spread.bare.hf
+    made = pair.build_trained_model(TIED, pair.config(TIED))
+    hf = made.parallel.bare.hf
     expected = dict(whole.named_parameters())
-    shared = {name: value.full_tensor() for name, value in made.spread.bare.named_parameters()}
+    shared = {name: value.full_tensor() for name, value in made.parallel.bare.named_parameters()}
     different = [n for n, value in expected.items() if not torch.equal(value, shared[n])]
-    buffers = dict(made.spread.bare.named_buffers())
+    buffers = dict(made.parallel.bare.named_buffers())
     different += [n for n, b in whole.named_buffers() if not torch.equal(b, buffers[n])]
     return {
         "different": different,
@@ -262,29 +262,29 @@ def sgd(model: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters())
 
 
-def replicate(model: Any) -> Spread:
-    workplace = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
-    return Replicated(workplace).spread(model, sgd)
+def replicate(model: Any) -> ParallelModel:
+    rank_device = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+    return Replicated(rank_device).parallelize(model, sgd)
 
 
 def shard(
     model: Any, *, root: bool = True, layers: bool = True, whole: tuple[str, ...] = ()
-) -> Spread:
+) -> ParallelModel:
     left = {parameter for name, parameter in model.named_parameters() if name in whole}
     for tower in model.towers() if layers else []:
         for layer in tower:
             fully_shard(layer)
     if root:
         fully_shard(model, ignored_params=left)
-    return Spread(model=model, bare=model, optimizer=sgd(model))
+    return ParallelModel(model=model, bare=model, optimizer=sgd(model))
 
 
-def shard_after_the_optimizer(model: Any) -> Spread:
+def shard_after_the_optimizer(model: Any) -> ParallelModel:
     optimizer = sgd(model)
     return dataclasses.replace(shard(model), optimizer=optimizer)
 
 
-SABOTAGED: dict[str, tuple[Callable[[Any], Spread], dict[str, Any], str]] = {
+SABOTAGED: dict[str, tuple[Callable[[Any], ParallelModel], dict[str, Any], str]] = {
     "another strategy than asked for": (
         replicate,
         {},
@@ -331,28 +331,28 @@ SABOTAGED: dict[str, tuple[Callable[[Any], Spread], dict[str, Any], str]] = {
         "in no group, and would never change",
     ),
 }
-"""How a model is spread instead, the config, and what the check of its effect says."""
+"""How a model is parallelized instead, the config, and what the check of its effect says."""
 
 
-def check_spread_by(
-    pair: Trainer, spread_by: Callable[[Any], Spread], **changes: Any
+def check_parallelized_by(
+    pair: Trainer, parallelize_by: Callable[[Any], ParallelModel], **changes: Any
 ) -> dict[str, Any]:
-    """Check what `spread_by` makes as if the strategy had made it; facts are read by the real."""
+    """Check the result of `parallelize_by` like the strategy's own, which reads the facts."""
     config = pair.config("small_vlm", **changes)
     file = read_accelerate_file(config, pair.ranks, num_nodes=1)
     with sharding_on_cpu():
-        strategy = pair.spread("small_vlm", config).strategy
-    spread = spread_by(build(pair, config))
-    check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2, file=file)
+        strategy = pair.build_trained_model("small_vlm", config).strategy
+    parallel = parallelize_by(build(pair, config))
+    check_effect(parallel, strategy.facts(parallel), config, rank_device_of(config), 2, file=file)
     return {}
 
 
-def sabotaged(name: str, spread_by: Callable[[Any], Spread], **changes: Any) -> None:
-    case(name)(lambda _alone, pair: check_spread_by(pair, spread_by, **changes))
+def sabotaged(name: str, parallelize_by: Callable[[Any], ParallelModel], **changes: Any) -> None:
+    case(name)(lambda _alone, pair: check_parallelized_by(pair, parallelize_by, **changes))
 
 
-for name, (spread_by, changes, _message) in SABOTAGED.items():
-    sabotaged(name, spread_by, **changes)
+for name, (parallelize_by, changes, _message) in SABOTAGED.items():
+    sabotaged(name, parallelize_by, **changes)
 
 
 @case("parameter that nothing uses")

@@ -19,7 +19,7 @@ from pipeline.train.prepare import TrainedModel, make_shell, what_learns
 from pipeline.train.strategies import Place
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.cases import TIED, case
-from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
+from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of
 
 LORA = {"kind": "qwen2_5_vl", "adapters": {"rank": 8, "alpha": 16.0}}
 QLORA = {**LORA, "quantize": {}}
@@ -43,10 +43,10 @@ def _held(name: str, *, kind: str = "small_vlm", **options: Any) -> None:
     def look(alone: Trainer, pair: Trainer) -> dict[str, Any]:
         trainer = alone if options.get("strategy") == "single" else pair
         config = trainer.config(kind, **options)
-        made = trainer.spread(kind, config)
+        made = trainer.build_trained_model(kind, config)
         need = _computed(trainer, kind, config)
         _pass(trainer, made, kind, config, is_last=True)
-        made.spread.optimizer.step()
+        made.parallel.optimizer.step()
         return {"held": _measured(made), "computed": dataclasses.asdict(need)}
 
     case(f"memory, {name}")(look)
@@ -59,9 +59,9 @@ for name, changes in STRATEGIES.items():
 @case("memory, accumulating")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     config = pair.config("small_vlm", num_microbatches=2)
-    made = pair.spread("small_vlm", config)
+    made = pair.build_trained_model("small_vlm", config)
     _pass(pair, made, "small_vlm", config, is_last=False)
-    held = _bytes_of(_whole_gradients(made.spread.model))
+    held = _bytes_of(_whole_gradients(made.parallel.model))
     return {
         "held": held,
         "computed": _computed(pair, "small_vlm", config).accumulated_bytes,
@@ -72,21 +72,21 @@ def _pass(
     trainer: Trainer, made: TrainedModel, kind: str, config: TrainConfig, *, is_last: bool
 ) -> None:
     batch = next(trainer.batches(kind, made, config, "mixed", None))[0]
-    model, workplace = made.spread.model, workplace_of(config)
+    model, rank_device = made.parallel.model, rank_device_of(config)
     with made.strategy.microbatch(model, is_last=is_last), made.strategy.forward_context():
-        loss = loss_of(model, to_device(batch, workplace, made.spread.bare.layout))
+        loss = loss_of(model, to_device(batch, rank_device, made.parallel.bare.layout))
         loss.sum().backward()
 
 
 def _computed(trainer: Trainer, kind: str, config: TrainConfig) -> MemoryNeed:
-    workplace, ranks = workplace_of(config), trainer.ranks
+    rank_device, ranks = rank_device_of(config), trainer.ranks
     here = Place(node_name="node-0", local_rank=ranks.rank)
-    shell = make_shell(config, trainer.kind(kind).facts, workplace)
+    shell = make_shell(config, trainer.kind(kind).facts, rank_device)
     return memory_need(
         read_sizes(shell, gathered_units(shell, config, None)),
         what_learns(shell, phases_of(config))[0],
         sharing_of(config, None, ranks.from_main(ranks.gather(here))),
-        compute_itemsize=workplace.dtype.itemsize,
+        compute_itemsize=rank_device.dtype.itemsize,
         optimizer_kind=config.optimizer.kind,
         num_microbatches=config.num_microbatches,
         num_tokens=0,
@@ -94,7 +94,7 @@ def _computed(trainer: Trainer, kind: str, config: TrainConfig) -> MemoryNeed:
 
 
 def _measured(made: TrainedModel) -> dict[str, int]:
-    bare, optimizer = made.spread.bare, made.spread.optimizer
+    bare, optimizer = made.parallel.bare, made.parallel.optimizer
     inner: Any = optimizer._inner if isinstance(optimizer, LocalOptimizer) else optimizer
     parameters = list(bare.parameters())
     return {

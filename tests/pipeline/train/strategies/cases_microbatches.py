@@ -15,7 +15,7 @@ from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.accelerate_cases import FSDP, write
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.cases import case
-from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
+from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of
 
 PLENTY = 1e15
 """Bytes."""
@@ -28,9 +28,9 @@ def make_trial(pair: Trainer, config: TrainConfig, made: TrainedModel, folder: P
         config=config,
         dataset=pair.kind("small_vlm").dataset,
         strategy=made.strategy,
-        spread=made.spread,
+        parallel=made.parallel,
         needs=made.needs,
-        workplace=workplace_of(config),
+        rank_device=rank_device_of(config),
         ranks=pair.ranks,
         num_local_ranks=2,
         spans=SpanLog(folder, pair.ranks.rank),
@@ -53,7 +53,7 @@ def unequal_memory(strategy: str) -> None:
 
 def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
     config = pair.config("small_vlm", **options)
-    made = pair.spread("small_vlm", config)
+    made = pair.build_trained_model("small_vlm", config)
     folder = pair.folder / f"auto-{config.strategy}"
     folder.mkdir(parents=True)
     trial = make_trial(pair, config, made, folder)
@@ -66,7 +66,7 @@ def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
         with patch.object(memory, "read_capacity", lambda *_: capacity):
             settled = settle_microbatches(trial, folder)
             again = settle_microbatches(trial, folder)
-    made = switch_phase(made, phases_of(config)[0], trial.workplace)
+    made = switch_phase(made, phases_of(config)[0], trial.rank_device)
     return {
         **pair.make_steps(made, "small_vlm", settled),
         "roomy": roomy.num_microbatches,

@@ -14,7 +14,7 @@ from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.timings import read_spans, spans_path
 from tests.contexts import make_context
 from tests.pipeline.train.strategies.cases import case
-from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
+from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of
 
 TOO_LARGE = {"hidden_size": 16384, "num_layers": 100, "num_heads": 128}
 """Of 300 thousand million parameters: no node of ours holds 16 bytes of each."""
@@ -75,7 +75,7 @@ def run(
         config=config,
         context=context,
         spans=SpanLog(context.timing_dir, rank),
-        workplace=workplace_of(config),
+        rank_device=rank_device_of(config),
         ranks=pair.ranks,
         began_unix_s=0.0,
     )

@@ -14,12 +14,12 @@ from pipeline.models.quantize import quantized_names
 from pipeline.models.vision_language import plain_arguments
 from pipeline.train import prepare
 from pipeline.train.batches import to_device
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.strategies import reference_qlora
 from tests.pipeline.train.strategies import trainer as trainer_module
 from tests.pipeline.train.strategies.cases import case, single, training
-from tests.pipeline.train.strategies.trainer import Trainer, workplace_of
+from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of
 
 KIND = "qwen2_5_vl"
 LORA = {"rank": 8, "alpha": 16.0}
@@ -35,7 +35,7 @@ V100 = {**QLORA, "precision": "fp16"}
 STORAGES = ("uint8", "bf16", "fp16")
 PRECISIONS = ("fp32", "bf16", "fp16")
 COMBINATIONS = tuple(itertools.product(("single", "ddp", "fsdp2"), STORAGES, PRECISIONS))
-SPREAD = {
+PARALLEL = {
     "fsdp2": {},
     "ddp": {"strategy": "ddp"},
     "fsdp2, one unit": {"sharding": {"unit_min_params": 10**9}},
@@ -47,7 +47,7 @@ WRONG = ("bf16", "fp16")
 """Storage and precision that do not agree."""
 
 single("4 bits, single", **QLORA)
-for name, changes in SPREAD.items():
+for name, changes in PARALLEL.items():
     training(f"4 bits, {name}", **QLORA, **changes)
 training("4 bits, fsdp2, recomputed", **QLORA, activation_checkpointing=True)
 training("4 bits, small model", **{**QLORA, "kind": "small_vlm"})
@@ -72,9 +72,9 @@ def _reference(*, halved: bool) -> None:
 def _plain_inputs(alone: Trainer) -> Iterator[dict[str, Any]]:
     """What each step of a training gives to the model, as transformers takes it."""
     config = alone.config(strategy="single", **QLORA)
-    made = alone.spread(KIND, config)
+    made = alone.build_trained_model(KIND, config)
     for (batch,) in alone.batches(KIND, made, config, "mixed", None):
-        inputs = to_device(batch, workplace_of(config), made.spread.bare.layout)
+        inputs = to_device(batch, rank_device_of(config), made.parallel.bare.layout)
         yield {
             "input_ids": inputs.input_ids,
             "position_ids": inputs.position_ids,
@@ -91,11 +91,11 @@ for halved in (True, False):
 @contextmanager
 def computing_in(precision: str, *unchecked: str) -> Iterator[None]:
     """Whatever the config says, with some checks of `prepare` left out."""
-    workplace = Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
+    rank_device = RankDevice(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
     with ExitStack() as stack:
         for name in unchecked:
             stack.enter_context(patch.object(prepare, name))
-        stack.enter_context(patch.object(trainer_module, "workplace_of", lambda _: workplace))
+        stack.enter_context(patch.object(trainer_module, "rank_device_of", lambda _: rank_device))
         yield
 
 
@@ -110,10 +110,10 @@ def _combination(strategy: str, storage: str, precision: str) -> None:
         )
         with computing_in(precision, "check_dtypes"):
             try:
-                made = trainer.spread(KIND, config)
+                made = trainer.build_trained_model(KIND, config)
             except StageConfigError as error:
                 return {"problem": str(error)}
-        return {"problem": None, "num_quantized": len(quantized_names(made.spread.bare))}
+        return {"problem": None, "num_quantized": len(quantized_names(made.parallel.bare))}
 
 
 for combination in COMBINATIONS:
@@ -131,12 +131,14 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     storage, precision = WRONG
     with computing_in(precision):
-        pair.spread(KIND, pair.config(KIND, adapters=LORA, quantize={"storage": storage}))
+        pair.build_trained_model(
+            KIND, pair.config(KIND, adapters=LORA, quantize={"storage": storage})
+        )
     return {}
 
 
 @case("4 bits that learn")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     learn = ["adapters", "model.language_model.layers.1.mlp.*"]
-    pair.spread(KIND, pair.config(KIND, adapters=LORA, quantize={}, learn=learn))
+    pair.build_trained_model(KIND, pair.config(KIND, adapters=LORA, quantize={}, learn=learn))
     return {}

@@ -11,7 +11,7 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 
 from pipeline.train.accelerate import _file_variables, make_accelerator
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from slurm_jobs.shared.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.expand import shipped_path
@@ -25,7 +25,7 @@ ALONE = AccelerateFile(
     offloads=False,
     num_replicas=1,
 )
-HERE = Workplace(device=torch.device("cpu"), precision="bf16", num_compute_threads=1)
+HERE = RankDevice(device=torch.device("cpu"), precision="bf16", num_compute_threads=1)
 
 
 def template(name):

@@ -14,14 +14,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from pipeline.train.strategies import (
+    ParallelModel,
     Place,
-    Spread,
     StrategyFacts,
     prefetch_in_order,
     shape_by_nodes,
     units_of,
 )
-from pipeline.train.strategy_checks import describe_spread
+from pipeline.train.strategy_checks import describe_parallel_model
 from slurm_jobs.shared.errors import StageConfigError
 
 
@@ -98,8 +98,8 @@ STORED = "parameters are stored as fp32 on cpu"
 
 def described(strategy: str, model: nn.Module | None = None, **changes: object) -> str:
     model = model or nn.Linear(1, 1)
-    spread = Spread(model=model, bare=model, optimizer=torch.optim.SGD(model.parameters()))
-    return describe_spread(strategy, spread, dataclasses.replace(FACTS, **changes))
+    parallel = ParallelModel(model=model, bare=model, optimizer=torch.optim.SGD(model.parameters()))
+    return describe_parallel_model(strategy, parallel, dataclasses.replace(FACTS, **changes))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.shared.configs.model_parts import storage_problem
-from tests.pipeline.train.strategies.cases_quantized import COMBINATIONS, SPREAD
+from tests.pipeline.train.strategies.cases_quantized import COMBINATIONS, PARALLEL
 
 FP16 = 1e-4
 """Relative difference that rounding to fp16 makes in these losses; ten times less than a step."""
@@ -17,7 +17,7 @@ def relatively(values: list[float], rel: float = 1e-6) -> Any:
     return pytest.approx(values, rel=rel)
 
 
-@pytest.mark.parametrize("option", SPREAD)
+@pytest.mark.parametrize("option", PARALLEL)
 def test_two_ranks_learn_what_one_process_learns(found, option):
     case, alone = found[f"4 bits, {option}"], found["4 bits, single"]
     assert case["losses"] == relatively(alone["losses"])

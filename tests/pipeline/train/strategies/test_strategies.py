@@ -1,4 +1,4 @@
-"""Two ranks learn what one process learns, however the model is spread; see the cases."""
+"""Two ranks learn what one process learns, however the model is parallelized; see the cases."""
 
 from __future__ import annotations
 

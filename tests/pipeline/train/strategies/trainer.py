@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
 from pipeline.models.layouts import load_tokenizer, read_facts
-from pipeline.train.device import Workplace
+from pipeline.train.device import RankDevice
 from pipeline.train.job import phases_of
 from pipeline.train.loop import run_steps
 from pipeline.train.prepare import TrainedModel, build_trained_model
@@ -132,15 +132,17 @@ class Trainer:
             values["sharding"] = {"unit_min_params": 0, **values["sharding"]}
         return build_config(TrainConfig, values)
 
-    def spread(self, kind: str, config: TrainConfig, *, node: str = "node-0") -> TrainedModel:
+    def build_trained_model(
+        self, kind: str, config: TrainConfig, *, node: str = "node-0"
+    ) -> TrainedModel:
         local_rank = self.ranks.rank if node == "node-0" else 0
         context = make_context("train", self.folder, node_name=node, local_rank=local_rank)
-        workplace = workplace_of(config)
+        rank_device = rank_device_of(config)
         return build_trained_model(
             config,
             phases_of(config),
             context=context,
-            workplace=workplace,
+            rank_device=rank_device,
             ranks=self.ranks,
             data=self.kind(kind).facts,
         )
@@ -159,7 +161,7 @@ class Trainer:
     ) -> dict[str, Any]:
         """Losses and norms of each step, and a digest of the weights at the end."""
         config = self.config(kind, **changes)
-        made = self.spread(kind, config, node=node)
+        made = self.build_trained_model(kind, config, node=node)
         return self.make_steps(made, kind, config, rows=rows, poison=poison)
 
     def make_steps(
@@ -171,7 +173,7 @@ class Trainer:
         rows: str = "mixed",
         poison: Callable[[TrainedModel, int], None] | None = None,
     ) -> dict[str, Any]:
-        """The same, of a model that is spread."""
+        """The same, of a model that is parallelized."""
         recorder = Outcomes()
         trainer = SimpleNamespace(
             current=SimpleNamespace(
@@ -182,7 +184,7 @@ class Trainer:
             ),
             model=made,
             batches=Unready(self.batches(kind, made, config, rows, poison)),
-            workplace=workplace_of(config),
+            rank_device=rank_device_of(config),
             ranks=self.ranks,
             recorder=recorder,
             saver=SimpleNamespace(save=lambda *_, **__: None, has_ended_here=lambda: False),
@@ -190,14 +192,14 @@ class Trainer:
             report=lambda *_: None,
         )
         run_steps(trainer, 0)
-        made.strategy.close(made.spread)
+        made.strategy.close(made.parallel)
         return {
             "losses": [outcome.loss for outcome in recorder.found],
             "norms": [outcome.grad_norm for outcome in recorder.found],
             "num_skips": made.scaling.num_skips,
             "scale": made.scaling.scale,
             "facts": dataclasses.asdict(made.facts),
-            "weights": digest(made.spread.bare),
+            "weights": digest(made.parallel.bare),
         }
 
     def batches(
@@ -216,7 +218,7 @@ class Trainer:
                 poison(made, step)
             yield [
                 found.batch(
-                    made.spread.bare,
+                    made.parallel.bare,
                     [
                         [samples[number] for number in mine[first : first + in_row]]
                         for first in range(at, at + size, in_row)
@@ -226,9 +228,9 @@ class Trainer:
             ]
 
 
-def workplace_of(config: TrainConfig) -> Workplace:
+def rank_device_of(config: TrainConfig) -> RankDevice:
     precision = "fp32" if config.precision == "auto" else config.precision
-    return Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
+    return RankDevice(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
 
 
 def digest(bare: torch.nn.Module) -> str:
