@@ -238,7 +238,7 @@ def finish_(folder: Path) -> dict[str, float]:
     """Merge the pieces of all tasks into index and `dataset.json`, without the processor."""
     stage.check_processor = lambda _parts: None
     paths = _pieces(folder)
-    paths[0].workplace.mkdir()
+    paths[0].work_dir.mkdir()
     start_s = time.perf_counter()
     parts = gather_parts(_parent(folder))
     pieces = read_pieces(paths, "d")

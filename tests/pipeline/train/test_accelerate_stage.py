@@ -104,7 +104,7 @@ def test_the_export_has_every_tensor_and_every_adapter(attempts):
         assert len(beside) == sum("merger" in name for name in base)
 
 
-def test_the_result_tells_what_the_file_came_to(attempts):
+def test_the_result_has_the_parallelism_that_the_file_gives(attempts):
     facts = attempts.results[0]["spread"]
     assert facts["distributed_type"] == "FSDP"
     assert facts["mesh"] == {"shard": 2}

@@ -60,7 +60,7 @@ def test_what_is_saved_is_the_state_of_its_step_though_later_steps_are_made_mean
         assert found["step 3"]["wanted"] != found["step 6"]["wanted"]
 
 
-def test_training_from_a_save_beside_the_steps_equals_one_without_any_bit_for_bit(cases):
+def test_training_resumed_from_a_background_save_equals_uninterrupted_training_bit_for_bit(cases):
     for found in both(cases, "resume_equals_uninterrupted"):
         assert found["uninterrupted"] == found["beside"] == found["resumed"]
 
@@ -72,7 +72,7 @@ def test_generators_of_every_rank_go_on_where_they_were(cases):
     assert not set(first["drawn"]) & set(second["drawn"])
 
 
-def test_each_rank_gets_its_own_named_state_back_and_what_was_not_saved_begins_anew(cases):
+def test_each_rank_restores_its_own_named_state_and_unsaved_state_keeps_its_initial_value(cases):
     own = [{"own": 5.0, "unknown": 3.0}, {"own": 6.0, "unknown": 3.0}]
     assert both(cases, "extra_state") == own
 
@@ -83,14 +83,14 @@ def test_one_save_is_under_way_at_a_time(cases):
         assert found["steps"] == [3, 2, 1]
 
 
-def test_no_room_on_one_rank_is_told_on_all_and_leaves_nothing_half_written(cases):
+def test_a_full_disk_on_one_rank_is_reported_on_all_and_leaves_no_partial_files(cases):
     for found in both(cases, "no_room_on_one_rank"):
         assert "StageError: " in found["told"]
         assert "step-00000002 cannot be saved: rank 1: [Errno 27] File too large;" in found["told"]
         assert found["left"] == ["step-00000001"]
 
 
-def test_what_rank_0_could_not_publish_is_told_on_all(cases):
+def test_a_failed_publication_on_rank_0_is_reported_on_all_ranks(cases):
     first, second = both(cases, "not_published")
     assert first == second
     assert "step-00000001 cannot be saved: [Errno 122] Disk quota exceeded" in first["told"]
@@ -158,7 +158,7 @@ def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
 
 
 def test_both_modes_save_and_learn_the_same(make_train_run, plain, caplog):
-    """The other one saved beside its steps."""
+    """The other one saved in the background."""
     run = make_train_run(checkpoint={**BESIDE, "mode": "sync"})
     run.run_here()
     states = [read_info(each.checkpoint(3)).files["__0_0.distcp"] for each in (run, plain)]

@@ -85,7 +85,7 @@ def test_another_precision_than_the_ranks_is_an_error(tmp_path):
         make_accelerator(str(file), ALONE, HERE, Alone())
 
 
-def test_what_accelerate_refuses_is_told_with_the_file(tmp_path):
+def test_an_error_of_accelerate_is_raised_with_the_file(tmp_path):
     file = tmp_path / "one.yaml"
     file.write_text("{distributed_type: 'NO', mixed_precision: bf61}")
     with pytest.raises(StageConfigError, match=r"one\.yaml: accelerate refuses it: .*bf61"):

@@ -60,7 +60,7 @@ def test_an_overflow_that_one_rank_sees_is_skipped_on_all(by_rank, name):
         ("fsdp2, language layers", ("FSDP", "FSDPSmallVLM", {"shard": 2}, 3)),
     ],
 )
-def test_facts_tell_what_the_file_came_to(found, case, facts):
+def test_facts_describe_what_the_file_resulted_in(found, case, facts):
     told = found[f"accelerate {case}"]["facts"]
     keys = ("distributed_type", "model_class", "mesh", "num_units")
     assert tuple(told[key] for key in keys) == facts

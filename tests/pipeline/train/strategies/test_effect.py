@@ -66,7 +66,7 @@ def test_a_tensor_that_is_no_buffer_is_refused_before_anything_is_sent():
         check_can_be_shared(model)
 
 
-def test_the_preflight_tells_what_runs_and_what_it_takes(by_rank):
+def test_the_preflight_of_rank_0_records_precision_and_kernels(by_rank):
     first, second = (found["preflight"] for found in by_rank)
     assert second["found"] == {}
     assert first["written"] == first["found"]

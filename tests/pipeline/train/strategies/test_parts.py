@@ -141,7 +141,7 @@ def described(strategy: str, model: nn.Module | None = None, **changes: object) 
         ),
     ],
 )
-def test_strategy_ranks_and_precision_are_told_in_words(strategy, changes, said):
+def test_strategy_ranks_and_precision_are_described_in_words(strategy, changes, said):
     assert described(strategy, **changes) == f"{said}; {STORED}"
 
 
@@ -166,7 +166,7 @@ def one_rank() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_rank")
-def test_units_are_told_by_the_classes_of_what_is_gathered():
+def test_units_are_described_by_their_classes():
     mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     for layer in model:

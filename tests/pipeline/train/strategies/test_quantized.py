@@ -84,7 +84,7 @@ def test_the_table_says_in_which_combinations_bytes_survive(by_rank, strategy, s
             assert "14 of 14 layers in 4 bits have changed" in case["problem"]
 
 
-def test_the_table_has_sound_and_wrong_combinations():
+def test_the_table_has_valid_and_invalid_combinations():
     told = [storage_problem(storage=s, strategy=t, precision=p) for t, s, p in COMBINATIONS]
     assert sum(problem is None for problem in told) == 23
     assert "has not been proven" in storage_problem(
@@ -92,7 +92,7 @@ def test_the_table_has_sound_and_wrong_combinations():
     )
 
 
-def test_packed_weights_are_sharded_and_facts_tell_how_they_are_stored(found):
+def test_packed_weights_are_sharded_and_facts_show_how_they_are_stored(found):
     facts = found["4 bits, V100"]["facts"]
     assert facts["dtypes"] == {"torch.float32": 71, "torch.uint8": 14}
     assert facts["placements"] == {"Shard(dim=0)": 85}

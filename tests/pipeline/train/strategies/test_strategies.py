@@ -118,7 +118,7 @@ def test_replicated_over_nodes_of_one_rank_is_ddp_bit_for_bit(found):
         ("ddp", {"replicate": 2}, "whole"),
     ],
 )
-def test_facts_tell_how_the_model_lies(found, option, mesh, placement):
+def test_facts_have_mesh_and_placement_of_the_model(found, option, mesh, placement):
     facts = found[option]["facts"]
     assert (facts["mesh"], list(facts["placements"])) == (mesh, [placement])
 
@@ -188,7 +188,7 @@ def test_too_many_overflows_in_a_row_are_an_error_that_names_samples(by_rank, st
         assert "set `precision: fp32`" in message
 
 
-def test_communication_that_nothing_is_computed_beside_is_in_the_profile(by_rank):
+def test_exposed_communication_is_in_the_profile(by_rank):
     for rank in by_rank:
         found = rank["profiled"]
         assert 0 < found["exposed_s"] <= found["communication_s"] < found["wall_s"]
@@ -308,7 +308,7 @@ def test_a_look_that_asks_one_rank_alone_leaves_the_next_backward_pass_in_step(
 
 
 @pytest.mark.slow
-def test_models_of_transformers_meet_nobody_while_they_answer(made, make_train_run):
+def test_models_of_transformers_generate_without_communication(made, make_train_run):
     config = config_of(made, every=1, **UNEQUAL)
     config["evaluate"]["num_answers"] = 1
     make_train_run(**config).run()
