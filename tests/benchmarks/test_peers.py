@@ -76,7 +76,7 @@ def test_time_goes_on_until_it_is_long_enough() -> None:
 def test_peer_that_is_not_there_is_a_reason_and_no_error(tmp_path: Path) -> None:
     with (
         PeerProcess("no_such_peer", tmp_path / "log") as process,
-        pytest.raises(PeerFailedError, match=r"no_such_peer has ended; see .*log"),
+        pytest.raises(PeerFailedError, match=r"no_such_peer exited; see .*log"),
     ):
         process.hello()
     assert "No module named 'benchmarks.peers.no_such_peer'" in (tmp_path / "log").read_text()
