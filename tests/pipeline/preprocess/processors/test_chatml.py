@@ -86,4 +86,4 @@ def test_template_that_refuses_chats_is_compared_on_the_others() -> None:
     refusing = "{%- if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
     assert find_difference(refusing + QWEN25_TEMPLATE, make_chatml(IMAGE, PROMPT), {}) is None
     always = "{{ raise_exception('never') }}"
-    assert "of user it prints None" in str(find_difference(always, make_chatml(IMAGE, None), {}))
+    assert "for user it prints None" in str(find_difference(always, make_chatml(IMAGE, None), {}))
