@@ -312,14 +312,14 @@ def verify(
     remedy, effect = "", ""
     if result["problems"] and place.paths is None:
         remedy = (
-            "verify the data set where it was made, and copy these files again; other files can be "
-            "removed"
+            "verify the data set where it was made, and copy these files again; remove those that "
+            "do not belong to it"
         )
     elif place.paths is not None and result["problems"] and result["is_unfinished"]:
         remedy = command_text("resume", str(place.paths.run_dir))
         effect = "runs what is missing"
     elif result["problems"] and not result["slices"]:
-        remedy = "remove the files that are not of the data set; no stage has to run again"
+        remedy = "remove the files that do not belong to the data set; no stage has to run again"
     elif place.paths is not None and result["problems"]:
         again = place.stage
         if len(result["slices"]) < place.num_tasks:

@@ -137,7 +137,7 @@ def test_what_only_the_user_can_remove_makes_nothing_run_again(
     code, out, _ = command("verify", paths.run_dir, "--stage", "c-a")
     assert code == 1
     assert "shards/more: a folder that is not part of this data set; remove it" in out
-    assert out.splitlines()[-1].startswith("next: remove the files that are not of the data set")
+    assert out.splitlines()[-1].startswith("next: remove the files that do not belong")
 
 
 @pytest.mark.slow
