@@ -452,7 +452,7 @@ def _shared(node: NodeFacts) -> Iterator[Check]:
         remedy = "runs_dir: a folder of yours that all nodes see, and may write"
         yield Check.problem(name, finding, remedy)
     elif node.login is None and node.login_file_s is None:
-        finding = f"runs_dir is writable; no answer of the login node was seen: {node.login_reason}"
+        finding = f"runs_dir is writable, but not compared with the login node: {node.login_reason}"
         remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
         yield Check.unknown(name, finding, remedy)
     elif took_s > _SLOW_FILE_S:

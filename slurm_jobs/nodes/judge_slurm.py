@@ -27,7 +27,7 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
     if node.login is not None:
         yield _clock("clock", node.login, "the login node's")
     else:
-        yield Check.unknown("clock", f"no answer of the login node: {node.login_reason}")
+        yield Check.unknown("clock", f"not compared with the login node: {node.login_reason}")
     if node.rank == 0:
         return
     if node.first is None:
@@ -37,7 +37,7 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
     yield _clock("node-clocks", node.first, "the first node's")
     name = "node-files"
     if node.file_s is None:
-        finding = f"a file of the first node did not arrive: {node.first_reason}"
+        finding = f"waited for a file of the first node: {node.first_reason}"
         remedy = "ask the site for `actimeo` of this file system, or put runs_dir on another"
         yield Check.warning(name, finding, remedy)
     elif node.file_s > _LATE_S:
