@@ -121,7 +121,7 @@ class CountOperators(TorchDispatchMode):
 
 
 def masks_of_rows(name: str) -> dict[str, int]:
-    """Return the calls of one pass of a language model over packed rows, by masking method."""
+    """Return the masks of one pass of a language model over packed rows, by masking method."""
     bounds = torch.arange(0, NUM_ROWS * LENGTH + 1, LENGTH // 4, dtype=torch.int32, device=META)
     packing = Packing(bounds=bounds, longest=LENGTH // 4, dtype=torch.bfloat16)
     ids = torch.empty(NUM_ROWS, LENGTH, dtype=torch.int64, device=META)

@@ -192,7 +192,7 @@ def mean_squared_error(
     exact: Callable[[bytes], np.ndarray],
     files: Sequence[bytes],
 ) -> float:
-    """Return the mean over all values of all images, in steps of 255."""
+    """Return the mean over all values (0 to 255) of all images."""
     errors = [np.mean((ours(data).astype(np.float64) - exact(data)) ** 2) for data in files]
     return float(np.mean(errors))
 
