@@ -161,11 +161,8 @@ def _copy_processor(parts: Parts, work_dir: Path, folder: Path) -> None:
         _move(work_dir / path.name, folder)
     names = {path.name for path in files}
     leftovers = [path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name)]
-    for path in [
-        *processor_files(folder),
-        *leftovers,
-    ]:  # of an earlier data set, or a killed attempt
-        if path.name not in names:
+    for path in [*processor_files(folder), *leftovers]:
+        if path.name not in names:  # of an earlier data set, or a killed attempt
             path.unlink(missing_ok=True)
 
 

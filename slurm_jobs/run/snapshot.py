@@ -249,9 +249,8 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
         os.rename(temp, folder)  # noqa: PTH104 - fails if another command was faster, unlike Path.replace
     except OSError as error:
         if not folder.is_dir():
-            error.filename = error.filename or str(
-                folder
-            )  # a full disk, of which zipfile says less
+            # zipfile does not say which disk is full
+            error.filename = error.filename or str(folder)
             raise
     finally:
         shutil.rmtree(temp, ignore_errors=True)

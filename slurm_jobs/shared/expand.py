@@ -200,4 +200,4 @@ def shipped_text(*parts: str) -> str:
         data = pkgutil.get_data("slurm_jobs", "/".join(("_shipped", *parts)))
     except OSError:  # in a checkout
         data = None
-    return data.decode() if data else shipped_path(*parts).read_text(encoding="utf-8")
+    return shipped_path(*parts).read_text(encoding="utf-8") if data is None else data.decode()
