@@ -252,7 +252,7 @@ def run_probe(options: argparse.Namespace) -> int:
     status, code = watch(run_dir, quiet=options.json, prints_failures=False)
     if status is None:
         again = command_text("probe", shown_path(run_dir))
-        print(f"to show the results after its end: {again}", file=sys.stderr)
+        print(f"to show the results when the probe has ended: {again}", file=sys.stderr)
         return code
     probes, problems = _probes(RunPaths(run_dir), status)
     if options.json:

@@ -125,7 +125,7 @@ def run_tune(options: argparse.Namespace) -> int:
         if status is None:
             out = [] if options.out is None else ["--out", str(options.out)]
             again = command_text("tune", shown_path(run_dir), *out)
-            print(f"to show the result after its end: {again}", file=sys.stderr)
+            print(f"to show the result when the tuning has ended: {again}", file=sys.stderr)
         elif status.status != "completed" and options.json:
             print_json(status_values(run_dir, status, time.time()))
         elif status.status != "completed":
