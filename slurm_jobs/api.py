@@ -84,8 +84,8 @@ class Run:
             OSError: the run's files cannot be read, for a minute (2 s on this machine).
         """
         scheduler = read_meta(RunPaths(self.run_dir)).scheduler
-        looks = views_until_over(self.status, lambda status: status, in_doubt, scheduler)
-        (last,) = deque(looks, maxlen=1)
+        views = views_until_over(self.status, lambda status: status, in_doubt, scheduler)
+        (last,) = deque(views, maxlen=1)
         return last
 
     def resume(self, request: ResumeRequest | None = None) -> Resumption:
