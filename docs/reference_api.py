@@ -35,7 +35,7 @@ def page() -> str:
     parts.append("\n## A run\n" + class_text(_API, "Run", "###"))
     parts.append("\n## Values\n")
     parts += [class_text(module, name, "###") for name, module in VALUES.items()]
-    parts.append("\n## What a stage's function is told\n")
+    parts.append("\n## What a stage's function receives\n")
     parts += [class_text(module, name, "###") for name, module in STAGE_VALUES.items()]
     parts.append("\n## Errors\n\n" + errors())
     return "".join(parts)

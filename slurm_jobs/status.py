@@ -331,7 +331,7 @@ class RunStatus:
         """
         return {stage.stage.name: stage for stage in self.stages}[name]
 
-    def asked_for(self, sources: Iterable[str]) -> float | None:
+    def query_time_of(self, sources: Iterable[str]) -> float | None:
         """Return the time of the oldest query of these sources; None for files of the run."""
         return self.asked_unix_s if {"squeue", "sacct", "local"}.intersection(sources) else None
 

@@ -183,10 +183,10 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             self.output_head(), hidden[supervised], targets, levels, self.num_levels
         )
         for level, (places, answers) in (classes or {}).items():
-            losses = losses + self._told_loss(level, hidden[places], answers)
+            losses = losses + self._class_loss(level, hidden[places], answers)
         return losses
 
-    def _told_loss(self, level: int, hidden: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+    def _class_loss(self, level: int, hidden: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
         """Return the loss of a level with a head, at its index: float32 [num_levels]."""
         loss = functional.cross_entropy(self.class_logits(level, hidden), answers, reduction="sum")
         return loss * (torch.arange(self.num_levels, device=loss.device) == level)

@@ -570,7 +570,7 @@ def find_gpus() -> tuple[tuple[str, ...], Measured]:
         "names": names,
         "drivers": sorted({row[2] for row in rows if len(row) == 3}),
         "links": links,
-        "links_told": links_told(links),
+        "links_told": links_text(links),
         "links_problem": answers["links"].problem,
     }
     return names, Measured(details={"gpu": details})
@@ -594,7 +594,7 @@ def read_links(text: str) -> Sequence[Mapping[str, str]]:
     return links
 
 
-def links_told(links: Sequence[Mapping[str, str]]) -> str:
+def links_text(links: Sequence[Mapping[str, str]]) -> str:
     """Return `6 x NV12`; empty for one GPU."""
     counts = Counter(link["link"] for link in links)
     return ", ".join(f"{number} x {link}" for link, number in sorted(counts.items()))

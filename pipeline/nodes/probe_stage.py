@@ -68,7 +68,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     settings = build_config(ProbeConfig, config)
     paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
     node = _node_name(context.node_name, os.environ.get("SLURMD_NODENAME"))
-    with _telling(paths):
+    with _naming_the_remedy(paths):
         folder = make_node_dir(paths, node)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
@@ -89,7 +89,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     remaining = [*measures, *_TALKS]
 
     def keep(more: Measured) -> None:
-        with _telling(paths):
+        with _naming_the_remedy(paths):
             keep_probe(paths, _with(probe, merged(measured, more), remaining), context.attempt)
 
     def network() -> Measured:
@@ -197,7 +197,7 @@ def _with(probe: NodeProbe, measured: Measured, left: Sequence[str]) -> NodeProb
 
 
 @contextmanager
-def _telling(paths: ProbePaths) -> Iterator[None]:
+def _naming_the_remedy(paths: ProbePaths) -> Iterator[None]:
     """Name the remedy if the folder of probes cannot be written."""
     try:
         yield

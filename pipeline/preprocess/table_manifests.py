@@ -16,7 +16,7 @@ import xxhash
 from pipeline.preprocess.manifest_files import FileFacts, changed, facts_of, kept_file
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.shared.manifests.tables import looked_at, unread_names
+from slurm_jobs.shared.manifests.tables import needed_columns, unread_names
 from slurm_jobs.shared.manifests.values import RowOptions, read_row
 
 # Manifests that are tables: one file or several, each of independent pieces.
@@ -230,8 +230,8 @@ class ParquetTable:
         self._metadata = self._file.metadata
         self._options = options
         self.names = self._file.schema_arrow.names
-        self._looked_at = looked_at(self._file.schema_arrow, options)
-        self.names_unread = unread_names(self.names, self._looked_at, options)
+        self._needed_columns = needed_columns(self._file.schema_arrow, options)
+        self.names_unread = unread_names(self.names, self._needed_columns, options)
         with path.open("rb") as stream:
             stream.seek(-_TAIL_BYTES, 2)
             num_bytes = int.from_bytes(stream.read(4), "little")
@@ -270,7 +270,7 @@ class ParquetTable:
         batches_of_group = self._file.iter_batches(
             batch_size=rows_a_batch(group.num_rows, group.total_byte_size),
             row_groups=[piece],
-            columns=self._looked_at,
+            columns=self._needed_columns,
             use_threads=False,
         )
         while True:
@@ -325,8 +325,8 @@ class ArrowTable:
             schema = pa.ipc.open_stream(source).schema
             self.names = schema.names
             self._columns = [name for name in schema.names if options.reads(name)]
-            self._looked_at = looked_at(schema, options)
-            self.names_unread = unread_names(self.names, self._looked_at, options)
+            self._needed_columns = needed_columns(schema, options)
+            self.names_unread = unread_names(self.names, self._needed_columns, options)
         self.head_xxh3 = xxhash.xxh3_64_intdigest(schema.remove_metadata().serialize())
         self.piece_rows = [batch.num_rows for batch in self._batches]
 
@@ -344,7 +344,7 @@ class ArrowTable:
         Raises:
             StageConfigError: offsets point outside of the batch.
         """
-        batch = self._batches[piece].select(self._looked_at)
+        batch = self._batches[piece].select(self._needed_columns)
         # Arrow trusts offsets when it reads memory. Texts are checked as bytes: invalid UTF-8 is
         # its row's reject.
         with broken_file(self._path, "Arrow stream"):

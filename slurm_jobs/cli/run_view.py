@@ -250,7 +250,7 @@ def stages_table(view: RunView, *, now_unix_s: float, width: int) -> Table:
     for stage in view.status.stages:
         ids = dict.fromkeys((part.job_id or "").partition("_")[0] for part in stage.slices)
         jobs = " ".join(job_id for job_id in ids if job_id) or "-"
-        sources, asked = " + ".join(stage.sources), view.status.asked_for(stage.sources)
+        sources, asked = " + ".join(stage.sources), view.status.query_time_of(stage.sources)
         if asked is not None:  # `squeue, 4 s ago`; `record`
             sources += f", {age_text(asked, now_unix_s)}"
         table.add_row(
@@ -312,7 +312,7 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
     notes = completed_notes(run_dir, status)
 
     def age_s(sources: tuple[str, ...]) -> float | None:
-        asked = status.asked_for(sources)
+        asked = status.query_time_of(sources)
         return None if asked is None else round(max(0.0, now_unix_s - asked), 1)
 
     def slice_values(stage: str, part: SliceStatus) -> dict[str, Any]:

@@ -202,18 +202,18 @@ def _batches(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from slurm_jobs.shared.manifests.tables import looked_at
+    from slurm_jobs.shared.manifests.tables import needed_columns
 
     for file in table.files:
         if table.kind == "parquet":
             with closing(pq.ParquetFile(file, pre_buffer=False, buffer_size=2**16)) as parquet:
                 schema = parquet.schema_arrow
-                columns = looked_at(schema, options)
+                columns = needed_columns(schema, options)
                 for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                     yield schema.names, batch
             continue
         with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
-            columns = looked_at(reader.schema, options)
+            columns = needed_columns(reader.schema, options)
             for whole in reader:
                 for start in range(0, whole.num_rows, _BATCH_ROWS):
                     yield whole.schema.names, whole.slice(start, _BATCH_ROWS).select(columns)

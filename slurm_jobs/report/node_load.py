@@ -255,12 +255,12 @@ def loader_load(
         work_s=mean("loader_s"),
         cpu_s=mean("loader_cpu_s"),
         core_wait_s=mean("loader_core_wait_s")
-        if _tells("loader_core_wait_s", records, known_steps)
+        if _are_known("loader_core_wait_s", records, known_steps)
         else None,
         step_s=mean("step_s"),
         data_wait_s=mean("data_wait_s"),
         read_blocked_s=mean("loader_read_blocked_s")
-        if _tells("loader_read_blocked_s", records, known_steps)
+        if _are_known("loader_read_blocked_s", records, known_steps)
         else None,
     )
 
@@ -277,7 +277,7 @@ def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
     ]
 
 
-def _tells(name: str, records: Sequence[Any], known_steps: Sequence[np.ndarray]) -> bool:
+def _are_known(name: str, records: Sequence[Any], known_steps: Sequence[np.ndarray]) -> bool:
     return all(
         bool(np.isfinite(r[name][is_known]).all())
         for r, is_known in zip(records, known_steps, strict=True)
@@ -311,7 +311,7 @@ def training_probes(
     begin = min((a.bar.start_unix_s for a in attempts), default=inputs.read_unix_s)
     end = max((a.bar.end_unix_s for a in attempts), default=inputs.read_unix_s)
     probed = [
-        replace(_beside_its_like(probe, inputs.probes, (begin, end)), node=node)
+        replace(_compared_with_similar(probe, inputs.probes, (begin, end)), node=node)
         for node in nodes
         for probe in inputs.probes
         if probe.node == probed_as.get(node, node)
@@ -326,7 +326,7 @@ def _names_in_probes(inputs: ReportInputs) -> Mapping[str, str]:
     return {facts.node_name: facts.host_name for s in inputs.stages for facts in s.nodes}
 
 
-def _beside_its_like(
+def _compared_with_similar(
     probe: NodeProbe, probes: Sequence[NodeProbe], span: tuple[float, float]
 ) -> ProbedNode:
     begin, end = span

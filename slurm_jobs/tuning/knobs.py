@@ -516,7 +516,7 @@ class Pairs:
         verdict = self.verdict
         if verdict is None or least != most or least < MIN_REPEATS:
             return False
-        return verdict.word != "cannot tell" or not may_tell(verdict, least)
+        return verdict.word != "cannot tell" or not may_decide(verdict, least)
 
     @property
     def num_missing(self) -> int:
@@ -531,7 +531,7 @@ def _judged(first: tuple[float, ...], second: tuple[float, ...]) -> Verdict:
     return judge(first, second)
 
 
-def may_tell(verdict: Verdict, num_repeats: int) -> bool:
+def may_decide(verdict: Verdict, num_repeats: int) -> bool:
     """Check whether more trials are worthwhile: twice the maximum of repeats could give a verdict.
 
     Twice, because the spread of three repeats is itself uncertain by such a factor. Own choice.

@@ -457,5 +457,5 @@ def test_problems_and_notes_are_passed_on_and_only_what_was_asked_for_has_an_age
     said = Answer(problems=("sacct: down",), notes=("no accounts",), asked_unix_s=7.0)
     found = reconcile(RunRecords(meta=META, stages=(), intents=(), records={}), said)
     assert (found.problems, found.notes) == (("sacct: down",), ("no accounts",))
-    assert found.asked_for(["record", "sacct"]) == 7.0
-    assert found.asked_for(["record", "ledger"]) is None
+    assert found.query_time_of(["record", "sacct"]) == 7.0
+    assert found.query_time_of(["record", "ledger"]) is None

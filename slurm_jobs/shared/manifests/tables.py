@@ -10,7 +10,7 @@ from slurm_jobs.shared.manifests.keys import may_hold_content, names_media
 from slurm_jobs.shared.manifests.values import RowOptions
 
 
-def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
+def needed_columns(schema: pa.Schema, options: RowOptions) -> list[str]:
     """Return the needed columns: those that are read, and those that may hold content."""
     names = []
     for name in dict.fromkeys(schema.names):
@@ -27,9 +27,9 @@ def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
     return names
 
 
-def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
+def unread_names(names: Sequence[str], needed: Sequence[str], options: RowOptions) -> list[str]:
     """Return columns whose values are not read, without those that the user chose to ignore."""
-    return [name for name in names if name not in looked_at and not options.ignores(name)]
+    return [name for name in names if name not in needed and not options.ignores(name)]
 
 
 def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:

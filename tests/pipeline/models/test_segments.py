@@ -363,7 +363,7 @@ def calls_and_loss(model, batch) -> tuple[set[tuple], torch.Tensor]:
     return recorder.calls, loss
 
 
-def asked_for(model, *, has_mask: bool, **how) -> set[tuple]:
+def expected_calls(model, *, has_mask: bool, **how) -> set[tuple]:
     uses = uses_of(model, {"packed" if has_mask else "shuffled"}, torch.float32)
     of_rows = [use for use in uses if use.has_mask == has_mask or use.tower == "vision"]
     return {told_of(call_of(use, CPU, **how)) for use in of_rows}
@@ -374,7 +374,7 @@ def test_pytorch_is_asked_what_the_model_asks_of_it(kind, packed):
     model, samples = kind.build(), kind.samples()
     rows = [samples] if packed else [[sample] for sample in samples]
     calls, _ = calls_and_loss(model, kind.batch(model, rows))
-    assert calls == asked_for(model, has_mask=packed)
+    assert calls == expected_calls(model, has_mask=packed)
 
 
 def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_same(kind):
@@ -386,7 +386,7 @@ def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_s
         repeated_calls, loss = calls_and_loss(model, batch)
     finally:
         adapters.repeat_shared_keys(on=False)
-    assert repeated_calls == asked_for(model, has_mask=False, repeats_keys=True)
+    assert repeated_calls == expected_calls(model, has_mask=False, repeats_keys=True)
     assert any(gqa for *_, gqa in calls)
     assert not any(gqa for *_, gqa in repeated_calls)
     torch.testing.assert_close(loss, expected)

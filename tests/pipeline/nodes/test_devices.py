@@ -11,7 +11,7 @@ from pipeline.nodes.devices import measure_matmul, measure_transfers
 from pipeline.nodes.measures import (
     Deadline,
     find_gpus,
-    links_told,
+    links_text,
     measure_links,
     read_links,
     repeated,
@@ -64,8 +64,8 @@ def test_links_between_cards_are_read_once_for_each_pair() -> None:
         *(("GPU1", other) for other in ("GPU2", "GPU3")),
         ("GPU2", "GPU3"),
     ]
-    assert links_told(links) == "2 x NV12, 4 x SYS"
-    assert links_told(read_links("no devices")) == ""
+    assert links_text(links) == "2 x NV12, 4 x SYS"
+    assert links_text(read_links("no devices")) == ""
 
 
 def _nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

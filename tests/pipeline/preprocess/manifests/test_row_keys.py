@@ -17,7 +17,7 @@ from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.shared.configs.stages import Columns
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.tables import looked_at
+from slurm_jobs.shared.manifests.tables import needed_columns
 from slurm_jobs.shared.manifests.values import RowOptions
 
 Row = Mapping[str, Any]
@@ -595,7 +595,7 @@ def test_a_key_of_a_listed_image_is_not_dropped_unseen(
 )
 def test_a_picture_in_a_column_of_any_type_is_seen(tmp_path: Path, values: pa.Array) -> None:
     table = pa.table({"messages": [[QUESTION, ANSWER]], "scan": values, "width": [3]})
-    assert looked_at(table.schema, RowOptions()) == ["messages", "scan"]
+    assert needed_columns(table.schema, RowOptions()) == ["messages", "scan"]
     try:
         pq.write_table(table, tmp_path / "m.parquet")
     except pa.ArrowException:
