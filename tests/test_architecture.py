@@ -1,6 +1,8 @@
 """Tests of what docs/architecture.md promises of modules; `make lint` checks the layers."""
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,3 +132,18 @@ def test_output_of_every_program_is_decoded_whatever_bytes_it_has(package: str) 
 def _is_true(given: dict[str | None, ast.expr]) -> bool:
     values = [given.get("text"), given.get("universal_newlines")]
     return any(isinstance(value, ast.Constant) and value.value is True for value in values)
+
+
+def test_functions_that_tests_slow_down_exist() -> None:
+    """They are named by texts, which a rename of the function does not find."""
+    pattern = re.compile(r'^[A-Z_]+ = "(pipeline\.[\w.]+):([\w.]+)"$', re.MULTILINE)
+    named = [
+        found
+        for file in sorted((ROOT / "tests" / "end_to_end").glob("*.py"))
+        for found in pattern.findall(file.read_text())
+    ]
+    assert len(named) >= 8
+    for module, names in named:
+        owner = importlib.import_module(module)
+        for name in names.split("."):
+            owner = getattr(owner, name)
