@@ -26,7 +26,7 @@ from slurm_jobs.commands.submit import limits_of
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.shared.configs.train import DEFAULT_NUM_LANES
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, did_you_mean
-from slurm_jobs.shared.expand import literal_path, shipped_path
+from slurm_jobs.shared.expand import literal_path, shipped_path, shipped_text
 from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.shared.manifest_formats import SMALL_VLM, RowSize, measure, pick_rows, spread
 from slurm_jobs.shared.manifests.values import RowOptions
@@ -407,7 +407,7 @@ def recipe_text(name: str) -> str:
         known = ", ".join([*names, ALL])
         message = f"--recipe {name}: no such recipe{did_you_mean(name, names)} (recipes: {known})"
         raise InputError(message)
-    return shipped_path("configs", f"{name}.yaml").read_text(encoding="utf-8")
+    return shipped_text("configs", f"{name}.yaml")
 
 
 def stages_of(text: str) -> dict[str, Any]:
@@ -534,7 +534,7 @@ def _own(
     request: Request, path: Path, place: Place, profile: str
 ) -> tuple[str, dict[str, bytes], list[str]]:
     """Return a spec for a user's data, the manifests to write, and notes."""
-    text = shipped_path("templates", "starter", "finetune.yaml").read_text(encoding="utf-8")
+    text = shipped_text("templates", "starter", "finetune.yaml")
     name = request.name or "finetune"
     data, manifests, rows, notes = _inspect_data(path, request.folder, name)
     model = starter_data.inspect_weights(

@@ -288,8 +288,8 @@ def _copy(source: Path, folder: Path) -> None:
 def _write_library(archive: Path, packages: Sequence[Path], *, as_path: Path) -> None:
     """Write our packages into one file, from which Python imports; it will be renamed to `as_path`.
 
-    As 500 files, source and bytecode, they took half the time of a submission, and each task opened
-    200 of them on the shared file system.
+    As 500 files, sources and bytecode, they took 0.1 to 0.2 s of a submission of 0.4 to 0.6 s, and
+    each task opened 200 of them on the shared file system.
     """
     files = [item for package in packages for item in source_files(package).items()]
     if not (PACKAGE_DIR / "_shipped").is_dir():  # a checkout: as in an installed package
