@@ -10,6 +10,7 @@ it. They begin in an hour, so that none runs during the measurement.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import statistics
@@ -93,6 +94,9 @@ def main() -> None:
 
 def submit_rows(cluster: Cluster, repeats: int) -> list[Row]:
     """Measure CPU and wall time of submitting the same jobs with each tool."""
+    # As an installed package has it; the cluster's user cannot write it into a checkout.
+    for package in ("slurm_jobs", "pipeline"):
+        compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
     folder = cluster.work_dir("bench")
     _write(folder, "chain.yaml", SPEC.format(size=ARRAY_SIZE))
     _write(folder, "plain.sh", PLAIN_SBATCH)
