@@ -202,8 +202,10 @@ def disk_warning(
     needed_bytes = num_new * checkpoint_bytes + export_bytes
     if needed_bytes <= free_bytes:
         return None
+    # Rounded apart, so that the message never shows two equal numbers.
+    free_gb, needed_gb = math.floor(free_bytes / 1e7) / 100, math.ceil(needed_bytes / 1e7) / 100
     return (
-        f"{folder} has {free_bytes / 1e9:.2f} GB free, but {needed_bytes / 1e9:.2f} GB are still "
+        f"{folder} has {free_gb:.2f} GB free, but {needed_gb:.2f} GB are still "
         f"to be written (checkpoints {num_new} x {checkpoint_bytes / 1e9:.2f} GB, the export "
         f"{export_bytes / 1e9:.2f} GB): free space, or lower checkpoint.keep_last ({keep_last})"
     )

@@ -6,6 +6,7 @@ available, and an unknown limit counts as no limit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -156,7 +157,8 @@ def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProbl
         yield _problem(job, "resources.cpus_per_task", message)
     most_gb = max(kind.mem_mb for kind in partition.kinds) / 1024
     if resources.mem_gb is not None and resources.mem_gb > most_gb:
-        message = f"{resources.mem_gb:g} GB a node: more than the {most_gb:.1f} {largest}"
+        shown_gb = math.floor(most_gb * 10) / 10  # down: a value that would be accepted
+        message = f"{resources.mem_gb:g} GB a node: more than the {shown_gb:.1f} {largest}"
         yield _problem(job, "resources.mem_gb", message)
 
 

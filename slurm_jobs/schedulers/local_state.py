@@ -7,6 +7,7 @@ tasks at once. A task whose dependencies can no longer be met ends as cancelled,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,8 +132,9 @@ def _reason(kind: str, parents: Sequence[str]) -> str | None:
 
 def out_of_memory_reason(held_bytes: float, limit_bytes: float) -> str:
     """Return a message that a task exceeded its memory limit, and what to do."""
+    held_gb = math.ceil(held_bytes / 2**30 * 100) / 100  # up: more than the limit in print, too
     return (
-        f"out of memory: its processes held {held_bytes / 2**30:.2f} GB, and mem_gb allows "
+        f"out of memory: its processes held {held_gb:.2f} GB, and mem_gb allows "
         f"{limit_bytes / 2**30:g}; raise resources.mem_gb"
     )
 

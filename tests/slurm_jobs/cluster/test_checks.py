@@ -66,6 +66,14 @@ def test_what_fits_somewhere_is_let_through(resources: dict[str, Any]) -> None:
     assert problems(resources) == []
 
 
+def test_the_memory_shown_as_the_limit_is_let_through() -> None:
+    kind = replace(CPU, mem_mb=16_350)  # 15.967 GB
+    limits = cluster(partitions={"cpu": Partition(name="cpu", is_default=True, kinds=(kind,))})
+    ((_key, message),) = problems({"mem_gb": 16}, limits)
+    assert "more than the 15.9 of the largest node" in message
+    assert problems({"mem_gb": 15.9}, limits) == []
+
+
 @pytest.mark.parametrize(
     ("resources", "key", "words"),
     [

@@ -9,6 +9,7 @@ from slurm_jobs.schedulers.local_state import (
     LocalJob,
     decide,
     dependency_reason,
+    out_of_memory_reason,
 )
 from slurm_jobs.schedulers.protocol import NEVER
 
@@ -152,3 +153,9 @@ def test_of_several_dependencies_each_must_be_met() -> None:
     child = job("3", after={"afterany": ["1"], "afterok": ["2"]})
     assert dependency_reason(child, members, {"1": "FAILED", "2": "RUNNING"}) == WAITING
     assert dependency_reason(child, members, {"1": "RUNNING", "2": "FAILED"}) == NEVER
+
+
+@pytest.mark.parametrize(("held_gb", "shown"), [(0.1001, "0.11"), (0.3, "0.30")])
+def test_the_memory_shown_is_more_than_the_limit(held_gb: float, shown: str) -> None:
+    reason = out_of_memory_reason(held_gb * 2**30, 0.1 * 2**30)
+    assert f"held {shown} GB, and mem_gb allows 0.1;" in reason

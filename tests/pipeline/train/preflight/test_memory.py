@@ -555,6 +555,7 @@ def test_room_on_disk_is_for_the_kept_checkpoints_one_more_and_the_export():
         "/runs/a has 34.90 GB free, but 35.00 GB are still to be written (checkpoints 3 "
         "x 10.00 GB, the export 5.00 GB): free space, or lower checkpoint.keep_last (2)"
     )
+    assert "has 34.99 GB free, but 35.00 GB are" in disk(34.9999)
     # Those that are there already take no new room.
     assert disk(25, num_present=1) is None
     assert disk(15, num_present=2) is None
