@@ -61,7 +61,7 @@ def test_a_job_after_an_array_waits_for_all_its_tasks(cluster: Cluster, user_dir
 
 
 @pytest.mark.parametrize(("kind", "node"), [("v100", "v1"), ("a100", "a2")])
-def test_a_job_sees_the_gpus_it_asked_for(cluster: Cluster, user_dir: Path, kind: str, node: str):
+def test_a_job_sees_the_gpus_it_requested(cluster: Cluster, user_dir: Path, kind: str, node: str):
     options = ["-p", "gpu", f"--gpus-per-node={kind}:2", f"--nodelist={node}"]
     job = cluster.submit('echo "$SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"', *options, cwd=user_dir)
     cluster.wait_for_state(job, "COMPLETED")

@@ -123,7 +123,7 @@ def run_array(on_slurm: Driver, cluster: Cluster, ask_slurm: None) -> Callable[.
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("advise_short_runs")
-def test_an_array_that_is_even_and_uses_what_it_asked_for_has_no_finding(
+def test_an_array_that_is_even_and_uses_what_it_requested_has_no_finding(
     run_array: Callable[..., RunReport],
 ) -> None:
     report = run_array([46.0] * 4, hold_mb=210, queue_s=0, timeout_min=1, mem_gb=0.3)

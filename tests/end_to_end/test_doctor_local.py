@@ -33,7 +33,7 @@ def _standings(values: Any) -> dict[str, str]:
     return {check["name"]: check["standing"] for check in values["checks"]}
 
 
-def test_this_machine_is_looked_at_and_a_drill_comes_back_with_its_counter(local: Driver) -> None:
+def test_this_machine_is_checked_and_a_drill_comes_back_with_its_counter(local: Driver) -> None:
     values = local.json("doctor", _spec(local), "--drill")
     found = _standings(values)
     for name in ("hard-links", "packages", "node-runs_dir", "node-signal", "clock", "drill"):

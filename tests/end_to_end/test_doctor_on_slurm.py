@@ -39,7 +39,7 @@ def _named(values: Any, name: str) -> Any:
     return next(check for check in values["checks"] if check["name"] == name)
 
 
-def test_two_nodes_are_looked_at_and_the_drill_is_requeued_by_slurm_itself(
+def test_two_nodes_are_checked_and_the_drill_is_requeued_by_slurm_itself(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     values = on_slurm.json("doctor", _spec(on_slurm, "cpu"), "--drill")
@@ -128,7 +128,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_is_no_problem_of_the_site(
     assert cluster.squeue() == []
 
 
-def test_a_controller_that_is_gone_is_said_within_a_minute_with_exit_code_3(
+def test_a_controller_that_is_gone_is_reported_within_a_minute_with_exit_code_3(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     _spec(on_slurm, "cpu")

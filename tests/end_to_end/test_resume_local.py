@@ -33,7 +33,7 @@ def _planned(local: Driver, run_dir: Path, *words: str) -> list[tuple[str, str, 
     return [(job["stage"], job["slices"], job["why"]) for job in jobs]
 
 
-def test_what_is_asked_for_runs_again_and_what_comes_after_it(done: tuple[Driver, Path]) -> None:
+def test_what_is_requested_runs_again_and_what_comes_after_it(done: tuple[Driver, Path]) -> None:
     local, run_dir = done
     assert _planned(local, run_dir) == []
     expected = [("c", "1,3", "asked for"), ("a", "0", "comes after c")]

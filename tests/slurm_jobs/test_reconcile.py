@@ -453,7 +453,7 @@ def test_a_stage_names_the_sources_of_what_decides_its_status() -> None:
     assert (found.stage("a").sources, found.stage("b").sources) == (("record",), ("squeue",))
 
 
-def test_problems_and_notes_are_passed_on_and_only_what_was_asked_for_has_an_age() -> None:
+def test_problems_and_notes_are_passed_on_and_only_what_was_requested_has_an_age() -> None:
     said = Answer(problems=("sacct: down",), notes=("no accounts",), asked_unix_s=7.0)
     found = reconcile(RunRecords(meta=META, stages=(), intents=(), records={}), said)
     assert (found.problems, found.notes) == (("sacct: down",), ("no accounts",))

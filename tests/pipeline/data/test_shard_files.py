@@ -119,7 +119,7 @@ def test_missing_shard_is_not_looked_for_at_every_sample(
 
 
 @pytest.mark.parametrize("damage", ["flipped bit", "cut short", "empty", "a folder"])
-def test_damaged_local_shard_is_said_and_read_from_the_shared_folder(
+def test_damaged_local_shard_is_reported_and_read_from_the_shared_folder(
     shared: Path, local: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     path = local / "shards/shard-000001.tar"

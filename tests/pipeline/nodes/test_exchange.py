@@ -37,7 +37,7 @@ def test_a_question_is_answered_with_bounds_that_hold_the_truth(
     assert [paths.run_dir for paths in signalled] == [tmp_path]
 
 
-def test_a_signal_that_could_not_be_sent_is_said_and_not_waited_for(
+def test_a_signal_that_could_not_be_sent_is_reported_and_not_waited_for(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_paths: RunPaths) -> None:

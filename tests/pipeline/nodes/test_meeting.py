@@ -41,7 +41,7 @@ def test_each_node_bounds_the_first_ones_clock_and_sees_its_file(contexts: list[
     assert list(contexts[0].output_dir.iterdir()) == []
 
 
-def test_a_first_node_that_cannot_be_reached_is_said_with_its_address(
+def test_a_first_node_that_cannot_be_reached_is_reported_with_its_address(
     contexts: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_stage, "CONNECT_PATIENCE_S", 0.1)

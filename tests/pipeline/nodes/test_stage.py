@@ -227,6 +227,6 @@ def test_in_each_round_every_rank_is_in_at_most_one_pair(num_ranks: int) -> None
     assert len(talks) == len(set(talks)) == (1 if num_ranks == 2 else num_ranks)
 
 
-def test_the_cores_that_were_asked_for_are_slurms_word_or_those_that_are_allowed() -> None:
+def test_the_cores_that_were_requested_are_slurms_word_or_those_that_are_allowed() -> None:
     assert asked_cores("16") == 16
     assert asked_cores(None) >= 1

@@ -274,7 +274,7 @@ def test_a_template_is_found_wherever_transformers_reads_it(bare: Path, write: W
 
 
 @pytest.mark.parametrize(("first", "second"), itertools.pairwise(PLACES))
-def test_of_two_templates_the_one_that_auto_processor_takes_is_used_and_said(
+def test_of_two_templates_the_one_that_auto_processor_takes_is_used_and_reported(
     bare: Path, first: Write, second: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The precedence is that of the installed transformers."""
@@ -293,7 +293,7 @@ def test_of_two_templates_the_one_that_auto_processor_takes_is_used_and_said(
     assert not [r for r in caplog.records if "chat template" in r.getMessage()]
 
 
-def test_no_template_and_several_without_a_default_are_said_with_the_remedy(bare: Path) -> None:
+def test_no_template_and_several_without_a_default_are_reported_with_the_remedy(bare: Path) -> None:
     with pytest.raises(StageConfigError, match=r"no `chat_template` \(looked in processor_config"):
         encoder_of(bare)
     in_json("tokenizer_config.json", lambda text: as_list(text)[1:])(bare, SMOLVLM)

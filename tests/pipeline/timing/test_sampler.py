@@ -119,7 +119,7 @@ def test_an_error_of_the_training_is_raised_and_ends_the_sampler(path):
     assert not sampler._thread.is_alive()
 
 
-def test_a_source_that_fails_is_nan_and_said_once_and_the_others_go_on(path, caplog):
+def test_a_source_that_fails_is_nan_and_reported_once_and_the_others_go_on(path, caplog):
     bad, good = Beat(), Beat()
     sources = Sources(host={"disks": bad.read, "processor": good.read}, gpus=None, metadata={})
     sampler = SystemSampler(path, sources, every_s=1.0, metadata={})
@@ -602,7 +602,7 @@ def test_values_are_in_the_order_of_the_facts_and_in_the_units_of_their_names(dr
     assert not nvml.is_open
 
 
-def test_what_a_card_does_not_tell_is_nan_and_said_once(driver, caplog):
+def test_what_a_card_does_not_tell_is_nan_and_reported_once(driver, caplog):
     source = opened(FakeNvml(mute=["nvmlDeviceGetPowerUsage"]), driver=driver)
     for _ in range(3):
         values = source.read_all()
@@ -613,12 +613,12 @@ def test_what_a_card_does_not_tell_is_nan_and_said_once(driver, caplog):
     ]
 
 
-def test_without_a_driver_nothing_is_imported_and_nothing_said(tmp_path, caplog):
+def test_without_a_driver_nothing_is_imported_and_nothing_reported(tmp_path, caplog):
     assert opened(None, driver=tmp_path / "none") is None
     assert not caplog.records
 
 
-def test_a_missing_package_is_said_with_the_remedy(driver, caplog):
+def test_a_missing_package_is_reported_with_the_remedy(driver, caplog):
     def load():
         raise ModuleNotFoundError("No module named 'pynvml'")
 
@@ -626,7 +626,7 @@ def test_a_missing_package_is_said_with_the_remedy(driver, caplog):
     assert "pip install nvidia-ml-py" in caplog.text
 
 
-def test_a_driver_that_fails_is_said(driver, caplog):
+def test_a_driver_that_fails_is_reported(driver, caplog):
     assert opened(FakeNvml(mute=["nvmlInit"]), driver=driver) is None
     assert "Not Supported" in caplog.text
 

@@ -69,7 +69,7 @@ def test_keys_stay_shared_where_that_does_as_well(kernel, monkeypatch):
     assert not find_kernels(USE, CPU, "sdpa").repeats_keys
 
 
-def test_a_model_that_does_not_ask_pytorch_is_said_to_be_what_it_is():
+def test_a_model_that_does_not_ask_pytorch_is_reported_as_such():
     found = find_kernels(USE, CPU, "eager")
     assert attention_note(found) == "language eager"
     warning = attention_warning(found, where=V100, max_tokens=1000)
@@ -109,7 +109,7 @@ def test_scores_that_are_held_are_counted_and_rows_that_need_not_are_named(
     assert said is None if warning is None else said.endswith(warning)
 
 
-def test_a_mask_that_leaves_flash_out_is_said():
+def test_a_mask_that_leaves_flash_out_is_reported():
     assert attention_note(found("efficient", "flash", has_mask=True)) == (
         "language efficient (packed rows have a dense mask; flash without)"
     )

@@ -183,7 +183,7 @@ def test_rates_cover_all_work_between_the_two_moments():
         (52 * 3600, "2 d 4 h"),
     ],
 )
-def test_time_left_is_said_as_people_say_it(seconds, text):
+def test_time_left_is_reported_as_people_say_it(seconds, text):
     assert time_left(seconds) == text
 
 
@@ -301,7 +301,7 @@ def test_options_are_given_to_the_tracker_and_win(tmp_path, services):
     assert made.options["name"] == "shapes-1 train"
 
 
-def test_a_tracker_that_fails_is_said_once_and_the_others_go_on(tmp_path, services, caplog):
+def test_a_tracker_that_fails_is_reported_once_and_the_others_go_on(tmp_path, services, caplog):
     with opened(tmp_path, "wandb", "mlflow") as trackers:
         (_, wandb), (_, mlflow) = services
         wandb.broken = True

@@ -295,7 +295,7 @@ def test_html_is_one_file_with_the_pictures(folder: Path, tmp_path: Path, comman
 
 
 @pytest.mark.slow
-def test_limit_is_said(folder: Path, command: Command) -> None:
+def test_limit_is_reported(folder: Path, command: Command) -> None:
     _, out, _ = command("samples", folder, "--limit", 5)
     assert out.endswith("audited the first 5 of 23 samples: no problems found\n")
 

@@ -115,7 +115,7 @@ def test_the_fastest_is_named_with_those_that_may_be_as_fast() -> None:
     )
 
 
-def test_a_part_of_a_large_set_and_shared_measurements_are_said() -> None:
+def test_a_part_of_a_large_set_and_shared_measurements_are_reported() -> None:
     shared = timed("bfd", 10, 10) | {"timed_as": "ffd"}
     told = list(remarks(view(timed("ffd", 10, 10), shared, num_looked_at=262_144, device="CPU")))
     assert told[0] == "of the first 262,144 samples in the training's random order"

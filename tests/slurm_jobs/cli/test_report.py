@@ -45,7 +45,7 @@ def asked(paths, *, as_json):
     return argparse.Namespace(run=str(paths.run_dir), export=None, epochs=None, json=as_json)
 
 
-def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_said(unwritable_run, capsys):
+def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_reported(unwritable_run, capsys):
     assert report.run_report(asked(unwritable_run, as_json=False)) == 0
     out, err = capsys.readouterr()
     assert "Where a step's time goes" in out

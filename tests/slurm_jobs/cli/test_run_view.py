@@ -43,7 +43,9 @@ def test_reported_progress_of_a_task_is_shown_as_text_and_as_a_share(
 
 
 @pytest.mark.parametrize(("attempt", "text"), [(1, ""), (3, "attempt 3")])
-def test_a_task_that_has_said_nothing_has_no_share(tmp_path: Path, attempt: int, text: str) -> None:
+def test_a_task_that_has_written_nothing_has_no_share(
+    tmp_path: Path, attempt: int, text: str
+) -> None:
     assert task_progress(tmp_path, "train", part(attempt)) == (text, None)
 
 
@@ -224,7 +226,7 @@ def test_a_reason_longer_than_a_line_is_wrapped_and_not_cut() -> None:
     assert reason in " ".join(line.strip() for line in shown(view, 60))
 
 
-def test_at_the_end_nothing_is_said_of_interrupting() -> None:
+def test_at_the_end_nothing_is_reported_about_interrupting() -> None:
     assert FOOTER not in "\n".join(shown(crowded(), is_over=True))
 
 

@@ -117,7 +117,7 @@ def test_a_folder_may_be_named_by_option_or_environment(
     assert "--dir" in runs("--dir", "nowhere", code=2).err
 
 
-def test_a_silent_scheduler_is_said_once_and_by_the_exit_code(
+def test_a_silent_scheduler_is_reported_once_and_by_the_exit_code(
     runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     for number in range(1, 4):

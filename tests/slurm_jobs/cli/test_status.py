@@ -85,7 +85,7 @@ def test_the_expected_start_of_the_next_task_is_shown(
         (ACCOUNTS_OFF, "note: this cluster keeps no accounts"),
     ],
 )
-def test_missing_accounts_are_said_and_prove_nothing(
+def test_missing_accounts_are_reported_and_prove_nothing(
     status: Command, slurm: FakeSlurm, errors: str, said: str
 ) -> None:
     slurm.says("sacct", "", errors=errors, exit_code=1)
@@ -95,7 +95,9 @@ def test_missing_accounts_are_said_and_prove_nothing(
     assert "a slice 2 unknown" in output
 
 
-def test_accounts_that_lag_are_said_and_prove_nothing(status: Command, slurm: FakeSlurm) -> None:
+def test_accounts_that_lag_are_reported_and_prove_nothing(
+    status: Command, slurm: FakeSlurm
+) -> None:
     slurm.says("squeue", "")
     slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))
     output = status(code=3).out

@@ -100,7 +100,7 @@ def test_a_file_system_that_never_answers_is_not_waited_for(
     assert "did not answer within 0.2 s" in look.late
 
 
-def test_this_python_is_looked_at_with_those_that_stages_name() -> None:
+def test_this_python_is_checked_with_those_that_stages_name() -> None:
     look = measure_python(["/usr/bin/env", "/nowhere/python"])
     assert look.stage_pythons == {"/usr/bin/env": True, "/nowhere/python": False}
     assert look.open_s is not None

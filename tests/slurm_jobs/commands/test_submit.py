@@ -192,7 +192,7 @@ def resumed(paths: RunPaths, code: int = 0) -> list[Intent]:
     return intents(read_ledger(paths.ledger_dir))
 
 
-def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
+def test_an_sbatch_that_answers_nonsense_is_reported_and_the_intent_kept(
     nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths, token, said = submit_in_vain(spec, capsys)

@@ -124,14 +124,14 @@ def test_a_training_that_differs_from_all_its_attempts_is_reported_to_start_agai
     assert training_starts(paths, planned("four", first), {}) == {"fit": "depends"}
 
 
-def test_nothing_is_said_of_a_training_that_is_only_missing(paths):
+def test_nothing_is_reported_about_a_training_that_is_only_missing(paths):
     assert training_starts(paths, planned("one"), {"fit": {0: 0}}) == {}
     assert training_starts(paths, planned("one"), {"fit": {0: 1}}) == {"fit": "anew"}
     again = planned("one", why="comes after consolidate")
     assert training_starts(paths, again, {}) == {"fit": "depends"}
 
 
-def test_nothing_is_said_of_a_training_without_checkpoints(paths):
+def test_nothing_is_reported_about_a_training_without_checkpoints(paths):
     (paths.output_dir("fit") / "checkpoints").rmdir()
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {}
 

@@ -61,7 +61,7 @@ def test_two_slow_nodes_of_five_hide_neither() -> None:
     assert all(len(compare(each, _nodes(*slow)).slow) == 1 for each in slow)
 
 
-def test_that_the_others_were_probed_long_ago_is_said() -> None:
+def test_that_the_others_were_probed_long_ago_is_reported() -> None:
     day_s = 86400.0
     for days, is_said in ((29, False), (31, True)):
         slow = probe("n4", unix_s=1e9 + days * day_s, local_read_bytes_per_s=7e8)

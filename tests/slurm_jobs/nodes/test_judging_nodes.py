@@ -33,7 +33,7 @@ def test_a_node_where_all_is_well_has_nothing_but_ok() -> None:
     assert {check.standing for check in judged()} == {"ok"}
 
 
-def test_what_is_the_same_on_all_nodes_is_said_once() -> None:
+def test_what_is_the_same_on_all_nodes_is_reported_once() -> None:
     second = node(node="n2", rank=1, first=ClockFacts(least_s=0.0, most_s=0.0002), file_s=0.003)
     checks = judged(node(), second)
     assert named(checks, "scontrol").where == "n1, n2"

@@ -88,7 +88,7 @@ def test_versions_are_compared_number_by_number(
     assert meets(version, bounds) is met
 
 
-def test_what_is_missing_outside_or_not_comparable_is_said() -> None:
+def test_what_is_missing_outside_or_not_comparable_is_reported() -> None:
     found = mismatches({"a": "2.0", "c": "x"}, {"a": ">=1,<2", "b": ">=1", "c": ">=1", "d": ""})
     assert [str(one) for one in found] == [
         "a 2.0 is outside >=1,<2",

@@ -118,7 +118,7 @@ def test_a_folder_that_is_no_run_is_refused(run):
 
 
 @pytest.mark.parametrize("result", [[1, 2], "done", 7, True])
-def test_a_result_that_is_no_mapping_is_left_out_and_said(run, result):
+def test_a_result_that_is_no_mapping_is_left_out_and_reported(run, result):
     paths, rows = run
     (path,) = paths.completions_dir("consolidate").iterdir()
     with edited(path) as record:

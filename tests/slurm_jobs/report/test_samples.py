@@ -205,6 +205,6 @@ def test_many_findings_are_cut_and_counted() -> None:
     assert "9,000 problems found" in page
 
 
-def test_part_that_was_audited_is_said() -> None:
+def test_part_that_was_audited_is_reported() -> None:
     assert "of all 196 samples were audited" in render()
     assert "of the first 5 of 196 samples were audited" in render(num_audited=5)

@@ -81,7 +81,7 @@ def test_a_spec_that_was_never_submitted_has_no_run(runs: Path) -> None:
         find_run("words.yaml")
 
 
-def test_a_spec_says_itself_where_its_runs_lie(runs: Path, tmp_path: Path) -> None:
+def test_a_spec_says_itself_where_its_runs_are(runs: Path, tmp_path: Path) -> None:
     elsewhere = make(tmp_path / "elsewhere", "words-20250101-000000-aaaa")
     make(runs, "words-20250102-000000-bbbb")
     Path("words.yaml").write_text(SPEC.format(name="words") + "runs_dir: elsewhere\n")
@@ -123,7 +123,7 @@ def test_where_there_is_no_run_the_error_says_where_it_looked(runs: Path, text: 
     assert "SLURM_JOBS_RUNS_DIR" in str(caught.value)
 
 
-def test_the_environment_says_where_runs_lie(
+def test_the_environment_says_where_runs_are(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(runs, "words-20250102-000000-bbbb")

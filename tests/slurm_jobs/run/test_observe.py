@@ -103,7 +103,7 @@ def test_an_answer_from_before_a_submission_or_a_cancellation_is_not_used(
     assert num_questions(slurm) == 2
 
 
-def test_an_answer_that_lacks_a_source_is_soon_asked_for_again(
+def test_an_answer_that_lacks_a_source_is_soon_requested_again(
     slurm: FakeSlurm, paths: RunPaths, clock: Clock
 ) -> None:
     slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
@@ -155,7 +155,7 @@ def test_an_answer_from_the_future_of_another_clock_is_not_used(
     assert num_questions(slurm) == 2
 
 
-def test_what_is_kept_is_all_that_was_said(slurm: FakeSlurm, paths: RunPaths) -> None:
+def test_what_is_kept_is_all_that_was_reported(slurm: FakeSlurm, paths: RunPaths) -> None:
     slurm.says("squeue", queue_row("1_0", "PENDING", "Priority", start="1763660000"))
     slurm.says(
         "sacct",

@@ -138,7 +138,7 @@ def test_attempts_at_other_work_bind_nothing(tmp_path: Path) -> None:
     assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
 
 
-def test_a_slice_that_was_asked_for_again_forgets_its_type_and_the_others_keep_theirs(
+def test_a_slice_that_was_requested_again_forgets_its_type_and_the_others_keep_theirs(
     tmp_path: Path,
 ) -> None:
     paths = RunPaths(tmp_path)

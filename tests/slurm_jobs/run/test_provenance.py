@@ -123,17 +123,17 @@ def problem_of(folder: Path, tmp_path: Path) -> str:
     return str(problem)
 
 
-def test_a_folder_outside_any_repository_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_folder_outside_any_repository_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     folder.mkdir()
     assert "not a git repository" in problem_of(folder, tmp_path)
 
 
-def test_a_folder_that_is_gone_at_a_resume_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_at_a_resume_is_reported(tmp_path: Path) -> None:
     assert "No such file or directory" in problem_of(tmp_path / "moved away", tmp_path)
 
 
-def test_a_bare_repository_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_bare_repository_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "bare"
     folder.mkdir()
     git(folder, "init", "--quiet", "--bare")
@@ -141,13 +141,13 @@ def test_a_bare_repository_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["HEAD", "index"])
-def test_a_broken_repository_is_said_to_be_so(repo: Path, tmp_path: Path, name: str) -> None:
+def test_a_broken_repository_is_reported(repo: Path, tmp_path: Path, name: str) -> None:
     (repo / ".git" / name).write_text("garbage")
     assert problem_of(repo, tmp_path).startswith("git: ")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
-def test_a_repository_of_another_owner_is_said_to_be_so(repo: Path, tmp_path: Path) -> None:
+def test_a_repository_of_another_owner_is_reported(repo: Path, tmp_path: Path) -> None:
     os.chown(repo, 12345, 12345)
     os.chown(repo / ".git", 12345, 12345)
     assert "dubious ownership" in problem_of(repo, tmp_path)
@@ -162,7 +162,7 @@ def fake_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
 
-def test_a_missing_git_is_said_to_be_so(
+def test_a_missing_git_is_reported(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -177,7 +177,7 @@ def test_a_git_that_hangs_is_given_up(
     assert problem_of(repo, tmp_path) == "git: no answer in 0.5 s"
 
 
-def test_a_huge_diff_is_cut_and_said_to_be_so(
+def test_a_huge_diff_is_cut_and_reported(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provenance, "MAX_ANSWER_BYTES", 3000)

@@ -216,7 +216,7 @@ def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:
 
 
 @pytest.mark.parametrize(("own", "expected"), [({}, "v100"), ({"constraint": "ib"}, "v100&ib")])
-def test_a_type_of_gpu_that_is_kept_is_asked_for_as_the_feature_that_it_was_chosen_by(
+def test_a_type_of_gpu_that_is_kept_is_requested_as_the_feature_that_it_was_chosen_by(
     own: dict[str, str], expected: str
 ) -> None:
     """`--gpus-per-node=v100:4` is refused where GPUs have no types."""

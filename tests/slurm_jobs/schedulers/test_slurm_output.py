@@ -29,7 +29,7 @@ def newest_by_id(text: str) -> dict[str, TaskAccounting]:
     return {task.job_id: task for task in parse_sacct(text)}
 
 
-def test_squeue_gives_every_array_task_of_the_jobs_asked_for() -> None:
+def test_squeue_gives_every_array_task_of_the_jobs_requested() -> None:
     tasks = parse_squeue(SQUEUE, {"r.a.1": "12", "r.b.2": "13", "r.c.3": "14"})
     assert set(tasks) == {"12_3", *(f"12_{i}" for i in (4, 5, 6, 7, 8, 9, 11)), "13", "14"}
     assert tasks["12_3"].state == "RUNNING"
@@ -126,7 +126,7 @@ def test_sacct_gives_state_codes_and_times() -> None:
         ("16G", "cpu=8,mem=16G", None),  # on how many nodes is not told
     ],
 )
-def test_memory_asked_for_is_that_of_a_node_in_every_version(
+def test_memory_requested_is_that_of_a_node_in_every_version(
     asked: str, tres: str, gib: float | None
 ) -> None:
     task = newest_by_id(row("12", "COMPLETED", ReqMem=asked, AllocTRES=tres))["12"]
@@ -188,7 +188,7 @@ def test_lines_of_another_form_above_the_rows_are_left_out() -> None:
     assert set(newest_by_id(f"12|FAILED\n{row('13', 'FAILED')}")) == {"13"}
 
 
-def test_rows_of_which_none_has_the_fields_asked_for_are_no_answer() -> None:
+def test_rows_of_which_none_has_the_fields_requested_are_no_answer() -> None:
     with pytest.raises(SchedulerError, match="`sacct` did not print the 16 fields"):
         newest_by_id("12|FAILED\n")
 

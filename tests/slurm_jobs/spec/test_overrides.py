@@ -156,7 +156,7 @@ def problem(file: Path, *earlier: str, typed: tuple[str, ...] = ()) -> str:
 
 
 @pytest.mark.parametrize("stage", ["a-2", "extra"])
-def test_what_was_set_of_a_stage_that_is_no_more_is_left_out_and_said(
+def test_what_was_set_of_a_stage_that_is_no_more_is_left_out_and_reported(
     file: Path, stage: str
 ) -> None:
     kept = "stages.a-1.retries=1"

@@ -73,7 +73,7 @@ def test_a_tuning_that_keeps_nothing_has_no_speed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_training_that_cannot_be_tuned_is_refused_with_what_its_trials_said(
+def test_a_training_that_cannot_be_tuned_is_refused_with_what_its_trials_reported(
     tmp_path: Path, does: str, budget_min: float, said: str
 ) -> None:
     with pytest.raises(StageConfigError, match=said):

@@ -71,7 +71,7 @@ def test_an_unbounded_message_is_neither_recorded_nor_logged_whole(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_an_exit_that_was_asked_for_is_no_error_of_the_stage(
+def test_an_exit_that_was_requested_is_no_error_of_the_stage(
     tmp_path: Path, call_raising: Callable[[BaseException], int], error: BaseException
 ) -> None:
     with pytest.raises(type(error)):

@@ -46,7 +46,7 @@ def test_photos_fit_where_no_header_could_be_read(name: str) -> None:
     assert chosen.max_tokens <= 4096
 
 
-def test_what_fits_already_is_left_alone_and_what_does_not_is_said() -> None:
+def test_what_fits_already_is_left_alone_and_what_does_not_is_reported() -> None:
     rules = image_rules(NAMES[0])
     small = choose_lengths(rows((640, 480), (300, 300)), rules)
     assert (small.max_tokens, small.image_pixels, small.reason) == (2048, None, "")

@@ -144,7 +144,7 @@ def test_differences_are_those_between_the_arms():
         ({"notes": ("b1: 1 of 2 attempts left out",)}, "1 of 2 attempts left out"),
     ],
 )
-def test_what_weakens_the_claim_is_said(changed, said):
+def test_what_weakens_the_claim_is_reported(changed, said):
     usual = {"cards": ("A100",), "cpus": ("a new one",)}
     second = [measured("b0", **usual), measured("b1", **{**usual, **changed})]
     found = compare(arm("a", 1000, 1001, **usual), second)
@@ -159,7 +159,7 @@ def test_another_node_or_seed_makes_no_repeat_worse():
     assert not compare(runs, arm("a", 1000, 1001)).warnings
 
 
-def test_a_note_on_several_runs_is_said_once_with_their_names():
+def test_a_note_on_several_runs_is_reported_once_with_their_names():
     def noted(name: str, *notes: str):
         return measured(name, notes=tuple(f"{name}: {note}" for note in notes))
 
@@ -301,5 +301,5 @@ def test_an_arm_without_profiled_steps_says_how_to_have_some():
     assert len(said) == 2
 
 
-def test_without_any_profile_nothing_is_said():
+def test_without_any_profile_nothing_is_reported():
     assert lines(arm("a", 1000, 1002), arm("b", 1001, 1003)) == []

@@ -194,7 +194,7 @@ def test_steps_are_to_be_made_again_after_a_failure_alone(ahead, outcome, change
     assert found.num_steps == num_steps
 
 
-def test_without_accounting_the_limit_is_the_one_that_was_asked_for(ahead):
+def test_without_accounting_the_limit_is_the_one_that_was_requested(ahead):
     silent = {"time_limit_s": missing("s", "no accounting")}
     (found,), _ = ahead(stage=silent, num_planned=100_000)
     assert found.num_starts > 10  # of an hour each
@@ -339,7 +339,7 @@ def test_limits_and_requests_that_a_resume_changed_count_no_more(training):
     assert check(report, "memory-request").outcome == "clear"
 
 
-def test_the_starts_ahead_are_of_the_limit_that_a_resume_asked_for(training):
+def test_the_starts_ahead_are_of_the_limit_that_a_resume_requested(training):
     at = training.begin
     end = training.start(1, at, (0, 300))
     training._end("train", 0, 1, "14", at, end + 5, "stopped", reason="asked to stop")

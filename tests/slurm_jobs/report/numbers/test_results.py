@@ -336,7 +336,7 @@ def test_the_time_of_a_removed_stage_is_accounted_for_and_it_decides_nothing(rem
     assert not any(":preprocess" in check.rule_id for check in report.checks)
 
 
-def test_a_removed_stage_is_said_to_be_none_of_the_spec_in_every_form(removed):
+def test_a_removed_stage_is_reported_as_not_in_the_spec_in_every_form(removed):
     report = report_on(*removed)
     label = "preprocess (former)"
     assert label in render_html(report)

@@ -119,7 +119,7 @@ def test_notes_on_the_records_stand_in_the_report(run_of):
     assert notes_with(report_on(paths, rows), "train, attempt 1: the ranks rec")
 
 
-def test_too_few_steps_are_said_and_not_judged(report_of):
+def test_too_few_steps_are_reported_and_not_judged(report_of):
     report = report_of(num_steps=24, stopped_at=None)
     assert "19 steps after a warm-up of 5" in report.training[0].too_few
     assert outcomes(report, "data-wait", "padding") == ("abstained", "abstained")
