@@ -22,8 +22,7 @@ from slurm_jobs.commands.starter_data import (
     existing,
     inspect_weights,
 )
-from slurm_jobs.shared.errors import InputError, SpecError
-from slurm_jobs.shared.redact import plain
+from slurm_jobs.shared.errors import InputError, SpecError, plain
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.init import WrittenSpec

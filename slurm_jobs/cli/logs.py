@@ -26,9 +26,8 @@ from slurm_jobs.cli.problems import (
 )
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run, stages_called, stages_named
-from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.errors import InputError, plain
 from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.redact import plain
 
 if TYPE_CHECKING:
     from slurm_jobs.status import RunStatus, SliceStatus, StageStatus

@@ -18,10 +18,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from slurm_jobs.shared.errors import InputError, PathExpansionError, Problem, truncated_lines
+from slurm_jobs.shared.errors import (
+    STEERING,
+    InputError,
+    PathExpansionError,
+    Problem,
+    plain,
+    plain_json,
+    truncated_lines,
+)
 from slurm_jobs.shared.expand import expand_typed
 from slurm_jobs.shared.files import dump_json
-from slurm_jobs.shared.redact import STEERING, plain, plain_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from statistics import median
 from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.commands.image_folder import IMAGE_SUFFIXES, has_images, refuse_unwritable
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
-from slurm_jobs.shared.errors import InputError, PathExpansionError, StageConfigError
+from slurm_jobs.shared.errors import InputError, PathExpansionError, StageConfigError, plain
 from slurm_jobs.shared.expand import expand_typed
 from slurm_jobs.shared.manifest_formats import (
     SMALL_VLM,
@@ -33,7 +33,6 @@ from slurm_jobs.shared.processors.image_plans import (
     NativeImages,
     Size,
 )
-from slurm_jobs.shared.redact import plain
 
 # Facts that are known before a first spec is written: rooms of the cluster, data, model.
 

@@ -1,4 +1,4 @@
-"""Errors of slurm-jobs in one tree, each branch with its exit code.
+"""Errors of slurm-jobs in one tree, each branch with its exit code, and text that is safe to print.
 
 Exit codes: 0 success; 1 the run failed; 2 the user's input is wrong; 3 the scheduler could not be
 reached, or a file not be read or written, which proves nothing about the run. A stage that stopped
@@ -7,6 +7,8 @@ after saving its state exits with `STOPPED_EXIT_CODE`, and the supervisor requeu
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +74,30 @@ def truncated_values(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {truncated(str(name)): truncated_values(entry) for name, entry in value.items()}
     return [truncated_values(entry) for entry in value] if isinstance(value, list) else value
+
+
+# Characters that control a terminal, are invisible, or change the writing direction.
+#
+# Names, reasons and values may come from a manifest, a colleague's files or a program's output.
+# When printed, or written to a page, each such character is replaced by its code (`\x1b`,
+# `\u202e`).
+
+
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]"
+)
+"""All control characters except tab and newline, invisible characters, and direction marks."""
+
+
+def plain(text: str) -> str:
+    r"""Return the text with each such character as its code, `\x1b`."""
+    return STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def plain_json(text: str) -> str:
+    r"""Return JSON with these characters in JSON's form, `\u001b`: its value is the same."""
+    return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 STOPPED_EXIT_CODE = 75

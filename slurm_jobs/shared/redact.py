@@ -1,4 +1,4 @@
-"""Secrets masked in texts, and control characters kept from the terminal. PURE."""
+"""Secrets masked in texts. PURE."""
 
 from __future__ import annotations
 
@@ -273,31 +273,7 @@ def _secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
         yield value
 
 
-# Characters that control a terminal, are invisible, or change the writing direction.
-#
-# Names, reasons and values may come from a manifest, a colleague's files or a program's output.
-# When printed, or written to a page, each such character is replaced by its code (`\x1b`,
-# `\u202e`).
-
-
-STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]"
-)
-"""All control characters except tab and newline, invisible characters, and direction marks."""
-
-
-def plain(text: str) -> str:
-    r"""Return the text with each such character as its code, `\x1b`."""
-    return STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
-
-
-def plain_json(text: str) -> str:
-    r"""Return JSON with these characters in JSON's form, `\u001b`: its value is the same."""
-    return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
-
-
-# Text -> the value that it means, or why it has none; text that is safe to print.
+# Text -> the value that it means, or why it has none.
 
 
 MAX_DIGITS = 30

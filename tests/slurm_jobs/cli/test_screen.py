@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from slurm_jobs.cli.options import page_console, table_of
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import MAX_LINE_CHARS
-from slurm_jobs.shared.redact import plain, plain_json
+from slurm_jobs.shared.errors import MAX_LINE_CHARS, plain, plain_json
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
