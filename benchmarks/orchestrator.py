@@ -94,7 +94,7 @@ def main() -> None:
 
 def submit_rows(cluster: Cluster, repeats: int) -> list[Row]:
     """Measure CPU and wall time of submitting the same jobs with each tool."""
-    # As an installed package has it; the cluster's user cannot write it into a checkout.
+    # An installed package has bytecode; the cluster's user cannot write any into a checkout.
     for package in ("slurm_jobs", "pipeline"):
         compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
     folder = cluster.work_dir("bench")

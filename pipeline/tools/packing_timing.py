@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import os
 import statistics
 import time
@@ -243,7 +244,7 @@ def lacking_memory(bench: Bench) -> str | None:
         return None
     return (
         f"the {num_parameters / 1e9:.1f} billion parameters of the model and their gradients "
-        f"need {needed / 1e9:.0f} GB, but {free / 1e9:.0f} GB are free here"
+        f"need {math.ceil(needed / 1e9)} GB, but {math.floor(free / 1e9)} GB are free here"
     )
 
 

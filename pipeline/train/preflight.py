@@ -202,7 +202,7 @@ def disk_warning(
     needed_bytes = num_new * checkpoint_bytes + export_bytes
     if needed_bytes <= free_bytes:
         return None
-    # Rounded apart, so that the message never shows two equal numbers.
+    # Round free down and needed up, so that they never look equal.
     free_gb, needed_gb = math.floor(free_bytes / 1e7) / 100, math.ceil(needed_bytes / 1e7) / 100
     return (
         f"{folder} has {free_gb:.2f} GB free, but {needed_gb:.2f} GB are still "

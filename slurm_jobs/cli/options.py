@@ -23,8 +23,8 @@ from slurm_jobs.shared.errors import (
     InputError,
     PathExpansionError,
     Problem,
+    escaped_json,
     plain,
-    plain_json,
     truncated_lines,
 )
 from slurm_jobs.shared.expand import expand_typed
@@ -147,7 +147,7 @@ def positive_up_to(most: int) -> Callable[[str], int]:
 
 def print_json(value: object) -> None:
     """Print a result for programs."""
-    print(plain_json(dump_json(value)), end="")
+    print(escaped_json(dump_json(value)), end="")
 
 
 def number_text(number: int, word: str) -> str:

@@ -157,7 +157,7 @@ def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProbl
         yield _problem(job, "resources.cpus_per_task", message)
     most_gb = max(kind.mem_mb for kind in partition.kinds) / 1024
     if resources.mem_gb is not None and resources.mem_gb > most_gb:
-        shown_gb = math.floor(most_gb * 10) / 10  # down: a value that would be accepted
+        shown_gb = math.floor(most_gb * 10) / 10  # round down: this much is accepted
         message = f"{resources.mem_gb:g} GB a node: more than the {shown_gb:.1f} {largest}"
         yield _problem(job, "resources.mem_gb", message)
 

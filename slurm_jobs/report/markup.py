@@ -1,7 +1,7 @@
 """HTML builder that escapes all text except `Html`. PURE.
 
 Values cannot hide a part of themselves or change the direction of writing:
-`slurm_jobs/shared/redact.py`.
+`slurm_jobs/shared/errors.py`.
 """
 
 from __future__ import annotations

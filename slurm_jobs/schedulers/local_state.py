@@ -132,7 +132,7 @@ def _reason(kind: str, parents: Sequence[str]) -> str | None:
 
 def out_of_memory_reason(held_bytes: float, limit_bytes: float) -> str:
     """Return a message that a task exceeded its memory limit, and what to do."""
-    held_gb = math.ceil(held_bytes / 2**30 * 100) / 100  # up: more than the limit in print, too
+    held_gb = math.ceil(held_bytes / 2**30 * 100) / 100  # round up, to show more than the limit
     return (
         f"out of memory: its processes held {held_gb:.2f} GB, and mem_gb allows "
         f"{limit_bytes / 2**30:g}; raise resources.mem_gb"

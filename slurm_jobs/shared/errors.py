@@ -79,7 +79,7 @@ def truncated_values(value: Any) -> Any:
 # Characters that control a terminal, are invisible, or change the writing direction.
 #
 # Names, reasons and values may come from a manifest, a colleague's files or a program's output.
-# When printed, or written to a page, each such character is replaced by its code (`\x1b`,
+# When printed, or written to a page, each of them is replaced by its code (`\x1b`,
 # `\u202e`).
 
 
@@ -91,11 +91,11 @@ STEERING = re.compile(
 
 
 def plain(text: str) -> str:
-    r"""Return the text with each such character as its code, `\x1b`."""
+    r"""Return the text with each character of `STEERING` as its code, `\x1b`."""
     return STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def plain_json(text: str) -> str:
+def escaped_json(text: str) -> str:
     r"""Return JSON with these characters in JSON's form, `\u001b`: its value is the same."""
     return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
 

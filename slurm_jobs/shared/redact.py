@@ -1,4 +1,4 @@
-"""Secrets masked in texts. PURE."""
+"""Secrets masked in texts, and the values that typed texts mean. PURE."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_each_job_says_why_it_runs() -> None:
     assert {job.stage: job.why for job in plan().jobs}["fetch"] == "not complete"
 
 
-def test_why_finished_work_does_not_count_is_reported_before_all_else() -> None:
+def test_the_reason_to_repeat_finished_work_comes_first() -> None:
     done = Done(why_not={"fetch": "changed: config.url"})
     why = {job.stage: job.why for job in plan(done=done).jobs}
     assert (why["fetch"], why["tokens"]) == ("changed: config.url", "comes after fetch")

@@ -109,7 +109,7 @@ def test_crops_lie_in_the_picture(seed: int, width: int, height: int, min_share:
     assert 0 <= top < bottom <= height * (1 + 1e-9)
 
 
-def test_nothing_requested_changes_nothing() -> None:
+def test_an_empty_config_augments_nothing() -> None:
     assert make_augmentation(AugmentConfig(), 0) is None
     assert make_augmentation(EVERYTHING, 0) is not None
 

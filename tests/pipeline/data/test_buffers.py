@@ -59,7 +59,7 @@ def test_growing_batches_leave_no_small_buffers_behind() -> None:
     assert pool.num_free <= 4  # one more than are held, while the next is taken
 
 
-def test_nothing_may_be_requested() -> None:
+def test_a_buffer_of_zero_bytes_may_be_taken() -> None:
     assert BufferPool(pin_memory=False).take(0).shape == (0,)
 
 

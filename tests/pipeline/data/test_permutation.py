@@ -22,7 +22,7 @@ def test_every_number_comes_exactly_once(size: int, words: list[int]) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(size=st.integers(1, 10**12), seed=st.integers(0, 2**32), data=st.data())
-def test_a_place_holds_the_same_however_it_is_requested(
+def test_a_position_gives_the_same_value_alone_or_in_a_batch(
     size: int, seed: int, data: st.DataObject
 ) -> None:
     permutation = make_permutation(size, [seed])

@@ -393,7 +393,7 @@ def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_s
     assert calls_and_loss(model, batch)[0] == calls
 
 
-def test_rows_that_may_become_packed_are_requested_with_and_without_a_mask(make_kind):
+def test_kernels_are_chosen_with_and_without_a_mask_for_rows_that_may_become_packed(make_kind):
     model = make_kind("qwen2_vl").build()
     masks = [use.has_mask for use in uses_of(model, {"auto", "shuffled"}, torch.float32)]
     assert masks == [False, False, True]  # the vision tower's is the first

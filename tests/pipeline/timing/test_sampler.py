@@ -602,7 +602,7 @@ def test_values_are_in_the_order_of_the_facts_and_in_the_units_of_their_names(dr
     assert not nvml.is_open
 
 
-def test_what_a_card_does_not_tell_is_nan_and_reported_once(driver, caplog):
+def test_a_reading_that_a_gpu_lacks_is_nan_and_reported_once(driver, caplog):
     source = opened(FakeNvml(mute=["nvmlDeviceGetPowerUsage"]), driver=driver)
     for _ in range(3):
         values = source.read_all()

@@ -217,7 +217,7 @@ def test_the_first_step_does_not_count_and_the_fastest_says_the_pace():
     assert not found.is_cold
 
 
-def test_a_single_step_counts_and_is_reported_as_cold():
+def test_a_single_step_counts_and_is_marked_cold():
     found = summarise([STEP])
     assert (found.work_per_s, found.num_steps, found.is_cold) == (50, 1, True)
 

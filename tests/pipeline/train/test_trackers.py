@@ -183,7 +183,7 @@ def test_rates_cover_all_work_between_the_two_moments():
         (52 * 3600, "2 d 4 h"),
     ],
 )
-def test_time_left_is_reported_as_people_say_it(seconds, text):
+def test_time_left_is_shown_in_rounded_units(seconds, text):
     assert time_left(seconds) == text
 
 

@@ -102,7 +102,7 @@ def test_a_spec_is_drawn_and_timed_on_its_newest_runs_data_set_in_80_columns(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("RUN",), ()])
-def test_a_run_is_checked_as_it_was_submitted(
+def test_packing_of_a_run_uses_the_submitted_spec(
     made: RunPaths, command: Command, words: Sequence[str]
 ) -> None:
     (Path.cwd() / "words.yaml").write_text(SPEC.replace("max_tokens: 256", "max_tokens: 128"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slurm_jobs.cli.options import page_console, table_of
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import MAX_LINE_CHARS, plain, plain_json
+from slurm_jobs.shared.errors import MAX_LINE_CHARS, escaped_json, plain
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -39,12 +39,12 @@ def test_plain_text_is_printable_but_for_its_lines_and_tabs(text: str) -> None:
 def test_what_hides_is_shown_as_its_code() -> None:
     hidden = "\xad\u180e\u200b\u206a\ufff9\U000e0001\U000e0041"
     assert plain(hidden).isascii()
-    assert plain_json(json.dumps(hidden, ensure_ascii=False)).isascii()
+    assert escaped_json(json.dumps(hidden, ensure_ascii=False)).isascii()
 
 
 @given(st.text())
-def test_plain_json_reads_back_as_it_was(text: str) -> None:
-    printed = plain_json(json.dumps(text, ensure_ascii=False))
+def test_escaped_json_reads_back_as_it_was(text: str) -> None:
+    printed = escaped_json(json.dumps(text, ensure_ascii=False))
     assert not CONTROLS.search(printed)
     assert json.loads(printed) == text
 

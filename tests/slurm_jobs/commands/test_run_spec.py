@@ -282,7 +282,7 @@ def test_a_file_that_was_edited_differs_until_the_run_is_given_it(paths: RunPath
     assert not file_differs(paths)
 
 
-def test_of_a_file_that_is_gone_or_no_text_nothing_is_reported(paths: RunPaths) -> None:
+def test_a_missing_or_binary_file_is_not_reported(paths: RunPaths) -> None:
     file = Path(read_json(paths.spec_origin)["spec_file"])
     file.write_bytes(b"\xff")
     assert not file_differs(paths)

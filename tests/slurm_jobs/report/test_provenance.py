@@ -209,7 +209,7 @@ def test_the_version_of_the_code_is_shown_as_recorded_by_git(run, changes, text)
     assert text in code_text(report_on(run).provenance.submissions[0])
 
 
-def test_gpus_that_could_not_be_requested_are_not_taken_for_none(noted):
+def test_gpus_that_could_not_be_queried_are_not_shown_as_none(noted):
     facts = node("gpu-00", gpu_problem="nvidia-smi: no answer in 30 s")
     write(noted.node_facts("train", 0, 1, 0), facts)
     assert "n/a (nvidia-smi: no answer in 30 s)" in render_html(report_on(noted))

@@ -155,7 +155,7 @@ def test_an_answer_from_the_future_of_another_clock_is_not_used(
     assert num_questions(slurm) == 2
 
 
-def test_what_is_kept_is_all_that_was_reported(slurm: FakeSlurm, paths: RunPaths) -> None:
+def test_the_cache_keeps_the_whole_answer_of_slurm(slurm: FakeSlurm, paths: RunPaths) -> None:
     slurm.says("squeue", queue_row("1_0", "PENDING", "Priority", start="1763660000"))
     slurm.says(
         "sacct",

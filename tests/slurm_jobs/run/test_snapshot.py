@@ -24,6 +24,8 @@ from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.run.closed import close
 
+TIMESTAMP = py_compile.PycInvalidationMode.TIMESTAMP
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -364,15 +366,24 @@ def test_jobs_check_assertions_if_the_submitting_python_does_not(
     tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     py_compile.compile(str(module), optimize=1)
-    monkeypatch.setattr(sys, "flags", SimpleNamespace(optimize=1))  # as under `python -O`
-    assert bytecode_in(library_of(tmp_path / "code")) is None
+    flags = SimpleNamespace(optimize=1, verbose=0)
+    monkeypatch.setattr(sys, "flags", flags)  # as under `python -O`
+    assert bytecode_in(library_of(tmp_path / "optimized")) is None
+    py_compile.compile(str(module), optimize=0)
+    assert bytecode_in(library_of(tmp_path / "plain")) is not None
 
 
-@pytest.mark.parametrize("change", ["its text", "its time", "the compiler", "its end"])
+@pytest.mark.parametrize(
+    ("change", "mode"),
+    [
+        *(("its text", mode) for mode in py_compile.PycInvalidationMode),
+        *((change, TIMESTAMP) for change in ("its time", "the compiler", "its end")),
+    ],
+)
 def test_what_was_compiled_of_another_source_is_left_out(
-    tmp_path: Path, module: Path, change: str
+    tmp_path: Path, module: Path, change: str, mode: py_compile.PycInvalidationMode
 ) -> None:
-    compiled = Path(py_compile.compile(str(module)) or "")
+    compiled = Path(py_compile.compile(str(module), invalidation_mode=mode) or "")
     assert bytecode_in(library_of(tmp_path / "sound"))
     if change == "its text":
         module.write_text("A = 10\n")

@@ -115,7 +115,7 @@ def test_a_database_that_is_down_is_a_problem_and_squeue_alone_serves(slurm: Fak
     assert "Connection refused" in answer.problems[0]
 
 
-def test_accounts_are_requested_from_before_the_submission_whenever_that_was(
+def test_sacct_is_queried_from_a_day_before_the_submission(
     slurm: FakeSlurm,
 ) -> None:
     """snakemake#1227: sacct's own window begins at midnight."""

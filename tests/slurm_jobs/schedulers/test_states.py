@@ -99,7 +99,7 @@ Nodes required for job are DOWN, DRAINED, REBOOTING or reserved for jobs"""
         ("blocked", BLOCKED),
     ],
 )
-def test_only_reasons_that_waiting_does_not_cure_are_reported(expected: str, reasons: str) -> None:
+def test_each_pending_reason_has_its_kind_of_wait(expected: str, reasons: str) -> None:
     listed = (reason.strip() for reason in reasons.split("|"))
     found = {reason: wait_of("PENDING", reason)[0] for reason in listed}
     assert found == dict.fromkeys(found, expected)

@@ -91,7 +91,7 @@ def test_the_result_is_json_and_its_text_fits_80_columns():
         ),
     ],
 )
-def test_nothing_kept_is_reported_and_needs_no_after(cause: Cause, said: str):
+def test_a_tuning_that_keeps_nothing_says_so(cause: Cause, said: str):
     values = result(flat, causes=lambda _: [cause])
     assert headline(values) == f"Nothing is kept: {said}."
     assert "there is no after" in shown(values)

@@ -121,7 +121,7 @@ def test_a_rank_that_left_no_sign_may_or_may_not_have_been_started_by_srun(tmp_p
     )
 
 
-def test_a_keeper_of_sruns_that_wrote_a_context_is_reported_to_have_started(tmp_path: Path) -> None:
+def test_a_keeper_under_srun_that_wrote_a_context_counts_as_started(tmp_path: Path) -> None:
     context_path(tmp_path, 0).touch()
     assert "the keeper of rank 0 started and was gone" in read_end(tmp_path, 2, [1]).reason
 
@@ -130,7 +130,7 @@ def test_a_keeper_of_sruns_that_wrote_a_context_is_reported_to_have_started(tmp_
     ("code", "ended_how"),
     [(-signal.SIGKILL, "was killed by SIGKILL"), (1, "ended with exit code 1")],
 )
-def test_a_keeper_that_the_supervisor_started_is_not_reported_never_to_have_started(
+def test_a_started_keeper_is_not_reported_as_never_started(
     tmp_path: Path, code: int, ended_how: str
 ) -> None:
     ended(tmp_path, 0)

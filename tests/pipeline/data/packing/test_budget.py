@@ -95,7 +95,7 @@ def test_numbers_of_samples_are_wide_where_they_must_be() -> None:
     assert item_type(2**31) == np.int64
 
 
-def test_some_packs_are_those_that_were_requested() -> None:
+def test_some_returns_the_packs_of_the_given_numbers() -> None:
     packs = Packs(
         bounds=np.array([0, 2, 3, 6], dtype=np.int64), items=np.array([5, 3, 9, 1, 0, 2], np.int32)
     )

@@ -97,7 +97,7 @@ def test_the_pools_wait_is_bounded_where_many_packs_are_made(
 
 
 @pytest.mark.parametrize("make", [captions, documents])
-def test_a_sample_in_windows_leaves_before_16384_more_are_checked(
+def test_a_sample_in_windows_leaves_before_16384_more_are_read(
     make: Callable[[int], tuple[np.ndarray, np.ndarray]],
 ) -> None:
     tokens, images = make(40_000)

@@ -43,7 +43,7 @@ def test_a_save_before_the_first_update_changes_no_update():
     assert torch.equal(saved.bias, plain.bias)
 
 
-def test_the_generator_of_a_gpu_is_requested_where_a_gpu_computes_alone(monkeypatch):
+def test_the_state_of_a_gpus_generator_is_saved_only_for_training_on_a_gpu(monkeypatch):
     """There is no GPU here: the answer is made up."""
     asked: list[torch.device] = []
 

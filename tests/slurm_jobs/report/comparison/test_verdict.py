@@ -82,7 +82,7 @@ def test_runs_without_any_spread_have_an_exact_ratio():
     assert (found.word, found.low, found.high) == ("faster", pytest.approx(1.2), pytest.approx(1.2))
 
 
-def test_as_many_runs_as_it_requested_decide():
+def test_the_suggested_number_of_runs_gives_a_verdict():
     """In three of four trials with the ratio and the spread that the first runs had."""
     random = np.random.default_rng(0)
     first, second = [100.0, 103.0, 98.0], [104.0, 100.0, 105.0]
@@ -103,7 +103,7 @@ def test_what_is_no_speed_or_a_single_run_is_refused(speeds):
         judge(speeds, [1.0, 2.0])
 
 
-def test_single_runs_are_only_reported_to_differ_here():
+def test_single_runs_are_only_called_different_here():
     rng = np.random.default_rng(1)
     slow, fast = (rng.normal(mean, 0.5, 10).tolist() for mean in (100.0, 104.0))
     assert judge_single(slow, fast).word == "different here"

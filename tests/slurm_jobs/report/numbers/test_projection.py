@@ -339,7 +339,7 @@ def test_limits_and_requests_that_a_resume_changed_count_no_more(training):
     assert check(report, "memory-request").outcome == "clear"
 
 
-def test_the_starts_ahead_are_of_the_limit_that_a_resume_requested(training):
+def test_the_forecast_uses_the_time_limit_of_the_resume(training):
     at = training.begin
     end = training.start(1, at, (0, 300))
     training._end("train", 0, 1, "14", at, end + 5, "stopped", reason="asked to stop")
