@@ -62,7 +62,8 @@ def run_cancel(options: argparse.Namespace) -> int:
         if answer.strip().lower() not in {"y", "yes"}:
             message = "nothing was cancelled"
         elif ids := cancel(run_dir, stage=stage):
-            message = f"cancelled: {' '.join(ids)} of {run_dir.name}"
+            jobs = "jobs" if len(ids) > 1 else "job"
+            message = f"cancelled {jobs} {' '.join(ids)} of {run_dir.name}"
     if options.json:
         print_json({"run_dir": str(run_dir), "cancelled": ids})
     else:

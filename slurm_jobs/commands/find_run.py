@@ -113,7 +113,8 @@ def _no_run_message(text: str, path: Path, matches: Sequence[Path], runs_dir: Pa
     near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in _runs(runs_dir)})
     return (
         f"no run `{text}`: it is not a run folder, and no run in {runs_dir} begins with it"
-        f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
+        f"{near or ';'} `slurm-jobs runs` lists them; set SLURM_JOBS_RUNS_DIR to look in another "
+        "folder"
     )
 
 

@@ -261,8 +261,8 @@ def read_json(path: Path) -> Any:
 def damaged(path: Path, error: Exception) -> DamagedFileError:
     """Return an error for a file of ours with unexpected content."""
     message = (
-        f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): check its "
-        "file system, and restore the file from a backup or snapshot of it"
+        f"{path} is damaged ({error}). No crash of slurm-jobs leaves such a file: check its file "
+        "system, and restore the file from a backup or snapshot of it"
     )
     return DamagedFileError(message)
 

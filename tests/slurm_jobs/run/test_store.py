@@ -129,5 +129,5 @@ def test_intents_of_the_ledger_come_with_what_became_of_them(paths: RunPaths) ->
 @pytest.mark.parametrize("text", ["[]", "{}", "3", '{"run_id": "a"}', "{"])
 def test_a_damaged_description_of_a_run_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(DamagedFileError, match=r"run\.json is damaged, .* restore the file"):
+    with pytest.raises(DamagedFileError, match=r"run\.json is damaged \(.* restore the file"):
         read_meta(RunPaths(tmp_path))
