@@ -81,14 +81,14 @@ def rows_of(results: dict[str, dict[str, float]]) -> list[Row]:
             peer_value=ms("dcp.save", "stall_s"),
         ),
         row(
-            "begin of the save to its end, steps beside it: mode async",
+            "begin of the save to its end, steps meanwhile: mode async",
             "ms",
             ms("async", "whole_s"),
             peer="dcp.async_save",
             peer_value=ms("dcp.async_save", "whole_s"),
         ),
         row(
-            "a step beside a save: mode async",
+            "a step during a save: mode async",
             "ms",
             ms("async", "step_s"),
             peer="no save",

@@ -163,7 +163,7 @@ def unlike_arms(num_trials: int) -> list[Row]:
         offset = np.array([first, second]).reshape(2, 1, 1)
         measured = share(decide, num_trials, max(num_first, num_second), offset=offset)
         case = (
-            f"equal settings, {num_first} runs (offset {first:.1%}) beside {num_second} "
+            f"equal settings, {num_first} runs (offset {first:.1%}) against {num_second} "
             f"({second:.1%}): claims a difference"
         )
         rows.append(row(case, "share", measured, at_most=FALSE_CLAIMS))
