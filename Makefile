@@ -21,7 +21,7 @@ help:  ## list the targets
 venv: $(STAMP)  ## make .venv with the package, its training part and the tools
 	@:
 
-# Of the recipes that install: a Python that will do, and the folder, made if it is not there.
+# Check that Python is new enough, and make the environment if it does not exist.
 define MAKE_VENV
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
   echo "slurm-jobs needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \

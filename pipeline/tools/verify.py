@@ -146,7 +146,7 @@ def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: S
 def _sample_problems(
     reader: ShardReader, index: DatasetIndex, rows: range, stream: FileIO, digest: xxhash.xxh3_64
 ) -> Iterator[tuple[int, str]]:
-    """Yield key and problem of each sample that does not match the index; reads up to the last."""
+    """Yield key and problem of each sample that does not match; update `digest` with all."""
     buffer = bytearray(int(index.num_bytes[rows.start : rows.stop].max()))
     for number in rows:
         view = memoryview(buffer)[: int(index.num_bytes[number])]

@@ -90,7 +90,7 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "ntasks-per-node": order.resources.tasks_per_node,
         "open-mode": "append",
         "output": f"{order.log_dir.replace('%', '%%')}/{log_name}",
-        "requeue": True,
+        "requeue": True,  # Slurm requeues a preempted job, or one whose node failed.
         "signal": f"B:{STOP_SIGNAL_NAME}@{order.resources.lead_s}",
         "time": time_limit_text(order.resources.timeout_min),
     }

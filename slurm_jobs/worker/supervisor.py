@@ -2,7 +2,7 @@
 
 It processes its slices, mostly one. For each it starts the ranks, waits, and records how the
 attempt ended. A failed attempt is repeated in place, up to the stage's `retries`; an attempt that
-stopped on request is requeued.
+stopped on request is requeued. After a preemption, Slurm itself requeues the job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reports found of planted causes, and the table of docs/report-causes.md."""
+"""Findings of reports on planted causes, and the table of docs/report-causes.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = ("| planted | found | anything else |", "| --- | --- | --- |")
 
 
 def told(finding: Finding) -> str:
-    """`rule`, or `rule:cause` where the rule tells causes apart."""
+    """Return `rule`, or `rule:cause` if the rule distinguishes causes."""
     rule = finding.rule_id.partition(":")[0]
     return f"{rule}:{finding.cause}" if finding.cause else rule
 
@@ -21,7 +21,7 @@ def told(finding: Finding) -> str:
 def compare(
     what: str, report: RunReport, expected: AbstractSet[str], also: AbstractSet[str] = frozenset()
 ) -> None:
-    """Every rule of `expected` must have found it, and no other but those of `also` anything."""
+    """Assert that the findings include all of `expected`, and besides them only those of `also`."""
     found = {told(finding) for finding in report.findings}
     _note(what, found & expected, expected - found, found - expected)
     seen = [(finding.title, *finding.evidence) for finding in report.findings]
@@ -34,7 +34,7 @@ def compare(
 def _note(
     what: str, found: AbstractSet[str], missed: AbstractSet[str], others: AbstractSet[str]
 ) -> None:
-    """Put a row into the page that SLURM_JOBS_CAUSES_PAGE names; nothing without it."""
+    """Write a row into the page that SLURM_JOBS_CAUSES_PAGE names, if it is set."""
     given = os.environ.get("SLURM_JOBS_CAUSES_PAGE")
     if not given:
         return
