@@ -73,7 +73,7 @@ def errors() -> str:
     rows = [
         (f"`{n.name}`", ", ".join(f"`{ast.unparse(b)}`" for b in n.bases), source.doc_of(n))
         for n in nodes
-        if n.bases
+        if n.name.endswith("Error")
     ]
     table = source.table(("error", "is a", "means"), rows)
     return f"All in `{_ERRORS}`.\n\n{table}" + class_text(_ERRORS, "Problem", "###")

@@ -14,7 +14,6 @@ import marshal
 import os
 import shutil
 import struct
-import uuid
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -243,7 +242,7 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
         return snapshot
     _refuse_equal_names(sources)
     make_private_dir(code_dir)
-    temp = code_dir / f".{total}.{uuid.uuid4().hex[:12]}.tmp"
+    temp = code_dir / f".{total}.{os.urandom(6).hex()}.tmp"
     try:
         make_private_dir(temp / "user")
         _write_library(temp / "lib.zip", ours, as_path=folder.absolute() / "lib.zip")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Limit on text of foreign origin in messages, records and lists.
 #
@@ -171,10 +173,8 @@ class StageStoppedError(SlurmJobsError):
     exit_code = STOPPED_EXIT_CODE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    """Problem in a user's file, at a place that an editor can jump to."""
-
+# A named tuple: importing `dataclasses` takes a fifth of `slurm-jobs --help`.
+class _PlacedText(NamedTuple):
     file: str
     line: int
     """Line, counted from 1; 0 if the problem has no line (a value from `--set`)."""
@@ -183,8 +183,15 @@ class Problem:
     message: str
     """Message: the problem, the value, the allowed values, and the nearest known word."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "message", truncated_lines(self.message))
+
+class Problem(_PlacedText):
+    """Problem in a user's file, at a place that an editor can jump to."""
+
+    __slots__ = ()
+
+    def __new__(cls, file: str, line: int, column: int, message: str) -> Self:
+        """Truncate the message."""
+        return super().__new__(cls, file, line, column, truncated_lines(message))
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file

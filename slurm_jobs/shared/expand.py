@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
 import re
@@ -152,6 +151,8 @@ def _variable(shown: str, name: str, variables: Mapping[str, str]) -> str:
         raise PathExpansionError(message)
     value = variables.get(name)
     if value is None:
+        import difflib
+
         near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
         folded = {known.lower(): known for known in variables}
         meant = folded.get(name.lower()) or next(iter(near), None)

@@ -11,10 +11,8 @@ import json
 import math
 import os
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -134,7 +132,7 @@ def _sync(stream: IO[bytes], path: Path) -> None:
 
 
 def _temp_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
 
 def sync_dir(folder: Path) -> None:
@@ -333,14 +331,14 @@ def outputs_problem(outputs: Any) -> str:
 MIN_INTERVAL_S = 2.0
 
 
-@dataclass(slots=True)
 class Progress:
     """Writer of `progress.json` in a task's folder, at most every `MIN_INTERVAL_S` seconds."""
 
-    task_dir: Path
-    unit: str
-    total: int
-    _last_write_s: float = 0.0
+    def __init__(self, task_dir: Path, unit: str, total: int) -> None:
+        self.task_dir = task_dir
+        self.unit = unit
+        self.total = total
+        self._last_write_s = 0.0
 
     def is_due(self, done: int) -> bool:
         """Return whether `update` would write: rarely, but always for the last one."""
