@@ -73,20 +73,20 @@ SICK = (
         needs_link=True,
     ),
     Cause(
-        name="0.2 s of decoding a batch, one loader thread, a core free",
+        name="0.5 s of decoding a batch, one loader thread, a core free",
         expected=named("data-wait:threads"),
-        delays=[{"where": ASSEMBLES, "native_s": 0.2}],
+        delays=[{"where": ASSEMBLES, "native_s": 0.5}],
         config={"num_loader_threads": 1, "global_batch_size": 16},
     ),
     Cause(
-        name="0.5 s of decoding a batch, as many loader threads as cores",
+        name="1 s of decoding a batch, as many loader threads as cores",
         expected=named("data-wait:cores"),
-        delays=[{"where": ASSEMBLES, "native_s": 0.5}],
+        delays=[{"where": ASSEMBLES, "native_s": 1.0}],
     ),
     Cause(
-        name="0.3 s of decoding a batch that one of four loader threads can do at a time",
+        name="0.6 s of decoding a batch that one of four loader threads can do at a time",
         expected=named("data-wait:lock"),
-        delays=[{"where": ASSEMBLES, "locked_s": 0.3}],
+        delays=[{"where": ASSEMBLES, "locked_s": 0.6}],
         config={"num_loader_threads": 4, "global_batch_size": 16},
     ),
     Cause(
