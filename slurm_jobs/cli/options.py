@@ -208,7 +208,7 @@ def short_note(note: str) -> str:
 def with_short_path(problem: Problem) -> Problem:
     """Return a problem whose file is named as the user would type it."""
     is_file = problem.file.startswith("/")
-    return problem._replace(file=shown_path(Path(problem.file))) if is_file else problem
+    return problem.changed(file=shown_path(Path(problem.file))) if is_file else problem
 
 
 # Guard of the user's terminal against control characters in untrusted text.

@@ -419,7 +419,7 @@ def _with_overrides(
                 source = str(paths.resolved_spec)
             is_elsewhere = problem.file != origin["spec_file"]
             problems.append(
-                problem if is_elsewhere else problem._replace(file=source, line=0, column=0)
+                problem if is_elsewhere else problem.changed(file=source, line=0, column=0)
             )
         raise SpecError(problems) from None
     if not loaded.notes:

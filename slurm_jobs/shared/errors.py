@@ -193,6 +193,10 @@ class Problem(_PlacedText):
         """Truncate the message."""
         return super().__new__(cls, file, line, column, truncated_lines(message))
 
+    def changed(self, **changes: Any) -> Problem:
+        """Return the problem with other values, its message truncated again."""
+        return Problem(**{**self._asdict(), **changes})
+
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         return f"{place}: {self.message}"

@@ -98,7 +98,7 @@ def as_in_the_file(
         message = re.sub(r"(^stages\.|`stages\.)([\w-]+)", of_the_file, problem.message)
         if "there is no stage" not in message:
             message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
-        renamed[problem._replace(message=message)] = None
+        renamed[problem.changed(message=message)] = None
     return list(renamed)
 
 

@@ -213,7 +213,7 @@ def _apply(document: YamlDocument, override: str) -> YamlDocument:
     else:
         parsed = read_yaml(text, source, key=steps[-1])
         if parsed.problems:
-            moved = tuple(p._replace(line=0) for p in parsed.problems)
+            moved = tuple(p.changed(line=0) for p in parsed.problems)
             return dataclasses.replace(document, problems=(*document.problems, *moved))
         value = copy.deepcopy(document.value)
         try:
@@ -412,6 +412,6 @@ def marked_earlier(
         for source, key in keys.items()
     }
     return [
-        problem._replace(message=problem.message + remedies.get(problem.file, ""))
+        problem.changed(message=problem.message + remedies.get(problem.file, ""))
         for problem in problems
     ]

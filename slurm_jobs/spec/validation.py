@@ -278,7 +278,7 @@ def _merge(problems: list[Problem]) -> list[Problem]:
             wanted = rest.split(", found")[0]
             head, _, value_text = first.message.partition(", found")
             message = f"{head} or {wanted}, found{value_text}"
-            merged[key] = first._replace(message=message)
+            merged[key] = first.changed(message=message)
         else:
             merged.setdefault(key, problem)
     return list(merged.values())

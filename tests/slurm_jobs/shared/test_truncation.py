@@ -76,6 +76,13 @@ def test_the_text_of_every_error_keeps_beginning_and_end(error: Exception) -> No
     assert "characters left out" in text
 
 
+def test_a_changed_problem_is_truncated_again() -> None:
+    problem = Problem(file="a.yaml", line=3, column=1, message="no such file")
+    changed = problem.changed(message=f"{HUGE}: no such file", line=0)
+    assert len(changed.message) < MAX_LINE_CHARS + 50
+    assert (changed.file, changed.line, changed.column) == ("a.yaml", 0, 1)
+
+
 def test_a_row_keeps_no_unbounded_source_and_no_unbounded_problem(tmp_path) -> None:
     row = bad_row(RowOrigin(row=0, line=1, manifest=tmp_path), f"role {HUGE}", source=HUGE)
     assert len(row.source) <= MAX_LINE_CHARS
