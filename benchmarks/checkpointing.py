@@ -56,39 +56,38 @@ def rows_of(results: dict[str, dict[str, float]]) -> list[Row]:
     def ms(way: str, key: str) -> float:
         return 1000 * results[way][key]
 
-    stall = "a checkpoint's stall"
     return [
         row(
-            f"{stall}: mode async",
+            "training pauses for a save: async",
             "ms",
             ms("async", "stall_s"),
-            peer="mode sync",
+            peer="sync",
             peer_value=ms("sync", "stall_s"),
             ratio_at_most=MOST_OF_SYNC,
         ),
         row(
-            f"{stall}: mode async",
+            "training pauses for a save: async",
             "ms",
             ms("async", "stall_s"),
             peer="dcp.async_save",
             peer_value=ms("dcp.async_save", "stall_s"),
         ),
         row(
-            f"{stall}: mode sync",
+            "training pauses for a save: sync",
             "ms",
             ms("sync", "stall_s"),
             peer="dcp.save",
             peer_value=ms("dcp.save", "stall_s"),
         ),
         row(
-            "begin of the save to its end, steps meanwhile: mode async",
+            "a whole save while steps run: async",
             "ms",
             ms("async", "whole_s"),
             peer="dcp.async_save",
             peer_value=ms("dcp.async_save", "whole_s"),
         ),
         row(
-            "a step during a save: mode async",
+            "a step during a save: async",
             "ms",
             ms("async", "step_s"),
             peer="no save",
