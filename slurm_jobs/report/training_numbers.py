@@ -214,7 +214,8 @@ def _mean(attempt: AttemptSteps, field: str) -> float:
 def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     """Return rates over the time of the measured steps, waits and checkpoints included.
 
-    Only steps that every rank recorded count: a rank that lacks some must not lower the sum.
+    Only steps that every rank recorded count: a rank that lacks some must not lower the sum. The
+    numbers of tokens and samples are progress, not statistics, so they include the warm-up.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks]
     wall_s = sum(a.measured_s() for a in whole)
@@ -222,7 +223,7 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
     tables = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
     step_s = np.concatenate([m["step_s"] for m in measured])
-    tokens, padding = total(tables, "num_tokens"), total(tables, "num_padding_tokens")
+    padding = total(measured, "num_padding_tokens")
     no_steps = "no step is left after the warm-up"
     no_rate = no_steps if whole else "no attempt has step records of all its ranks"
 
@@ -234,7 +235,7 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
             return missing("s", no_steps)
         return known(float(np.percentile(step_s, percent)), "s")
 
-    slots = tokens + padding
+    slots = total(measured, "num_tokens") + padding
     return {
         "step_median_s": percentile(50),
         "step_p95_s": percentile(95),
@@ -243,8 +244,8 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
         "tokens_per_s": rate(total(counted, "num_tokens"), "tokens/s"),
         "padding_share": known(padding / slots, "fraction")
         if slots
-        else missing("fraction", "the steps recorded no tokens"),
-        "num_tokens": known(tokens, "tokens"),
+        else missing("fraction", "the steps recorded no tokens" if len(step_s) else no_steps),
+        "num_tokens": known(total(tables, "num_tokens"), "tokens"),
         "num_samples": known(total(tables, "num_samples"), "samples"),
     }
 
@@ -341,7 +342,9 @@ def _of_slice(
     ranks = rank_numbers(judged, means)
     num_measured = sum(len(a.measured(0)) for a in judged)
     memory = max(float(r["memory_peak_bytes"].max()) for a in judged for r in a.records)
-    microbatches = np.concatenate([r["num_microbatches"] for a in judged for r in a.records])
+    microbatches = np.concatenate(
+        [a.measured(i)["num_microbatches"] for a in judged for i in range(len(a.ranks))]
+    )
     devices = [t.steps.metadata.get("device") for t in judged[-1].ranks if t.steps is not None]
     meetings = meeting_price(judged)
     repeated = [a.repeated(a.longest) for a in attempts]
@@ -398,7 +401,7 @@ def _of_slice(
         device_timeline=device_timeline(judged),
         device=str(devices[0] or "") if devices else "",
         far_ranks=far_ranks(judged[-1]),
-        num_microbatches=int(np.median(microbatches)),
+        num_microbatches=int(np.median(microbatches)) if len(microbatches) else 1,
         meeting_share=None if meetings is None else meetings.share,
         meetings_apart=meetings is not None and meetings.is_apart,
         first_loss=_loss(losses[np.isfinite(losses)][:1], loss_unit),

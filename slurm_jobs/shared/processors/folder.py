@@ -205,6 +205,40 @@ class Described:
             self.refuse(key, "expected a whole number, 1 or more")
         return int(self.images[key])
 
+    def token_number(self, key: str, default: int | None = None) -> int:
+        """Return a number of the processor, from which the tokens of an image are counted.
+
+        It is 1 or more; a number with the default 0 may also be 0.
+
+        Raises:
+            StageConfigError: it is missing and has no default, or is no such number.
+        """
+        value = self.processor.get(key)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            message = f"{self.processor_file}: `{key}` is missing"
+            raise StageConfigError(message)
+        least = 0 if default == 0 else 1
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            message = (
+                f"{self.processor_file}: `{key}` is {value!r}, expected a whole number, {least} or "
+                "more, because it decides how many tokens an image has"
+            )
+            raise StageConfigError(message)
+        return value
+
+    def patch_of(self, side: int) -> int:
+        """Return the side of a patch of the vision tower, at most that of its pictures."""
+        patch_size = self.token_number("patch_size")
+        if patch_size > side:
+            message = (
+                f"{self.processor_file}: `patch_size` is {patch_size}, more than the {side} pixels "
+                "of the side of a picture, which would have no tokens; write that of the tower"
+            )
+            raise StageConfigError(message)
+        return patch_size
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Builder:
@@ -225,17 +259,19 @@ def build_fixed(described: Described) -> FixedImages:
     """
     height, width, edge = _read_fixed_size(described.images, described.images_file)
     processor = described.processor
-    given = processor.get("num_image_tokens")
-    if given is None:
-        patch_size = _require(processor, "patch_size", described.processor_file)
-        given = (height // patch_size) * (width // patch_size) + _additional(processor)
+    if processor.get("num_image_tokens") is not None:
+        given = described.token_number("num_image_tokens")
+    else:
+        patch_size = described.patch_of(min(height, width))
+        given = (height // patch_size) * (width // patch_size)
+        given += described.token_number("num_additional_image_tokens", default=0)
         given -= processor.get("vision_feature_select_strategy") == "default"
     return FixedImages(
         height=height,
         width=width,
         shortest_edge=edge,
         image_token=described.token("image_token", processor.get("image_token", "<image>")),
-        num_image_tokens=int(given),
+        num_image_tokens=given,
     )
 
 
@@ -304,7 +340,7 @@ def build_idefics(described: Described) -> IdeficsTiles:
         image_token=described.token("image_token", "<image>"),
         fake_token=described.token("fake_image_token", "<fake_token_around_image>"),
         global_token=described.token("global_image_token", "<global-img>"),
-        num_image_tokens=int(described.processor.get("image_seq_len", _IDEFICS_TOKENS)),
+        num_image_tokens=described.token_number("image_seq_len", default=_IDEFICS_TOKENS),
     )
 
 
@@ -324,15 +360,11 @@ def build_llava_next(described: Described) -> LlavaNextTiles:
     return LlavaNextTiles(
         tile_size=height,
         grids=tuple((grid_width, grid_height) for grid_height, grid_width in grids),
-        patch_size=int(_require(processor, "patch_size", described.processor_file)),
-        num_additional_tokens=_additional(processor),
+        patch_size=described.patch_of(height),
+        num_additional_tokens=described.token_number("num_additional_image_tokens", default=0),
         drops_first_token=processor.get("vision_feature_select_strategy") == "default",
         image_token=described.token("image_token", processor.get("image_token", "<image>")),
     )
-
-
-def _additional(processor: Mapping[str, Any]) -> int:
-    return int(processor.get("num_additional_image_tokens", 0))
 
 
 def _is_count(value: object) -> bool:
@@ -344,13 +376,6 @@ def _has_counts(values: object, keys: set[str]) -> TypeGuard[Mapping[str, int]]:
     if not isinstance(values, Mapping) or values.keys() != keys:
         return False
     return all(_is_count(value) for value in values.values())
-
-
-def _require(values: Mapping[str, Any], key: str, file: Path) -> Any:
-    if values.get(key) is None:
-        message = f"{file}: `{key}` is missing"
-        raise StageConfigError(message)
-    return values[key]
 
 
 _FIXED = Builder(

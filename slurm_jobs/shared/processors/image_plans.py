@@ -20,6 +20,13 @@ class UnfitImageError(ValueError):
     """Image whose shape the processor does not accept."""
 
 
+def check_sides(size: Size) -> None:
+    """Raise UnfitImageError for a size that is no picture: each side has at least one pixel."""
+    if min(size) < 1:
+        message = f"{size[0]} x {size[1]} pixels are no picture; each side has at least 1 pixel"
+        raise UnfitImageError(message)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """Steps from the upright image to one stored array."""
@@ -68,13 +75,18 @@ class ImageRules(ABC):
     wrapping: tuple[str, str] | None = None
     """Tokens that the template prints before and after an image, as part of it."""
 
-    @abstractmethod
     def plan(self, size: Size) -> ImagePlan:
         """Return the plan for an upright image of this size.
 
         Raises:
-            UnfitImageError: the processor accepts no image of this shape.
+            UnfitImageError: the processor accepts no image of this shape, or a side is no length.
         """
+        check_sides(size)
+        return self._plan(size)
+
+    @abstractmethod
+    def _plan(self, size: Size) -> ImagePlan:
+        """Return the plan for sides of at least one pixel; raise UnfitImageError like `plan`."""
 
     def pieces(self) -> frozenset[str]:
         """Return all pieces of text that the placeholder of any plan may have."""
@@ -109,7 +121,7 @@ class FixedImages(ImageRules):
     image_token: str
     num_image_tokens: int
 
-    def plan(self, size: Size) -> ImagePlan:
+    def _plan(self, size: Size) -> ImagePlan:
         """Plan as transformers' `PilBackend.resize` and `center_crop`; every shape is accepted."""
         if self.shortest_edge is None:
             recipe = Recipe(resizes=((self.width, self.height),))
@@ -153,7 +165,7 @@ class IdeficsTiles(ImageRules):
     global_token: str
     num_image_tokens: int
 
-    def plan(self, size: Size) -> ImagePlan:
+    def _plan(self, size: Size) -> ImagePlan:
         """Plan as `Idefics3ImageProcessor` and `Idefics3Processor`, which SmolVLM's copy."""
         fitted = _limit(_stretch(size, self.longest_edge))
         tile = (self.tile_size, self.tile_size)
@@ -257,7 +269,7 @@ class LlavaNextTiles(ImageRules):
     """True for `vision_feature_select_strategy: default`."""
     image_token: str
 
-    def plan(self, size: Size) -> ImagePlan:
+    def _plan(self, size: Size) -> ImagePlan:
         """Plan as `LlavaNextImageProcessor` and `LlavaNextProcessor`; every shape is accepted."""
         grid = self._best_grid(size)
         fitted = _fit_into(size, grid)
@@ -334,7 +346,7 @@ class NativeImages(ImageRules):
     image_token: str
     wrapping: tuple[str, str]
 
-    def plan(self, size: Size) -> ImagePlan:
+    def _plan(self, size: Size) -> ImagePlan:
         """Plan as transformers' `Qwen2VLImageProcessor` and `Qwen2VLProcessor`.
 
         Raises:
@@ -367,8 +379,9 @@ def smart_resize(size: Size, *, factor: int, min_pixels: int, max_pixels: int) -
     """Return the size of a resized image, by transformers' function and arithmetic.
 
     Raises:
-        UnfitImageError: one side is more than 200 times the other.
+        UnfitImageError: one side is more than 200 times the other, or shorter than a pixel.
     """
+    check_sides(size)
     width, height = size
     ratio = max(size) / min(size)
     if ratio > _MAX_ASPECT_RATIO:

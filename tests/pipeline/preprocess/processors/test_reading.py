@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -192,4 +193,27 @@ def test_file_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> None
     folder = write_folder(tmp_path / "p", QWEN)
     (folder / "processor_config.json").write_text(text, encoding="latin-1")
     with pytest.raises(StageConfigError, match=r"p/processor_config\.json: (a JSON|no valid JSON)"):
+        read_processor(folder)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"patch_size": 0}, "`patch_size` is 0, expected a whole number, 1 or more"),
+        ({"patch_size": "14"}, "`patch_size` is '14', expected a whole number, 1 or more"),
+        ({"patch_size": 400}, "`patch_size` is 400, more than the 336 pixels of the side"),
+        ({"patch_size": 14, "num_additional_image_tokens": -1}, "is -1, expected a whole"),
+        ({}, "`patch_size` is missing"),
+    ],
+)
+def test_numbers_that_give_no_image_tokens_are_refused(
+    tmp_path: Path, more: dict[str, object], problem: str
+) -> None:
+    images = {
+        **LLAVA_NEXT,
+        "crop_size": {"height": 336, "width": 336},
+        "size": {"shortest_edge": 336},
+    }
+    folder = write_folder(tmp_path / "next", images, processor_class="LlavaNextProcessor", **more)
+    with pytest.raises(StageConfigError, match=re.escape(problem)):
         read_processor(folder)

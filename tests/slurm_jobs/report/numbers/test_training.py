@@ -82,6 +82,29 @@ def test_padding_is_the_share_of_all_token_slots(report_of):
     assert numbers.padding_share.value == pytest.approx(0.3, abs=0.002)
 
 
+@pytest.mark.parametrize(
+    ("field", "statistic", "plain", "odd"),
+    [
+        ("num_padding_tokens", "padding_share", 300, 3000),
+        ("num_microbatches", "num_microbatches", 2, 64),
+        ("step_s", "step_median_s", 0.5, 40.0),
+        ("num_samples", "samples_per_s", 32, 1),
+    ],
+)
+@pytest.mark.parametrize("num_steps", [8, 60])
+def test_no_statistic_of_steps_includes_the_warm_up(field, statistic, plain, odd, num_steps):
+    even = make_steps(num_steps)
+    even[field] = plain
+    warm = even.copy()
+    warm[field][:5] = odd
+    assert getattr(numbers_of([[warm]]), statistic) == getattr(numbers_of([[even]]), statistic)
+
+
+def test_padding_is_unknown_where_all_steps_are_warm_up():
+    share = numbers_of([[make_steps(4)]]).padding_share
+    assert (share.value, share.missing) == (None, "no step is left after the warm-up")
+
+
 def test_a_clock_that_is_set_back_changes_no_rate_and_is_named():
     steps = make_steps(60)
     back = steps.copy()

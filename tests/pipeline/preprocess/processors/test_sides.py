@@ -1,0 +1,69 @@
+"""Sizes that no picture has, at every public entry of image plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_jobs.shared.processors.image_plans import (
+    FixedImages,
+    IdeficsTiles,
+    ImageRules,
+    LlavaNextTiles,
+    NativeImages,
+    UnfitImageError,
+    check_sides,
+    smart_resize,
+)
+
+FIXED = {"height": 24, "width": 24, "image_token": "<image>", "num_image_tokens": 4}
+KINDS = {
+    "fixed": FixedImages(shortest_edge=None, **FIXED),
+    "cut": FixedImages(shortest_edge=24, **FIXED),
+    "idefics": IdeficsTiles(
+        longest_edge=100,
+        tile_size=20,
+        split=True,
+        image_token="<image>",
+        fake_token="<fake>",
+        global_token="<global>",
+        num_image_tokens=3,
+    ),
+    "llava_next": LlavaNextTiles(
+        tile_size=20,
+        grids=((20, 40), (40, 40)),
+        patch_size=5,
+        num_additional_tokens=0,
+        drops_first_token=False,
+        image_token="<image>",
+    ),
+    "native": NativeImages(
+        patch_size=14,
+        merge_size=2,
+        temporal_patch_size=2,
+        min_pixels=3136,
+        max_pixels=100_000,
+        image_token="<image>",
+        wrapping=("<start>", "<end>"),
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [(5, 0), (0, 5), (0, 0), (-3, 4), (4, -3)])
+@pytest.mark.parametrize("rules", KINDS.values(), ids=KINDS)
+def test_a_side_without_a_pixel_is_an_unfit_image(rules: ImageRules, size: tuple[int, int]) -> None:
+    with pytest.raises(UnfitImageError, match=f"{size[0]} x {size[1]} pixels are no picture"):
+        rules.plan(size)
+    with pytest.raises(UnfitImageError, match="each side has at least 1 pixel"):
+        smart_resize(size, factor=28, min_pixels=3136, max_pixels=100_000)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 150), (150, 1)])
+@pytest.mark.parametrize("rules", KINDS.values(), ids=KINDS)
+def test_the_smallest_pictures_have_a_plan(rules: ImageRules, size: tuple[int, int]) -> None:
+    check_sides(size)
+    assert rules.plan(size).num_pixels > 0
+
+
+def test_every_kind_of_rules_is_tried_here() -> None:
+    names = {kind.__name__ for kind in ImageRules.__subclasses__()}  # slots make each class twice
+    assert {type(rules).__name__ for rules in KINDS.values()} == names
