@@ -169,7 +169,8 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
             why = "not complete"
         array = spec.stages[stage.name].array
         max_running = array.max_running if array else None
-        room = None if max_running is None else max_running - len(active)
+        running = done.num_running.get(stage.name, len(active))
+        room = None if max_running is None else max_running - running
         parts.append(
             Missing(
                 stage=stage,
@@ -243,7 +244,7 @@ def cut_slices(
         length = len(rest) if max_array_size is None else max_array_size * slices_per_task
         starts = range(0, len(rest), max(1, length))
         cut += [(kind, rest[start : start + length], slices_per_task) for start in starts]
-    shares = share_out(max_running, len(cut))
+    shares = share_out(max_running, [len(array_indices(piece[1], piece[2])) for piece in cut])
     return tuple(
         Piece(
             slices=chosen,
@@ -256,16 +257,25 @@ def cut_slices(
     )
 
 
-def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
-    """Divide `max_running` among arrays that run at the same time.
+def share_out(max_running: int | None, num_tasks: Sequence[int]) -> list[int | None]:
+    """Divide `max_running` among arrays that run at the same time, given the tasks of each.
 
-    Slurm throttles each array separately. If there are more arrays than `max_running`, each gets
-    None, and they must run one after the other.
+    Slurm throttles each array separately. Each may run one task, and the rest of `max_running` is
+    in proportion to their other tasks, so that all end at about the same time. If there are more
+    arrays than `max_running`, each gets None, and they must run one after the other.
     """
-    if max_running is None or max_running < num_pieces:
-        return [None] * num_pieces
-    share, remainder = divmod(max_running, num_pieces)
-    return [share + (number < remainder) for number in range(num_pieces)]
+    num_arrays = len(num_tasks)
+    if max_running is None or max_running < num_arrays:
+        return [None] * num_arrays
+    weights = [number - 1 for number in num_tasks] if max(num_tasks) > 1 else [1] * num_arrays
+    wholes, rests = [], []
+    for weight in weights:
+        whole, rest = divmod((max_running - num_arrays) * weight, sum(weights))
+        wholes.append(1 + whole)
+        rests.append(rest)
+    by_rest = sorted(range(num_arrays), key=lambda number: -rests[number])
+    rounded_up = by_rest[: max_running - sum(wholes)]
+    return [whole + (number in rounded_up) for number, whole in enumerate(wholes)]
 
 
 def pack_for(
@@ -375,6 +385,9 @@ class Done:
     """Slices with output and completion record, by stage."""
     active: Mapping[str, Slices] = field(default_factory=dict)
     """Slices that are queued or running and may stay so, by stage."""
+    num_running: Mapping[str, int] = field(default_factory=dict)
+    """Largest number of array tasks of the active work that may run at once, by stage. Several
+    slices of one task count once, and an array counts at most its throttle."""
     why_not: Mapping[str, str] = field(default_factory=dict)
     """Reason why finished work of a stage does not count, by stage."""
 

@@ -182,6 +182,7 @@ def sort_out(
     """
     completed: dict[str, Slices] = {}
     live: dict[str, Slices] = {}
+    num_running: dict[str, int] = {}
     active: dict[str, Mapping[str, Slices]] = {}
     ending: dict[str, Sequence[str]] = {}
     cancel: list[str] = []
@@ -219,6 +220,7 @@ def sort_out(
         )
         completed[name] = completed_slices(run.records[name], current)
         active[name] = _ids(live[name], newest)
+        num_running[name] = _num_running(live[name], newest)
         # Jobs that may be running, or start before they are cancelled.
         doomed = has_job - live[name]
         older = _older_living(run.intents, name, newest, living)
@@ -233,7 +235,7 @@ def sort_out(
         missing = frozenset(range(num_slices)) - live[name] - (completed[name] - barred)
         again[name] = barred if stage.is_not_needed else missing
     return Preparation(
-        done=Done(completed=completed, active=live),
+        done=Done(completed=completed, active=live, num_running=num_running),
         connections=Connections(active=active, ending=ending),
         cancel=tuple(cancel),
         superseded=superseded,
@@ -297,6 +299,17 @@ def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
         assert job_id is not None
         ids[job_id] = ids.get(job_id, frozenset()) | {index}
     return ids
+
+
+def _num_running(live: Slices, newest: Mapping[int, Intent]) -> int:
+    """Return how many array elements that work on `live` slices may run at once."""
+    elements: dict[str, set[str | None]] = {}
+    throttles: dict[str, int | None] = {}
+    for index in live:
+        intent = newest[index]
+        elements.setdefault(intent.token, set()).add(intent.element_id(index))
+        throttles[intent.token] = intent.max_running
+    return sum(min(len(ids), throttles[token] or len(ids)) for token, ids in elements.items())
 
 
 def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> Mapping[str, str]:

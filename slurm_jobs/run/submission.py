@@ -125,7 +125,7 @@ def side_by_side(job: PlannedJob, parent: PlannedJob) -> bool:
 
 
 def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tuple[str, ...]:
-    """Return notes on plans that wait for a whole stage although the spec asks for each slice."""
+    """Return notes on jobs that wait for more than the spec asks for."""
     notes = [d.instead for stage in plan.stages for d in stage.after if d.instead]
     for job in plan.jobs:
         above = [d.stage for d in plan.stage(job.stage).after if d.kind == "aftercorr"]
@@ -142,6 +142,17 @@ def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tu
             for slices in connections.active.get(name, {}).values()
             if not slices.isdisjoint(job.slices)
         ]
+        if job.after_previous:
+            num_arrays = sum(other.stage == job.stage for other in plan.jobs)
+            notes.append(
+                f"`{job.stage}` has {num_arrays} arrays, which run one after the other, because "
+                f"only {job.max_running} of its tasks may run at once (max_running)"
+            )
+        if job.after_active:
+            notes.append(
+                f"`{job.stage}` waits for the end of its tasks that run now, because they are as "
+                "many as may run at once (max_running)"
+            )
     return tuple(dict.fromkeys(notes))
 
 
@@ -460,6 +471,7 @@ def _write_intent(paths: RunPaths, order: JobOrder, script: str) -> None:
         "slices": ranges_text(order.slices),
         "is_array": order.is_array,
         "slices_per_task": order.slices_per_task,
+        "max_running": order.max_running,
         "fingerprint": order.fingerprint,
         "job_name": order.job_name,
         "base_attempts": {str(i): attempts[i][-1] for i in order.slices if attempts.get(i)},

@@ -78,6 +78,9 @@ class Intent:
 
     slices_per_task: int | None = None
     """Slices per element, for an array whose elements process several slices; see `elements`."""
+    max_running: int | None = None
+    """Elements that may run at once; None for no limit, or if an older version submitted the job.
+    """
 
     @property
     def cancelled(self) -> bool:
@@ -109,6 +112,7 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
                 "slices": parse_ranges(values["slices"]),
                 "is_array": values["is_array"],
                 "slices_per_task": values.get("slices_per_task"),
+                "max_running": values.get("max_running"),
                 "fingerprint": values["fingerprint"],
                 "job_name": values["job_name"],
                 "time_unix_s": values["time_unix_s"],

@@ -46,8 +46,37 @@ def test_slices_beyond_the_largest_index_of_the_site_get_arrays_of_their_own() -
     ]
 
 
-def test_a_throttle_is_shared_out_to_arrays_that_run_side_by_side() -> None:
-    assert [p.max_running for p in cut(range(7), 3, at_once=8)] == [3, 3, 2]
+@pytest.mark.parametrize(
+    ("num_tasks", "max_running", "shares"),
+    [
+        ((1001, 1), 128, [127, 1]),
+        ((1, 1001), 128, [1, 127]),
+        ((1000, 1000, 500), 50, [20, 20, 10]),
+        ((10, 20), 6, [2, 4]),
+        ((1, 1, 1), 5, [2, 2, 1]),
+        ((900, 1, 1, 1), 4, [1, 1, 1, 1]),
+        ((4,), 64, [64]),
+    ],
+)
+def test_arrays_share_a_throttle_in_proportion_to_their_tasks(
+    num_tasks: tuple[int, ...], max_running: int, shares: list[int]
+) -> None:
+    assert share_out(max_running, num_tasks) == shares
+
+
+def test_slices_beyond_the_largest_index_add_one_to_the_throttle() -> None:
+    pieces = cut(range(1002), 1001, at_once=128)
+    assert [(len(p.slices), p.max_running) for p in pieces] == [(1001, 127), (1, 1)]
+
+
+def test_an_array_of_packed_tasks_counts_tasks_for_its_share() -> None:
+    kinds = {"a100": range(100), "v100": range(100, 110)}
+    pieces = cut_slices(kinds, slices_per_task=10, max_running=4, max_array_size=None)
+    assert [p.max_running for p in pieces] == [3, 1]
+
+
+def test_arrays_that_run_side_by_side_do_not_wait_for_each_other() -> None:
+    assert [p.max_running for p in cut(range(7), 3, at_once=8)] == [4, 3, 1]
     assert not any(p.after_previous for p in cut(range(7), 3, at_once=8))
 
 
@@ -62,20 +91,27 @@ def test_slices_that_keep_to_different_types_of_gpu_share_no_array_and_one_throt
     assert kinds == {"": (0, 5), "v100": (1, 3, 4), "a100": (2,)}
     pieces = cut_slices(kinds, slices_per_task=2, max_running=5, max_array_size=None)
     assert [(p.gpu_kept, p.slices, p.max_running) for p in pieces] == [
-        ("", (0, 5), 2),
-        ("v100", (1, 3, 4), 2),
+        ("", (0, 5), 1),
+        ("v100", (1, 3, 4), 3),
         ("a100", (2,), 1),
     ]
 
 
-@given(st.integers(min_value=1, max_value=500), st.integers(min_value=1, max_value=40))
-def test_shares_of_a_throttle_add_up_to_it(max_running: int, num_pieces: int) -> None:
-    shares = share_out(max_running, num_pieces)
-    if max_running >= num_pieces:
-        assert sum(share or 0 for share in shares) == max_running
-        assert min(share or 0 for share in shares) >= 1
-    else:
-        assert shares == [None] * num_pieces
+@given(
+    st.integers(min_value=1, max_value=500),
+    st.lists(st.integers(min_value=1, max_value=2000), min_size=1, max_size=40),
+)
+def test_shares_add_up_to_the_throttle(max_running: int, num_tasks: list[int]) -> None:
+    shares = share_out(max_running, num_tasks)
+    if max_running < len(num_tasks):
+        assert shares == [None] * len(num_tasks)
+        return
+    assert sum(share or 0 for share in shares) == max_running
+    assert min(share or 0 for share in shares) >= 1
+    if max_running <= sum(num_tasks):  # otherwise a part of it could not be used
+        for share, number in zip(shares, num_tasks, strict=True):
+            assert share is not None
+            assert share <= number
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,23 @@ def test_pieces_of_arrays_wait_for_the_piece_with_their_slices() -> None:
     given = plan(max_size=2)
     assert [job.slices for job in given.jobs] == [(0, 1), (2, 3), (0, 1), (2, 3)]
     assert of_b(given) == [{"aftercorr": ["20"]}, {"aftercorr": ["21"]}]
+
+
+@pytest.mark.parametrize(
+    ("max_running", "done", "notes"),
+    [
+        (4, Done(), []),
+        (1, Done(), ["`a` has 2 arrays, which run one after the other, because only 1 of its"]),
+        (3, Done(active={"a": frozenset({0, 1, 2})}), ["`a` waits for the end of its tasks that"]),
+    ],
+)
+def test_arrays_that_max_running_holds_back_are_noted(
+    max_running: int, done: Done, notes: list[str]
+) -> None:
+    array = {"num_slices": 4, "max_running": max_running}
+    stages = {"a": {"shell": "x", "array": array}}
+    spec = RunSpec.model_validate({"name": "n", "cluster": "local", "stages": stages})
+    given = make_plan(spec, LOCAL, done=done, limits=ClusterLimits(max_array_size=3))
+    printed = dependency_notes(given)
+    assert len(printed) == len(notes)
+    assert all(note.startswith(text) for note, text in zip(printed, notes, strict=True))

@@ -4,11 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.plan import make_plan
 from slurm_jobs.run.resume import Preparation, sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.shared.records import Outcome
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.status import reconcile
 from tests.slurm_jobs.runs import DONE, FAILED, NEVER, Ends, answer, intent, run_records, stage
 
@@ -333,3 +339,52 @@ def test_a_resume_goes_by_the_dependencies_as_they_are_now() -> None:
     afters = {"c": {"p": "afterok"}}
     found = sorted_out(stages, ends=ends, intents=intents, afters=afters)
     assert found.done.completed["c"] == {1}
+
+
+@pytest.mark.parametrize(
+    ("more", "states", "num_running"),
+    [
+        ({}, {f"12_{i}": "RUNNING" for i in range(6)}, 6),  # an older version noted no throttle
+        ({"max_running": 2}, {f"12_{i}": "PENDING" for i in range(6)}, 2),
+        ({"max_running": 4}, {"12_0": "RUNNING"}, 1),
+        ({"slices_per_task": 3}, {"12_0": "RUNNING", "12_1": "PENDING"}, 2),
+    ],
+)
+def test_living_tasks_count_as_many_as_may_run_at_once(
+    more: Mapping[str, Any], states: Mapping[str, str], num_running: int
+) -> None:
+    found = sorted_out([stage("a", 6)], states, intents=[intent(1, "a", "12", 6, **more)])
+    assert found.done.num_running == {"a": num_running}
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 6)), min_size=1, max_size=3),
+    num_new=st.integers(1, 30),
+    max_running=st.integers(1, 12),
+    max_array_size=st.none() | st.integers(1, 40),
+)
+def test_old_and_new_arrays_together_keep_max_running(
+    sizes: list[tuple[int, int]], num_new: int, max_running: int, max_array_size: int | None
+) -> None:
+    intents, states, first = [], {}, 0
+    for number, (num_slices, throttle) in enumerate(sizes):
+        slices = tuple(range(first, first + num_slices))
+        job_id = str(20 + number)
+        intents.append(
+            intent(number, "a", job_id, slices=slices, is_array=True, max_running=throttle)
+        )
+        states |= {f"{job_id}_{i}": "RUNNING" for i in slices}
+        first += num_slices
+    found = sorted_out([stage("a", first + num_new)], states, intents=intents)
+    array = {"num_slices": first + num_new, "max_running": max_running}
+    spec = RunSpec.model_validate({"name": "n", "stages": {"a": {"shell": "x", "array": array}}})
+    limits = ClusterLimits(max_array_size=max_array_size)
+    plan = make_plan(spec, ClusterProfile(), done=found.done, limits=limits)
+    new = [min(job.max_running or 0, job.num_tasks) for job in plan.jobs if not job.after_previous]
+    if any(job.after_previous for job in plan.jobs):  # one array at a time
+        new = [max(min(job.max_running or 0, job.num_tasks) for job in plan.jobs)]
+    living = sum(min(num_slices, throttle) for num_slices, throttle in sizes)
+    waits = {job.after_active for job in plan.jobs}
+    assert waits == {living >= max_running}
+    assert min(new) >= 1
+    assert sum(new) + (0 if True in waits else living) <= max_running
