@@ -44,6 +44,7 @@ CANCELLED = "cancelled"
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 NOT_NEEDED = "not needed"
 """Start of the reason of a stage that handles an event which did not happen."""
+_UNSUCCESSFUL = frozenset({"failed", "cancelled", "stranded"})
 _STRANDING: dict[Wait, str] = {
     "held": "held",
     "held_by_admin": "held by an administrator",
@@ -287,9 +288,9 @@ class StageStatus:
     status: Status
     slices: tuple[SliceStatus, ...]
     reason: str = ""
-    is_stuck: bool = False
-    """True if the queue holds jobs that no wait will start (held, over a limit, or of earlier
-    versions). Jobs that depend on them by `afterany` do not start either."""
+    stuck: Slices = frozenset()
+    """Slices whose jobs stay in the queue, because they are held, over a limit, of earlier versions
+    (`NEVER`), or depend on such jobs. What depends on them does not start, whatever the kind."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -346,23 +347,33 @@ def _stage_cause(parents: Parents) -> str | None:
     """Return why a stage can never start.
 
     The scheduler removes a parent's job that can never start, which satisfies `afterany` and
-    `afternotok`. If the job stays in the queue (`is_stuck`), they are not satisfied.
+    `afternotok`. If the job stays in the queue (`stuck`), they are not satisfied.
     """
     for kind, parent in parents:
         name, counts = f"`{parent.stage.name}`", parent.counts
         if kind == "afternotok" and parent.status == "completed":
             return f"{NOT_NEEDED}: {name} completed"
-        is_met = kind != "afterok" and (parent.is_not_needed or not parent.is_stuck)
+        is_met = kind != "afterok" and not parent.stuck
         if kind == "aftercorr" or is_met:
             continue
         waits = counts["running"] or counts["waiting"]
-        if parent.status == "stranded" or (parent.is_stuck and not waits):
-            return _stuck_cause(name, parent.slices) or parent.reason or f"{name} can never start"
+        if parent.status == "stranded" or (parent.stuck and not waits):
+            return _cause_of(name, kind, parent)
         if kind == "afterok" and parent.status in {"failed", "cancelled"}:
             return f"{name} {parent.status}"
         if kind == "afterok" and (counts["failed"] or counts["cancelled"]):
             return f"{name} has slices that failed or were cancelled"
     return None
+
+
+def _cause_of(name: str, kind: str, parent: StageStatus) -> str:
+    """Return why nothing that depends on the stage `parent` can start."""
+    unknown = f"{name} can never start"
+    if parent.is_not_needed and kind != "afterok":
+        return unknown  # its job is of an earlier version, and stays in the queue
+    inherited = (part.reason for part in parent.slices if part.slice_index in parent.stuck)
+    cause = next((reason for reason in inherited if reason != NEVER), None)
+    return _stuck_cause(name, parent.slices) or cause or parent.reason or unknown
 
 
 def _element_cause(part: SliceStatus, parents: Parents) -> str | None:
@@ -377,6 +388,36 @@ def _element_cause(part: SliceStatus, parents: Parents) -> str | None:
         if above.status in {"failed", "cancelled"}:
             return f"{name} {above.status}"
     return None
+
+
+def _is_stuck(part: SliceStatus, parents: Parents) -> bool:
+    """Check whether a pending job stays in the queue, and never starts without intervention.
+
+    Slurm keeps a job, also a held one, until one of its dependencies can no longer be met. An array
+    that it depends on as a whole decides that only when all elements have ended.
+    """
+    if part.job_id is None or part.state not in PENDING_STATES:
+        return False
+    if part.reason == NEVER:
+        return True  # the scheduler does not remove it
+    depends_on_stuck, index = False, part.slice_index
+    for kind, parent in parents:
+        waits_for = parent.stuck & {index} if kind == "aftercorr" else parent.stuck
+        if waits_for:
+            depends_on_stuck = True
+        elif _is_unmet(kind, parent, index):
+            return False
+    return depends_on_stuck or (part.status == "stranded" and bool(part.wait))
+
+
+def _is_unmet(kind: str, parent: StageStatus, index: int) -> bool:
+    """Check whether the dependency on a stage without stuck jobs can no longer be met."""
+    if kind == "aftercorr":
+        return parent.slices[index].status in _UNSUCCESSFUL
+    if kind == "afternotok":
+        return parent.status == "completed"
+    is_over = not (parent.counts["running"] or parent.counts["waiting"])
+    return kind == "afterok" and is_over and parent.status in _UNSUCCESSFUL
 
 
 def _removal_cause(
@@ -536,10 +577,7 @@ def _stage_status(
         earlier: number of the intent before the newest, by slice of this stage.
         is_silent: no source reports which jobs are alive.
     """
-    is_stuck = any(s.status == "stranded" and s.wait for s in slices) or (
-        any(parent.is_stuck for kind, parent in parents if kind == "afterok")
-        and any(s.status == "waiting" for s in slices)
-    )
+    stuck = frozenset(s.slice_index for s in slices if _is_stuck(s, parents))
     cause = _stage_cause(parents)
     # The same for all slices of a job.
     removal_cause = functools.cache(functools.partial(_removal_cause, parents, newest))
@@ -573,5 +611,5 @@ def _stage_status(
         first = next(s.reason for s in marked if s.status == "stranded")
         stage_reason = cause or first if is_shown else ""
     return StageStatus(
-        stage=summary, status=status, slices=tuple(marked), reason=stage_reason, is_stuck=is_stuck
+        stage=summary, status=status, slices=tuple(marked), reason=stage_reason, stuck=stuck
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -108,3 +110,49 @@ def test_a_held_job_that_is_released_goes_on_and_one_that_is_cancelled_is_gone(
             assert job_id in cancelled
             wait_for(lambda: not cluster.squeue(), "an empty queue")
             assert on_slurm.status(run_dir)["status"] == "cancelled"
+
+
+KINDS = ("afterok", "afterany", "afternotok", "aftercorr")
+FAN = """
+name: fan
+cluster: auto
+stages:
+  fan: {run: "user_stages:work", array: {num_slices: 2}, resources: {slurm: {hold: true}}}
+  pair: {run: "user_stages:work", array: {num_slices: 2}, after: {fan: aftercorr}}
+  total: {run: "user_stages:work", after: pair}
+  sorry: {run: "user_stages:work", after: {total: afternotok}}
+  tell: {run: "user_stages:work", after: {total: afterany}}
+  fails: {run: "user_stages:work", config: {exit: 3}}
+  removed: {run: "user_stages:work", after: [fails, fan]}
+  end: {run: "user_stages:work", after: {removed: afterany}}
+"""
+
+
+def test_watch_ends_where_all_that_is_left_waits_for_a_held_job(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    lines = [FAN]
+    for first, second in itertools.product(KINDS, repeat=2):
+        if second == KINDS[0]:
+            lines.append(_array_after(first, {"fan": first}))
+        lines.append(_array_after(f"{first}-{second}", {first: second}))
+    on_slurm.write("spec.yaml", "".join(lines))
+    run_dir = on_slurm.submit("spec.yaml")
+    on_slurm.run("watch", str(run_dir), check=1)
+    status = on_slurm.status(run_dir)
+    ended = {"fails": "failed", "end": "completed"}
+    assert words_of(status) == {
+        stage["name"]: ended.get(stage["name"], "stranded") for stage in status["stages"]
+    }
+    assert all("`fan`" in stage["reason"] for stage in status["stages"][1:5])
+
+    job_id = status["stages"][0]["slices"][0]["job_id"].partition("_")[0]
+    cluster.run_as_user(["scontrol", "release", job_id])
+    words = words_of(on_slurm.wait(run_dir))
+    assert (words["total"], words["tell"], words["sorry"]) == ("completed", "completed", "stranded")
+
+
+def _array_after(name: str, after: dict[str, str]) -> str:
+    """A line of the spec."""
+    stage = {"run": "user_stages:work", "array": {"num_slices": 2}, "after": after}
+    return f"  {name}: {json.dumps(stage)}\n"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.status import RunStatus, reconcile
 
 META = RunMeta(
     run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",
     version="0", spec_file="s",
 )  # fmt: skip
 NEVER = "DependencyNeverSatisfied"
+WAITS = "PENDING:Dependency"
 DONE: Mapping[int, Outcome] = {1: "completed"}
 FAILED: Mapping[int, Outcome] = {1: "failed"}
 Ends = Mapping[int, Mapping[int, Outcome]]
@@ -87,3 +89,25 @@ def answer(states: Mapping[str, str], source: str = "squeue", **more: Any) -> An
         state, _, reason = said.partition(":")
         tasks[job_id] = TaskAccounting(job_id=job_id, state=state, source=source, reason=reason)
     return Answer(tasks=tasks, **more)
+
+
+def reconciled(
+    stages: Sequence[StageSummary],
+    states: Mapping[str, str],
+    done: Collection[str] = (),
+    *,
+    ends: Mapping[str, Ends] | None = None,
+    intents: Sequence[Intent] | None = None,
+    source: str = "squeue",
+    **more: Any,
+) -> RunStatus:
+    """A run whose job ids are its stages' names; all slices of `done` stages are complete."""
+    jobs = [intent(n, s.name, s.name, s.num_slices) for n, s in enumerate(stages, 1)]
+    completed = {s.name: dict.fromkeys(range(s.num_slices), DONE) for s in stages if s.name in done}
+    known = run_records(stages, jobs if intents is None else intents, {**completed, **(ends or {})})
+    return reconcile(known, answer(states, source, **more))
+
+
+def statuses(found: RunStatus) -> str:
+    """The status of each stage in order, and that of the run."""
+    return f"{' '.join(part.status for part in found.stages)} -> {found.status}"

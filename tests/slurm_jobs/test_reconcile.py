@@ -1,10 +1,9 @@
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
+from slurm_jobs.run_folder.run_records import RunRecords, StageRecords
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import CompletionName, Outcome
 from slurm_jobs.status import RunStatus, SliceStatus, completed_slices, reconcile, slice_status
@@ -13,11 +12,14 @@ from tests.slurm_jobs.runs import (
     FAILED,
     META,
     NEVER,
-    Ends,
+    WAITS,
     answer,
     intent,
-    run_records,
     stage,
+    statuses,
+)
+from tests.slurm_jobs.runs import (
+    reconciled as run,
 )
 
 JOB = intent(1, "s", "12")
@@ -187,30 +189,7 @@ def test_of_several_partitions_one_that_does_not_take_a_job_strands_nothing() ->
         assert part.status == expected
 
 
-def run(
-    stages: Sequence[StageSummary],
-    states: Mapping[str, str],
-    done: Collection[str] = (),
-    *,
-    ends: Mapping[str, Ends] | None = None,
-    intents: Sequence[Intent] | None = None,
-    source: str = "squeue",
-    **more: Any,
-) -> RunStatus:
-    """A run whose job ids are its stages' names; all slices of `done` stages are complete."""
-    jobs = [intent(n, s.name, s.name, s.num_slices) for n, s in enumerate(stages, 1)]
-    completed = {s.name: dict.fromkeys(range(s.num_slices), DONE) for s in stages if s.name in done}
-    known = run_records(stages, jobs if intents is None else intents, {**completed, **(ends or {})})
-    return reconcile(known, answer(states, source, **more))
-
-
-def statuses(found: RunStatus) -> str:
-    """The status of each stage in order, and that of the run."""
-    return f"{' '.join(part.status for part in found.stages)} -> {found.status}"
-
-
 CHAIN = [stage("a"), stage("b", a="afterok"), stage("c", b="afterok"), stage("r", c="afterany")]
-WAITS = "PENDING:Dependency"
 OVER_LIMIT = "PartitionTimeLimit: its time limit is longer than its partition allows"
 
 

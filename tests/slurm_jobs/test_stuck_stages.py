@@ -1,0 +1,102 @@
+"""What comes after a held job, by every kind of dependency and at every depth."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.status import RunStatus
+from tests.slurm_jobs.runs import DONE, FAILED, NEVER, WAITS, Ends, reconciled, stage, statuses
+
+HELD = "PENDING:JobHeldUser"
+KINDS = ("afterok", "afterany", "afternotok", "aftercorr")
+
+
+def with_a_held_slice(stages: Sequence[StageSummary], other: str) -> RunStatus:
+    """A run of which slice 1 of the first stage is held, and slice 0 has ended as `other`.
+
+    Slurm starts the slices of the other stages whose dependencies are met, and removes those whose
+    dependencies can no longer be met.
+    """
+    first, *rest = stages
+    states = {f"{first.name}_0": other, f"{first.name}_1": HELD}
+    for each in rest:
+        for index in range(each.num_slices):
+            state = WAITS
+            if index == 0 and set(each.after.values()) == {"aftercorr"}:
+                words = {states[f"{parent}_0"] for parent in each.after}
+                state = "COMPLETED" if words == {"COMPLETED"} else state
+                state = "CANCELLED" if words & {"FAILED", "CANCELLED"} else state
+            states[f"{each.name}_{index}" if each.is_array else each.name] = state
+    ends: dict[str, Ends] = {
+        each.name: {0: DONE if states[f"{each.name}_0"] == "COMPLETED" else FAILED}
+        for each in stages
+        if states.get(f"{each.name}_0") in {"COMPLETED", "FAILED"}
+    }
+    return reconciled(stages, states, ends=ends)
+
+
+CHAINS = [kinds for depth in (1, 2, 3, 4) for kinds in itertools.product(KINDS, repeat=depth)]
+
+
+@pytest.mark.parametrize("other", ["COMPLETED", "FAILED"])
+@pytest.mark.parametrize("kinds", CHAINS, ids=" ".join)
+def test_nothing_waits_for_a_held_slice_by_any_kind_at_any_depth(
+    kinds: Sequence[str], other: str
+) -> None:
+    stages = [stage("s0", 2)]
+    stages += [stage(f"s{n}", 2, **{f"s{n - 1}": kind}) for n, kind in enumerate(kinds, 1)]
+    found = with_a_held_slice(stages, other)
+    assert found.status == ("stranded" if other == "COMPLETED" else "failed")
+    for each in found.stages[1:]:
+        assert each.status == "stranded"
+        assert each.slices[1].reason in {
+            "`s0` is held (JobHeldUser)",
+            "`s0` slice 1 is held (JobHeldUser)",
+            "`s0` has slices that failed or were cancelled",
+        }
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_a_stage_without_an_array_waits_for_a_slice_that_waits_for_a_held_one(kind: str) -> None:
+    stages = [stage("fan", 2), stage("pair", 2, fan="aftercorr"), stage("total", pair=kind)]
+    stages += [stage("sorry", total="afternotok"), stage("tell", total="afterany")]
+    found = with_a_held_slice(stages, "COMPLETED")
+    assert statuses(found) == "stranded stranded stranded stranded stranded -> stranded"
+    assert {part.reason for part in found.stages[1:]} == {"`fan` slice 1 is held (JobHeldUser)"}
+
+
+def test_what_still_runs_below_a_held_slice_is_waited_for() -> None:
+    stages = [stage("a", 2), stage("b", 2, a="aftercorr"), stage("c", b="afterany")]
+    states = {"a_1": HELD, "b_0": "RUNNING", "b_1": WAITS, "c": WAITS}
+    found = reconciled(stages, states, ends={"a": {0: DONE}})
+    assert statuses(found) == "stranded running waiting -> running"
+
+
+@pytest.mark.parametrize("order", [("a", "held"), ("held", "a")])
+@pytest.mark.parametrize("state", [WAITS, "CANCELLED"])
+def test_a_job_that_slurm_removes_holds_up_nothing_though_a_parent_is_held(
+    order: tuple[str, str], state: str
+) -> None:
+    """Of several dependencies the failed one decides, and removes also a job that is held."""
+    stages = [stage("a"), stage("held"), stage("b", **dict.fromkeys(order, "afterok"))]
+    stages += [stage("tell", b="afterany")]
+    states = {"a": "FAILED", "held": HELD, "b": state, "tell": WAITS}
+    found = reconciled(stages, states, ends={"a": {0: FAILED}})
+    assert statuses(found) == "failed stranded stranded waiting -> waiting"
+
+
+def test_a_held_job_that_is_not_needed_is_removed_and_holds_up_nothing() -> None:
+    stages = [stage("a"), stage("mail", a="afternotok"), stage("end", mail="afterany")]
+    found = reconciled(stages, {"mail": HELD, "end": WAITS}, ["a"])
+    assert statuses(found) == "completed stranded waiting -> waiting"
+
+
+def test_a_job_of_an_earlier_version_that_is_not_needed_stays_and_strands_the_rest() -> None:
+    stages = [stage("a"), stage("mail", a="afternotok"), stage("end", mail="afterany")]
+    found = reconciled(stages, {"mail": f"PENDING:{NEVER}", "end": WAITS}, ["a"])
+    assert statuses(found) == "completed stranded stranded -> stranded"
+    assert found.stage("end").reason == "`mail` can never start"
