@@ -110,7 +110,7 @@ def module_notes(loaded: LoadedSpec) -> list[str]:
     from slurm_jobs.commands.read_spec import disk_files
     from slurm_jobs.run.snapshot import own_functions, top_module
     from slurm_jobs.shared.errors import did_you_mean
-    from slurm_jobs.spec.graph import modules_of_spec
+    from slurm_jobs.spec.checks.entry_points import modules_of_spec
 
     named = {top_module(run) for run in own_functions(loaded.spec)}
     copied = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())

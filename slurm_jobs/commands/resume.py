@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from slurm_jobs.commands.read_spec import disk_files, load
+from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.resume_code import code_of_resume
 from slurm_jobs.commands.submit import (
     OnJob,
     effective_variables,
@@ -46,16 +47,6 @@ from slurm_jobs.run.resume import (
     adopt_lost_jobs,
     clear_the_way,
     prepare_resume,
-)
-from slurm_jobs.run.snapshot import (
-    CodeSnapshot,
-    code_sources,
-    module_source,
-    own_functions,
-    renew_ours,
-    take_snapshot,
-    top_module,
-    tree_fingerprint,
 )
 from slurm_jobs.run.submission import (
     RunContext,
@@ -106,7 +97,7 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.spec.graph import LoadedSpec, entry_point_problem
+from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_document
 from slurm_jobs.spec.matrix import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
@@ -678,12 +669,19 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     update, file = request.update_spec, request.spec_file
     given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
-    snapshot, code_changed, ours_renewed = _code(paths, spec, spec_dir, request)
+    code = code_of_resume(
+        paths,
+        spec,
+        spec_dir,
+        profile,
+        update_code=request.update_code,
+        dry_run=request.dry_run,
+    )
     recorded = read_shell_variables(paths)
-    context = run_context(paths, spec, profile, spec_dir, snapshot, shell_variables=recorded)
+    context = run_context(paths, spec, profile, spec_dir, code.snapshot, shell_variables=recorded)
     variables = kept_variables(recorded or {}, os.environ)
     limits = replace(limits_of(profile), shell_defaults=shell_defaults(variables))
-    planned = partial(make_plan, spec, profile, code_fingerprint=snapshot.user_fingerprint)
+    planned = partial(make_plan, spec, profile, code_fingerprint=code.snapshot.user_fingerprint)
     stages = planned().stages
     again = slices_named(request.again, stages)
     context = replace(context, num_again=_num_again(paths, stages, again))
@@ -714,9 +712,9 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         paths=paths,
         plan=plan,
         preparation=preparation,
-        code_changed=code_changed,
+        code_changed=code.has_changed,
         spec_changed=not update and file_differs(paths),
-        ours_renewed=ours_renewed,
+        ours_renewed=code.ours_renewed,
         adjustments=(
             *[text for name, texts in adjustments.items() if name in submitted for text in texts],
             *kinds_kept(plan),
@@ -802,40 +800,3 @@ def _why_not(
         elif preparation.damaged.get(stage.name):
             reasons[stage.name] = "its output is missing or cut short"
     return reasons
-
-
-def _code(
-    paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest
-) -> tuple[CodeSnapshot, bool, bool]:
-    """Return the code to use, whether the user's code differs from it, and if ours was renewed.
-
-    A dry run copies none: its snapshot has only the fingerprint.
-
-    Raises:
-        InputError: the user's new code lacks a function, or is not valid Python.
-    """
-    values = read_plan_values(paths)["snapshot"]
-    used = CodeSnapshot(
-        folder=paths.code_snapshot(values["name"]), user_fingerprint=values["user_fingerprint"]
-    )
-    if request.update_code:
-        read_text, functions = disk_files().read_text, own_functions(spec)
-        problems = [entry_point_problem(run, str(spec_dir), read_text) for run in functions]
-        problems += [
-            f"the module `{module}` of this run is no longer in {spec_dir}"
-            for module in map(top_module, functions)
-            if module_source(module, used.folder / "user") and not module_source(module, spec_dir)
-        ]
-        problems += [f"code: nothing at {path}" for path in spec.code if not Path(path).exists()]
-        if any(problems):
-            raise InputError("\n".join(filter(None, dict.fromkeys(problems))))
-    sources = code_sources(spec, spec_dir)
-    if request.update_code or not used.folder.is_dir():
-        if request.dry_run:
-            return replace(used, user_fingerprint=tree_fingerprint(sources)), False, False
-        return take_snapshot(paths.code_dir, sources), False, False
-    renew = not used.reads_our_orders
-    has_changed = tree_fingerprint(sources) != used.user_fingerprint
-    if renew and not request.dry_run:
-        used = renew_ours(paths.code_dir, used)
-    return used, has_changed, renew

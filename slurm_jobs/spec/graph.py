@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -298,80 +297,6 @@ def _input_problems(spec: CheckedSpec, name: str, stage: StageView) -> Iterator[
             "matrix, share it (`matrix:` with the name of its stage)"
         )
         yield _at_parent(spec, name, sources[1], message)
-
-
-# Check that the functions that a spec names exist in the user's modules; runs nothing.
-
-
-def entry_point_problems(spec: CheckedSpec) -> Iterator[Problem]:
-    """Yield functions that a module next to the spec lacks, and modules with syntax errors.
-
-    A module elsewhere belongs to the stage's Python and is not read.
-    """
-    for name, view in spec.views.items():
-        message = entry_point_problem(view.run or "", spec.folder, spec.files.read_text)
-        if message:
-            yield spec.problem(("stages", name, "run"), message)
-
-
-def entry_point_problem(run: str, folder: str, read_text: Callable[[str], str]) -> str:
-    """Return what is wrong with `module:function` if `folder` has the module; otherwise empty."""
-    module, colon, function = run.partition(":")
-    stem = PurePosixPath(folder, *module.split("."))
-    for file in (f"{stem}.py", f"{stem}/__init__.py") if colon else ():
-        try:
-            # Python accepts a byte order mark at the start of a module.
-            tree = ast.parse(read_text(file).removeprefix("\ufeff"), file)
-        except (OSError, UnicodeDecodeError):
-            continue
-        except (SyntaxError, ValueError) as error:
-            return f"{file} is not valid Python: {error}"
-        names: set[str] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-                names.add(node.name)
-            elif isinstance(node, ast.ImportFrom | ast.Import):
-                names.update(alias.asname or alias.name for alias in node.names)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-        if function in names or "*" in names:  # a star import may bring any name
-            return ""
-        return f"{file} defines no `{function}`{did_you_mean(function, names)}"
-    return ""
-
-
-def module_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterator[Problem]:
-    """Yield modules that do not exist, if a module with a similar name is next to the spec.
-
-    Only for stages that run in this Python with its module path unchanged.
-    """
-    copied = modules_of_spec(spec.document.value, spec.folder, spec.files)
-    for name, view in spec.views.items():
-        module, colon, _ = (view.run or "").partition(":")
-        module = module.partition(".")[0]
-        near = did_you_mean(module, copied) if colon and module not in copied else ""
-        if near and not _looks_elsewhere(view, spec, profile) and not spec.files.has_module(module):
-            message = f"there is no module `{module}` next to the spec or in this Python{near}"
-            yield spec.problem(("stages", name, "run"), message)
-
-
-def _looks_elsewhere(view: StageView, spec: CheckedSpec, profile: ClusterProfile | None) -> bool:
-    """Check whether the stage runs in another Python, or set-up or environment may add modules."""
-    settings = [view.keys, spec.document.value, profile.model_dump() if profile else {}]
-    environments = [keys.get("environment") for keys in settings]
-    return any(keys.get("python") or keys.get("setup") for keys in settings) or any(
-        isinstance(environment, Mapping) and "PYTHONPATH" in environment
-        for environment in environments
-    )
-
-
-def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
-    """Return the modules that a run's snapshot can hold: next to the spec, and under `code:`."""
-    code = values.get("code") if isinstance(values, dict) else None
-    given = code if isinstance(code, list) else []  # other values are reported elsewhere
-    listed = [PurePosixPath(path) for path in given if isinstance(path, str)]
-    modules = {path.stem for path in listed if path.suffix in {"", ".py"}}
-    return frozenset({*files.modules_in(spec_dir), *modules})
 
 
 # References to stages and matrix axes: where they are allowed, what they may name.

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.shared.redact import printable
+from slurm_jobs.spec.checks.entry_points import entry_point_problems, module_problems
 from slurm_jobs.spec.checks.image_limits import (
     foreign_image_findings,
     image_pixels_problems,
@@ -49,9 +50,7 @@ from slurm_jobs.spec.graph import (
     CheckedSpec,
     LoadedSpec,
     StageView,
-    entry_point_problems,
     graph_problems,
-    module_problems,
     reference_problems,
     stage_views,
 )

@@ -110,7 +110,7 @@ def test_an_override_repairs_what_the_file_has_wrong(check: Check) -> None:
 
 def test_limit_becomes_a_value_of_the_spec(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
-    (tmp_path / "mine.py").write_text("def work(context):\n    return None\n")
+    (tmp_path / "mine.py").write_text("def work(config, context):\n    return None\n")
     file.write_text(TEXT.replace("    shell: x\n    config:\n", "    run: mine:work\n"))
     loaded = load(file, limit=500)
     assert loaded.spec.limit == 500
