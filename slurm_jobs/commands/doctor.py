@@ -87,6 +87,7 @@ from slurm_jobs.shared.node_records import (
 )
 from slurm_jobs.shared.process import STOP_SIGNAL, ask_together
 from slurm_jobs.shared.records import lead_within
+from slurm_jobs.shared.signal_handlers import handling
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import Resources
@@ -229,12 +230,8 @@ def _interrupts_held() -> Iterator[None]:
     def remember(number: int, _frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, remember) for number in _INTERRUPTS}
-    try:
+    with handling(_INTERRUPTS, remember):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if received:
         raise KeyboardInterrupt
 
@@ -242,13 +239,8 @@ def _interrupts_held() -> Iterator[None]:
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
     """Treat a closed terminal or SIGTERM as an interrupt: no job may be left behind."""
-    others = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in others}
-    try:
+    with handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Answering:

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from slurm_jobs.shared.files import write_text_atomic
+from slurm_jobs.shared.signal_handlers import handle
 
 # Stop requests to a running stage: a flag that a signal sets.
 #
@@ -39,9 +40,14 @@ def _remember(number: int, _frame: FrameType | None) -> None:
 
 
 def install_stop_handler() -> None:
-    """Let `STOP_SIGNAL` and SIGTERM set the flag; call it once, in the main thread."""
-    signal.signal(STOP_SIGNAL, _remember)
-    signal.signal(signal.SIGTERM, _remember)
+    """Let `STOP_SIGNAL` and SIGTERM set the flag; call it once, in the main thread.
+
+    Forked children do not set it. SIGTERM ends them, as `terminate()` expects. They ignore
+    `STOP_SIGNAL`: some clusters send it to all processes of a step, and its default action would
+    end the workers of a pool while the stage may want to finish what they work on.
+    """
+    handle(STOP_SIGNAL, _remember, in_children=signal.SIG_IGN)
+    handle(signal.SIGTERM, _remember)
     # The parent blocks them until now, so that none is lost or ends the process during its start.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT))
 

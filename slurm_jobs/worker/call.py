@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import slurm_jobs
 from slurm_jobs.shared.errors import (
@@ -130,12 +130,33 @@ def _end_with_group(task_dir: Path, rank: int) -> None:
 def call_function(run: str, context: TaskContext) -> Any:
     """Return the result of the stage's function; a built-in stage may import its needs only now."""
     function = find_function(run)
+    pid = os.getpid()
     try:
         return function(dict(context.config), context)
     except ModuleNotFoundError as error:
         if run not in BUILTIN_ENTRY_POINTS:
             raise
         raise _missing_module(run, error) from error
+    finally:
+        if os.getpid() != pid:
+            _end_forked_child()
+
+
+def _end_forked_child() -> NoReturn:
+    """End a child that the function forked and that leaves the function itself.
+
+    Only the stage's own process may record how the function ended.
+    """
+    error, code = sys.exc_info()[1], 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(error)
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def result_text(run: str, result: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import linecache
 import os
 import re
@@ -18,13 +17,13 @@ from typing import IO, Any, Literal
 
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.shared.signal_handlers import write_stacks_on
 from slurm_jobs.worker.late_exit import returned_path
 
 # Python stacks of a running rank, written on request, and the phase that they show.
 #
-# The rank registers `faulthandler` on a signal, whose handler needs no interpreter lock: it also
-# answers if the main thread hangs inside a C call. The keeper writes a line before it sends the
-# signal, so that each request is a section of the file, and a rank that cannot answer is visible.
+# The keeper writes a line before it sends the signal, so that each request is a section of the
+# file, and a rank that cannot answer is visible.
 
 
 STACKS_SIGNAL = signal.SIGQUIT
@@ -244,7 +243,7 @@ def register_stacks(task_dir: Path, rank: int) -> None:
     global _stream  # noqa: PLW0603 - one process is one rank
     stream = stacks_path(task_dir, rank).open("ab", buffering=0)
     stream.write(f"{_MAIN_THREAD}0x{threading.main_thread().ident:016x}\n".encode())
-    faulthandler.register(STACKS_SIGNAL, stream, all_threads=True, chain=False)
+    write_stacks_on(STACKS_SIGNAL, stream)
     _stream = stream
 
 
@@ -281,7 +280,7 @@ def read_stacks(task_dir: Path, rank: int) -> RankStacks:
 
 
 def parse_stacks(text: str) -> RankStacks:
-    """Return the last section of a file of stacks."""
+    """Return the last section of a file of stacks, as far as its lines are complete."""
     before, separator, section = text.rpartition(_SECTION)
     if not separator:
         return RankStacks(was_asked=False, state="", main=(), others=())
@@ -289,7 +288,7 @@ def parse_stacks(text: str) -> RankStacks:
     main_thread = before.partition(_MAIN_THREAD)[2].partition("\n")[0]
     stacks: dict[str, list[Frame]] = {}
     frames: list[Frame] = []
-    for line in body.splitlines():
+    for line in body.rpartition("\n")[0].splitlines():  # the rank may still write the last line
         if (thread := _THREAD.match(line)) is not None:
             frames = stacks.setdefault(thread[1], [])
         elif (frame := _FRAME.match(line)) is not None:

@@ -23,6 +23,7 @@ from typing import Any
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.process import STOP_SIGNAL, stop_requested
+from slurm_jobs.shared.signal_handlers import handle, wake_by
 
 PATIENCE_S = 120.0
 """Patience after a function that returned. Exit handlers of libraries upload last values and tear
@@ -90,7 +91,7 @@ def end_if_late(task_dir: Path, rank: int) -> None:
     # The kernel may give a signal to any thread, but Python's handlers run in the main thread only,
     # which waits for the others. Only this pipe shows that a signal came.
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    wake_by(writing)
     arguments = (task_dir, rank, returned["exit_code"], returned["patience_s"], reading)
     threading.Thread(target=_end_late, args=arguments, name="slurm-jobs-exit", daemon=True).start()
 
@@ -181,7 +182,7 @@ class LateExit:
 
     def watch(self) -> None:
         """Check now and then, by a timer's signal, until `stop`."""
-        signal.signal(signal.SIGALRM, self._check)
+        handle(signal.SIGALRM, self._check)
         signal.setitimer(signal.ITIMER_REAL, KEEPER_MARGIN_S, KEEPER_MARGIN_S / 2)
 
     def stop(self) -> None:

@@ -26,6 +26,7 @@ from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.process import STOP_SIGNAL, kill_session, noted_stop_time_s, script_command
 from slurm_jobs.shared.records import Outcome, near_gpus
+from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
 from slurm_jobs.worker.late_exit import read_returned
@@ -84,7 +85,7 @@ class RankProcesses:
         """True if SIGTERM came: cancelled, preempted, or out of time."""
         # `scancel --batch` sends REQUEST_SIGNAL here; a single rank is no step, so it gets none.
         for number in (STOP_SIGNAL, signal.SIGTERM, REQUEST_SIGNAL):
-            signal.signal(number, self._pass_on)
+            handle(number, self._pass_on)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         """Pass SIGTERM on at once, and others when every rank can take them, see `_wait`."""

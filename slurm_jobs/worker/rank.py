@@ -55,6 +55,7 @@ from slurm_jobs.shared.process import (
     wait_with_group,
 )
 from slurm_jobs.shared.records import TaskContext, read_context, record_to_json
+from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, request_stacks, stalled_path
@@ -200,9 +201,9 @@ class _Keeper:
             )
         noting = start_noting(context) if context.local_rank == 0 else None
         for number in FORWARDED:
-            signal.signal(number, self._forward)
+            handle(number, self._forward)
         if not self._is_shell:
-            signal.signal(REQUEST_SIGNAL, self._pass_on_request)
+            handle(REQUEST_SIGNAL, self._pass_on_request)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         started = {
             "rank": self._rank,

@@ -13,7 +13,8 @@ from slurm_jobs.shared.errors import MAX_LINE_CHARS, StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.records import record_to_json
 from slurm_jobs.worker import call
-from slurm_jobs.worker.rank import error_path
+from slurm_jobs.worker.late_exit import returned_path
+from slurm_jobs.worker.rank import error_path, result_path
 from tests.contexts import make_context
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,6 +69,51 @@ def test_an_unbounded_message_is_neither_recorded_nor_logged_whole(
     logged = capsys.readouterr().err
     assert max(map(len, logged.splitlines())) <= MAX_LINE_CHARS + len("error: ")
     assert "characters left out" in logged
+
+
+FORKS = """
+import os, sys
+
+def run(config, context):
+    if not (pid := os.fork()):
+        print("the child", end="")
+        {leave}
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    records = [path.name for path in context.spec_dir.glob("rank-*.re*")]
+    (context.spec_dir / "code").write_text(f"{{code}} {{records}}")
+    return {{"of": "the parent"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"),
+    [("return {'of': 'the child'}", 0), ("sys.exit(3)", 3), ("raise ValueError", 1)],
+)
+def test_a_forked_child_that_leaves_the_function_records_nothing(
+    tmp_path: Path, leave: str, code: int
+) -> None:
+    (tmp_path / "forks.py").write_text(FORKS.format(leave=leave))
+    path = tmp_path / "rank-00000.context.json"
+    write_json_atomic(path, record_to_json(make_context("s", tmp_path)))
+    script = (
+        f"import sys, pathlib; sys.path.insert(0, {str(tmp_path)!r})\n"
+        f"from slurm_jobs.worker.call import run_stage\n"
+        f"sys.exit(run_stage(pathlib.Path({str(path)!r})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "SLURM_JOBS_ENTRY_POINT": "forks:run"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "the child")
+    assert ("ValueError" in done.stderr) == (code == 1)
+    assert (tmp_path / "code").read_text() == f"{code} []"
+    assert read_json(result_path(tmp_path, 0)) == {"of": "the parent"}
+    assert not error_path(tmp_path, 0).exists()
+    assert read_json(returned_path(tmp_path, 0))["exit_code"] == 0
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
