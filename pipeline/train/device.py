@@ -152,6 +152,8 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> RankDevice:
                 f"{torch.__version__}): set resources.gpus_per_node, or `device: cpu`"
             )
             raise StageConfigError(message)
+        # A rank that is bound to GPUs of its own (`--gpus-per-task`) sees fewer than the node has.
+        # If two ranks end up on one GPU all the same, the preflight refuses.
         device = torch.device("cuda", context.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     is_deterministic = config.deterministic or config.device == "cpu"
@@ -173,14 +175,20 @@ def set_tf32(*, on: bool) -> None:
 
 def near_cores(device: torch.device) -> tuple[int, ...]:
     """Return the cores of a GPU's NUMA node; none for a CPU, or if unknown."""
+    address = _pci_address(device)
+    return () if address is None else cores_near(address)
+
+
+def _pci_address(device: torch.device) -> str | None:
+    """Return the PCI address of a GPU; None for a CPU, or from a build of torch without it."""
     if device.type != "cuda":
-        return ()
+        return None
     properties = torch.cuda.get_device_properties(device)
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     domain, bus, number = (getattr(properties, name, -1) for name in names)
-    if min(domain, bus, number) < 0:  # a build of torch without this attribute
-        return ()
-    return cores_near(f"{domain:04x}:{bus:02x}:{number:02x}.0")
+    if min(domain, bus, number) < 0:
+        return None
+    return f"{domain:04x}:{bus:02x}:{number:02x}.0"
 
 
 def cores_near(pci_address: str, devices: Path = Path("/sys/bus/pci/devices")) -> tuple[int, ...]:
@@ -292,6 +300,10 @@ class DeviceFacts:
     """GPUs that this PyTorch has code for (`sm_70`, `compute_90`); empty without CUDA."""
     torch_version: str
     """With its build: `2.13.0+cu126`."""
+    uuid: str | None = None
+    """UUID of the card or MIG slice; None for CPUs, or from a build of torch without it."""
+    pci_address: str | None = None
+    """PCI address of the card, which its slices share; None like `uuid`."""
 
     def __str__(self) -> str:
         name = self.name or self.type
@@ -304,6 +316,7 @@ def read_device(device: torch.device) -> DeviceFacts:
     """Query the driver, or the kernel; no kernel of PyTorch is run."""
     is_gpu = device.type == "cuda"
     free_bytes, total_bytes = torch.cuda.mem_get_info(device) if is_gpu else (None, None)
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None) if is_gpu else None
     return DeviceFacts(
         type=device.type,
         name=torch.cuda.get_device_name(device) if is_gpu else cpu_facts()["model"],
@@ -312,6 +325,8 @@ def read_device(device: torch.device) -> DeviceFacts:
         free_bytes=free_bytes,
         arch_list=tuple(torch.cuda.get_arch_list()),
         torch_version=str(torch.__version__),
+        uuid=None if uuid is None else str(uuid),
+        pci_address=_pci_address(device),
     )
 
 

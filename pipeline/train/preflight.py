@@ -60,6 +60,7 @@ from pipeline.train.memory import (
     sharing_of,
 )
 from pipeline.train.prepare import attention_of, check_single, make_shell, what_learns
+from pipeline.train.shared_gpus import shared_gpu_problems
 from pipeline.train.strategies import Place, check_can_be_shared
 from pipeline.train.strategy_checks import check_dtypes
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -93,9 +94,10 @@ class RankFacts:
 
 
 def compare_ranks(by_rank: Sequence[RankFacts]) -> tuple[list[str], list[str]]:
-    """Return differences that prevent training, and those that only need a warning.
+    """Return what prevents training together, and differences that only need a warning.
 
-    Cards of different compute capability are a problem: each has its own kernels and precision.
+    Ranks that share a GPU are a problem, and cards of different compute capability, because each
+    has its own kernels and precision.
     Different cards of one capability, different memory and another number of compute threads
     are warnings.
     """
@@ -130,7 +132,8 @@ def compare_ranks(by_rank: Sequence[RankFacts]) -> tuple[list[str], list[str]]:
         ),
     ]
     nodes = [rank.node_name for rank in by_rank]
-    return list(_differences(nodes, problems)), list(_differences(nodes, warnings))
+    all_problems = [*shared_gpu_problems(nodes, devices), *_differences(nodes, problems)]
+    return all_problems, list(_differences(nodes, warnings))
 
 
 def _differences(

@@ -72,6 +72,7 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
+    from slurm_jobs.commands.limit_checks import limit_notes
     from slurm_jobs.commands.submit import (
         limits_of,
         profile_of,
@@ -86,7 +87,7 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
     refuse_unreachable(limits)
     plan = make_plan(loaded.spec, profile, limits=limits)
     refuse_impossible(loaded, plan, limits)
-    return (*limits.problems, *shell_notes(plan, profile))
+    return (*limit_notes(plan, limits), *shell_notes(plan, profile))
 
 
 def secret_notes(loaded: LoadedSpec) -> list[str]:
@@ -144,6 +145,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_plan(options: argparse.Namespace) -> int:
     """Plan and print; limits of the cluster are one error, in JSON the only answer."""
+    from slurm_jobs.commands.limit_checks import limit_notes
     from slurm_jobs.commands.read_spec import load, profile_anywhere
     from slurm_jobs.commands.submit import (
         limits_if_near,
@@ -163,7 +165,7 @@ def run_plan(options: argparse.Namespace) -> int:
     plan = plan_spec(loaded, profile, limits)
     scripts = render_scripts(loaded, profile, plan)
     notes = [str(with_short_path(note)) for note in loaded.notes]
-    notes += [*dependency_notes(plan), *limits.problems, *shell_notes(plan, profile)]
+    notes += [*dependency_notes(plan), *limit_notes(plan, limits), *shell_notes(plan, profile)]
     if options.json:
         refuse_impossible(loaded, plan, limits)
         print_json(_plan_values(plan, scripts, notes))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.spec.sbatch_options import parse_minutes
 
@@ -28,11 +29,17 @@ class NodeKind:
     def num_gpus(self, gpu_type: str | None) -> int:
         """Return the number of GPUs of one type on each node; of all types for None.
 
-        A type may be a gres type or a feature of the node.
+        A type may be a gres type or a feature of the node. A slice of a card counts as a GPU.
         """
-        if gpu_type is None or gpu_type in self.features:
-            return sum(self.gpus.values())
-        return self.gpus.get(gpu_type, 0)
+        return sum(self.gpus[name] for name in self._types(gpu_type))
+
+    def num_cards(self, gpu_type: str | None) -> int:
+        """Return the number of GPUs like `num_gpus`, without slices of cards."""
+        return sum(self.gpus[name] for name in self._types(gpu_type) if not is_slice(name))
+
+    def _types(self, gpu_type: str | None) -> list[str]:
+        is_any = gpu_type is None or gpu_type in self.features
+        return [name for name in self.gpus if is_any or name == gpu_type]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
+from slurm_jobs.cluster.mig import is_slice, slice_gb
 from slurm_jobs.commands import image_folder, read_spec, starter_data
 from slurm_jobs.commands import starter_data as data_files
 from slurm_jobs.commands.read_spec import disk_files
@@ -66,8 +67,9 @@ def choose_place(
 ) -> Place:
     """Choose where jobs go on a cluster, from the partitions that are open to this user's jobs.
 
-    There is one room for each type of GPU in a partition: the nodes with most of these GPUs. CPU
-    jobs go to the default partition if it has nodes without GPUs, or the largest that has.
+    There is one room for each type of GPU in a partition: the nodes with most of these GPUs, or
+    with MIG slices, of which a training uses one per node. Whole cards come first. CPU jobs go to
+    the default partition if it has nodes without GPUs, or the largest that has.
 
     `groups` are the user's, for partitions that require one; `node_local_dir` is Slurm's `TmpFS`,
     which sites set to the nodes' disk. Without `account` Slurm's default is used, and without
@@ -87,9 +89,10 @@ def choose_place(
         types = dict.fromkeys(t for kind in place.kinds for t, n in kind.gpus.items() if n)
         for gpu_type in types:
             most = max(kind.gpus.get(gpu_type, 0) for kind in place.kinds)
-            full = [kind for kind in place.kinds if kind.gpus.get(gpu_type) == most]
+            most = 1 if is_slice(gpu_type) else most
+            full = [kind for kind in place.kinds if kind.gpus.get(gpu_type, 0) >= most]
             rooms.append(_room(place, full, limits, gpu_type=gpu_type, gpus=most))
-    rooms.sort(key=lambda room: -room.num_nodes * room.gpus)
+    rooms.sort(key=lambda room: (is_slice(room.gpu_type), -room.num_nodes * room.gpus))
     cpu = Room(partition=None, num_nodes=1, cpus=1, mem_gb=math.inf)
     if usable:
         with_cpu_nodes = [p for p in usable if any(not kind.gpus for kind in p.kinds)]
@@ -151,7 +154,7 @@ def needs_4_bits(model: Model, room: Room | None) -> bool:
     """
     if room is None or model.weights_gb is None:
         return False
-    card_gb = _CARD_GB.get(room.gpu_type.lower())
+    card_gb = slice_gb(room.gpu_type) or _CARD_GB.get(room.gpu_type.lower())
     return card_gb is not None and model.weights_gb / room.gpus > card_gb / 3
 
 
@@ -337,7 +340,10 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
             state = "" if partition.is_up else ", DOWN"
             lines.append(f"#   partition {partition.name}{default}{state}: {time_text}")
             for kind in partition.kinds:
-                gpus = "".join(f", {n} x {name or 'GPU'}" for name, n in kind.gpus.items())
+                gpus = ""
+                for name, count in kind.gpus.items():
+                    of_card = " (MIG slices)" if is_slice(name) else ""
+                    gpus += f", {count} x {name or 'GPU'}{of_card}"
                 node = f"{kind.cpus} cores, {kind.mem_mb / 1024:.0f} GB{gpus}"
                 plural = "" if kind.num_nodes == 1 else "s"
                 lines.append(f"#     {kind.num_nodes} node{plural}: {node}")
@@ -719,6 +725,7 @@ def room_text(room: Room) -> str:
         where = f"partition {room.partition}: {room.num_nodes} node{plural} of "
     mem = "" if math.isinf(room.mem_gb) else f", {room.mem_gb:.0f} GB"
     gpus = f", {room.gpus} x {room.gpu_type or 'GPU'}" if room.gpus else ""
+    gpus += " (a MIG slice; a training can use one per node)" if is_slice(room.gpu_type) else ""
     limit = f", at most {room.max_time_min / 60:g} h a job" if room.max_time_min else ""
     return f"{where}{number_of('core', room.cpus)}{mem}{gpus}{limit}"
 

@@ -17,8 +17,13 @@ from slurm_jobs.cluster.limits import (
     place,
     submit_limit,
 )
+from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.plan import Plan, PlannedJob
+from slurm_jobs.shared.configs.stages import TUNE_RUN
 from slurm_jobs.shared.errors import did_you_mean
+
+_TRAININGS = frozenset({"train", TUNE_RUN})
+"""Stages whose ranks train one model together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,11 @@ def limit_problems(plan: Plan, limits: ClusterLimits) -> list[LimitProblem]:
         problems |= dict.fromkeys(_time_problems(plan, job, placement))
         # Of several partitions, one that could run the job is enough.
         if placement.partitions and all(p.kinds for p in placement.partitions):
-            answers = [list(_partition_problems(job, p, placement)) for p in placement.partitions]
+            trains = plan.stage(job.stage).run in _TRAININGS
+            answers = [
+                list(_partition_problems(job, p, placement, trains=trains))
+                for p in placement.partitions
+            ]
             problems |= dict.fromkeys(answers[0] if all(answers) else ())
     problems |= dict.fromkeys(_number_problems(plan, limits))
     return list(problems)
@@ -112,10 +121,11 @@ def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem
 
 
 def _partition_problems(
-    job: PlannedJob, partition: Partition, placement: Placement
+    job: PlannedJob, partition: Partition, placement: Placement, *, trains: bool
 ) -> Iterator[LimitProblem]:
     """Yield the reasons why a partition could never run the job."""
-    of_one_node = [*_size_problems(job, partition), *_gpu_problems(job, partition)]
+    gpu_problems = _gpu_problems(job, partition, trains=trains)
+    of_one_node = [*_size_problems(job, partition), *gpu_problems]
     yield from of_one_node
     limits = [partition.max_nodes, *(qos.max_nodes for qos in placement.qos)]
     num_nodes = sum(kind.num_nodes for kind in partition.kinds)
@@ -162,7 +172,7 @@ def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProbl
         yield _problem(job, "resources.mem_gb", message)
 
 
-def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
+def _gpu_problems(job: PlannedJob, partition: Partition, *, trains: bool) -> Iterator[LimitProblem]:
     resources = job.resources
     if not resources.num_gpus:
         return
@@ -176,10 +186,10 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             )
             yield _problem(job, "resources.gpu", message)
             return
-    most = max(
-        max(kind.num_gpus(name) for name in resources.gpu_choice or (None,))
-        for kind in partition.kinds
-    )
+    choice = resources.gpu_choice or (None,)
+    most = max(kind.num_gpus(name) for kind in partition.kinds for name in choice)
+    most_cards = max(kind.num_cards(name) for kind in partition.kinds for name in choice)
+    key = "gpus_per_node" if resources.gpus_per_node else "slurm"
     if resources.num_gpus > most:
         kind = f"{' or '.join(resources.gpu_choice)} " if resources.gpu else ""
         plural = "s" if resources.num_gpus > 1 else ""
@@ -187,5 +197,34 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             f"{resources.num_gpus} {kind}GPU{plural} a node: more than the {most} of any node of "
             f"partition `{partition.name}`"
         )
-        key = "gpus_per_node" if resources.gpus_per_node else "slurm"
         yield _problem(job, f"resources.{key}", message)
+    elif trains and resources.num_gpus > max(1, most_cards):
+        slices = ", ".join(sorted({*filter(is_slice, resources.gpu_choice or types)}))
+        cards = ", ".join(name for name in types if not is_slice(name))
+        message = (
+            f"{resources.num_gpus} GPUs a node for one training: partition `{partition.name}` has "
+            f"that many only as MIG slices ({slices}), and a training can use one slice per node, "
+            "because NCCL connects whole cards only; set gpus_per_node and tasks_per_node to "
+            f"{most_cards or 1}"
+            f"{f', or choose whole cards with gpu: {cards}' if cards and not most_cards else ''}"
+        )
+        yield _problem(job, f"resources.{key}", message)
+
+
+def limit_notes(plan: Plan, limits: ClusterLimits) -> tuple[str, ...]:
+    """Return queries that failed, and trainings that may get a slice of a card by chance."""
+    notes = dict.fromkeys(limits.problems)
+    for job in plan.jobs:
+        if plan.stage(job.stage).run not in _TRAININGS or not job.resources.num_gpus:
+            continue
+        for partition in place(job.resources, limits).partitions:
+            types = sorted({name for kind in partition.kinds for name in kind.gpus if name})
+            slices = [name for name in types if is_slice(name)]
+            cards = [name for name in types if not is_slice(name)]
+            if slices and cards and not job.resources.gpu_choice:
+                notes[
+                    f"`{job.stage}` names no type of GPU, and partition `{partition.name}` also "
+                    f"has MIG slices ({', '.join(slices)}), which Slurm may give it: set "
+                    f"resources.gpu to {' or '.join(cards)}"
+                ] = None
+    return tuple(notes)

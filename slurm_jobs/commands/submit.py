@@ -218,6 +218,8 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         SchedulerError: the scheduler cannot be reached, then nothing was made; or a job was
             refused.
     """
+    from slurm_jobs.commands.limit_checks import limit_notes
+
     profile = profile_of(loaded)
     limits = limits_of(profile)
     refuse_unreachable(limits)
@@ -246,7 +248,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     notes = (
         *map(str, loaded.notes),
         *dependency_notes(plan),
-        *limits.problems,
+        *limit_notes(plan, limits),
         *shell_notes(plan, profile),
     )
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)

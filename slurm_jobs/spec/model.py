@@ -42,7 +42,7 @@ _AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}", re.ASCII)
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SLURM_KEY = re.compile(r"[a-z][a-z0-9_-]+", re.ASCII)
-_GPU_TYPE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_GPU_TYPE = re.compile(r"[A-Za-z0-9_.+-]+", re.ASCII)
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
@@ -118,7 +118,7 @@ def check_environment_name(name: str) -> str:
 
 def check_gpu_type(name: str) -> str:
     """Check the name of a GPU type; raises ValueError for an invalid one."""
-    return _require(_GPU_TYPE, name, "type of GPU (letters, digits, _ . and -)")
+    return _require(_GPU_TYPE, name, "type of GPU (letters, digits, _ . + and -)")
 
 
 def check_entry_point(value: str) -> str:

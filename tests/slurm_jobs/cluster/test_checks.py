@@ -11,7 +11,7 @@ from slurm_jobs.cluster.limits import (
     Partition,
     Qos,
 )
-from slurm_jobs.commands.limit_checks import limit_problems
+from slurm_jobs.commands.limit_checks import limit_notes, limit_problems
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
@@ -239,3 +239,55 @@ def test_an_array_is_packed_into_what_the_controller_holds_of_all_users() -> Non
     assert sum(job.num_tasks for job in plan.jobs) == 5_001
     roomy = make_plan(spec, ClusterProfile(), limits=ClusterLimits(max_jobs=10_001))
     assert roomy.jobs[0].num_tasks == 10_000
+
+
+MIG = NodeKind(num_nodes=2, cpus=64, mem_mb=512_000, gpus={"a100_1g.5gb": 14})
+BOTH = NodeKind(num_nodes=1, cpus=64, mem_mb=512_000, gpus={"a100": 2, "1g.5gb": 7})
+
+
+def of_slices(
+    kinds: tuple[NodeKind, ...], run: str = "train", **resources: Any
+) -> tuple[list[str], tuple[str, ...]]:
+    """Messages of the problems, and notes, of a stage on a cluster with one partition."""
+    limits = cluster(partitions={"gpu": Partition(name="gpu", is_default=True, kinds=kinds)})
+    stage = {"run": run, "resources": resources}
+    spec = RunSpec.model_validate({"name": "a", "stages": {"s": stage}})
+    plan = make_plan(spec, ClusterProfile(), limits=limits)
+    return [p.message for p in limit_problems(plan, limits)], limit_notes(plan, limits)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "resources", "remedy"),
+    [
+        ((MIG,), {"gpus_per_node": 2}, "tasks_per_node to 1"),
+        ((MIG,), {"gpus_per_node": 2, "gpu": ["a100_1g.5gb"]}, "tasks_per_node to 1"),
+        ((MIG,), {"slurm": {"gres": "gpu:a100_1g.5gb:2"}}, "tasks_per_node to 1"),
+        ((MIG, A100), {"gpus_per_node": 2, "gpu": ["a100_1g.5gb"]}, "with gpu: a100"),
+        ((BOTH,), {"gpus_per_node": 4}, "tasks_per_node to 2"),
+    ],
+)
+def test_several_slices_a_node_are_refused_for_one_training(
+    kinds: tuple[NodeKind, ...], resources: dict[str, Any], remedy: str
+) -> None:
+    (message,), _notes = of_slices(kinds, **resources)
+    assert "only as MIG slices (" in message
+    assert remedy in message
+    assert of_slices(kinds, run="own:each_on_its_own", **resources)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "resources", "num_notes"),
+    [
+        ((MIG,), {"gpus_per_node": 1, "nodes": 2}, 0),
+        ((BOTH, A100), {"gpus_per_node": 2, "gpu": ["a100"]}, 0),
+        ((BOTH, A100), {"gpus_per_node": 2}, 1),  # Slurm may choose slices
+        ((A100,), {"gpus_per_node": 8}, 0),
+    ],
+)
+def test_a_training_may_have_one_slice_a_node_or_whole_cards(
+    kinds: tuple[NodeKind, ...], resources: dict[str, Any], num_notes: int
+) -> None:
+    problems, notes = of_slices(kinds, **resources)
+    assert problems == []
+    assert len(notes) == num_notes
+    assert all("set resources.gpu to a100" in note for note in notes)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from slurm_jobs.cluster.limits import Association, ClusterLimits, NodeKind, Partition, Qos
-from slurm_jobs.commands.init import choose_place, minutes, needs_4_bits, num_slices, train_mem_gb
+from slurm_jobs.commands.init import (
+    choose_place,
+    minutes,
+    needs_4_bits,
+    num_slices,
+    room_text,
+    train_mem_gb,
+)
 from slurm_jobs.commands.starter_data import Data, Model, Room
 
 CPU = NodeKind(num_nodes=20, cpus=64, mem_mb=256 * 1024)
@@ -50,6 +58,27 @@ def test_gpu_jobs_get_the_nodes_with_most_cards_and_no_more_than_the_least_of_th
     assert place.gpu is not None
     assert (place.gpu.gpus, place.gpu.num_nodes) == (4, 3)
     assert (place.gpu.cpus, place.gpu.mem_gb) == (24, 64.0)
+
+
+SLICES = NodeKind(num_nodes=9, cpus=64, mem_mb=512 * 1024, gpus={"a100_1g.5gb": 14})
+
+
+def test_whole_cards_come_before_slices_however_many() -> None:
+    one_card = replace(A100, num_nodes=1, gpus={"a100": 1, "1g.5gb": 7})
+    place = choose_place(limits(Partition(name="gpu", kinds=(SLICES, one_card))))
+    assert [(room.gpu_type, room.gpus) for room in place.gpu_rooms] == [
+        ("a100", 1),
+        ("a100_1g.5gb", 1),
+        ("1g.5gb", 1),
+    ]
+
+
+def test_a_training_on_slices_gets_one_per_node() -> None:
+    room = choose_place(limits(Partition(name="gpu", kinds=(SLICES,)))).gpu
+    assert room is not None
+    assert (room.gpus, room.num_nodes) == (1, 9)
+    assert "1 x a100_1g.5gb (a MIG slice; a training can use one per node)" in room_text(room)
+    assert needs_4_bits(Model(name="m", is_on_hub=True, weights_gb=2.0), room)  # of 5 GB
 
 
 def test_partitions_that_the_user_may_not_use_or_that_are_down_are_not_chosen() -> None:
