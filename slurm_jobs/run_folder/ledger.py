@@ -36,6 +36,7 @@ from slurm_jobs.shared.files import (
     private_umask,
     read_json,
 )
+from slurm_jobs.shared.process_table import living_process
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
 """Kind of an entry. begin/end: a command starts and stops submitting. refused: sbatch refused the
@@ -254,8 +255,9 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
     """
     refuse_lost_ledger(paths)
     token = secrets.token_hex(4)
-    pid = os.getpid()
-    process = {"pid": pid, "host": socket.gethostname(), "process_start": _process_start(pid)}
+    own = living_process(os.getpid())
+    assert own is not None
+    process = {"pid": own.pid, "host": socket.gethostname(), "process_start": str(own.start_ticks)}
     begin = append_entry(paths.ledger_dir, "begin", token, process)
     try:
         earlier = read_ledger(paths.ledger_dir, up_to=begin.number)[: begin.number - 1]
@@ -365,21 +367,13 @@ def _last_entry(begin: Entry, entries: Sequence[Entry]) -> Entry:
     return max(written, key=lambda entry: entry.number, default=begin)
 
 
-def _process_start(pid: int) -> str | None:
-    """Return the start time of a process on this host, in kernel ticks; None if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
-
-
 def _is_here(begin: Entry) -> bool:
     return bool(begin.values["host"] == socket.gethostname())
 
 
 def _is_alive_here(begin: Entry) -> bool:
-    return bool(_process_start(begin.values["pid"]) == begin.values["process_start"])
+    process = living_process(begin.values["pid"])
+    return process is not None and str(process.start_ticks) == begin.values["process_start"]
 
 
 def _time_s(entry: Entry) -> float:

@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
 
 from slurm_jobs.shared.files import write_text_atomic
+from slurm_jobs.shared.process_table import living_process, process_entry, processes
 from slurm_jobs.shared.signal_handlers import handle
 
 # Stop requests to a running stage: a flag that a signal sets.
@@ -259,8 +259,6 @@ def module_command(name: str, *words: Path | str) -> list[str]:
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 """Option number from Linux's prctl(2)."""
-_ENDED_STATES = frozenset("ZX")
-"""States from proc(5) of a process that has ended, and may not have been reaped."""
 _POLL_S = 0.005
 
 
@@ -301,7 +299,7 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
     own_pid = os.getpid()
     while others := [
         process.pid
-        for process in _processes()
+        for process in processes()
         if process.pid not in (leader_pid, spare)
         and (process.group == leader_pid or process.parent == own_pid)
     ]:
@@ -318,7 +316,7 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
 
 def kill_session(session: int, *, spare: int | None = None) -> None:
     """Send SIGKILL to every process of a session, in any process group, except `spare`."""
-    members = (process.pid for process in _processes() if process.session == session)
+    members = (process.pid for process in processes() if process.session == session)
     signal_all((pid for pid in members if pid != spare), signal.SIGKILL)
 
 
@@ -344,7 +342,7 @@ class Session:
 
 def note_session(leader_pid: int, variable: str) -> Session:
     """Return the session that a child of this process leads; it must not be reaped yet."""
-    leader = _process(leader_pid)
+    leader = process_entry(leader_pid)
     assert leader is not None
     return Session(
         leader_pid=leader_pid,
@@ -363,14 +361,14 @@ def left_of_session(session: Session) -> list[int]:
     """
     if session.pid_space != _pid_space():
         return []
-    leader = _process(session.leader_pid)
+    leader = process_entry(session.leader_pid)
     if leader is not None and leader.start_ticks != session.start_ticks:
         return []
     return [
         process.pid
-        for process in _processes()
+        for process in processes()
         if process.session == session.leader_pid
-        and process.state not in _ENDED_STATES
+        and not process.has_ended
         and (leader is not None or _has_variable(process.pid, session.variable))
     ]
 
@@ -387,7 +385,7 @@ class NotedProcess:
 
 def note_process(pid: int) -> NotedProcess:
     """Return the identity of this process or of a child that is not reaped yet."""
-    process = _process(pid)
+    process = process_entry(pid)
     assert process is not None
     return NotedProcess(pid=pid, start_ticks=process.start_ticks, pid_space=_pid_space())
 
@@ -396,12 +394,8 @@ def process_lives(noted: NotedProcess) -> bool | None:
     """Return whether a process is alive; None if that cannot be seen from here (another host)."""
     if noted.pid_space != _pid_space():
         return None
-    process = _process(noted.pid)
-    return (
-        process is not None
-        and process.start_ticks == noted.start_ticks
-        and process.state not in _ENDED_STATES
-    )
+    process = living_process(noted.pid)
+    return process is not None and process.start_ticks == noted.start_ticks
 
 
 def session_lives(session: Session) -> bool:
@@ -421,7 +415,7 @@ def memory_of_sessions(leader_pids: Collection[int], limits: Mapping[int, float]
     count is slow, and is only taken if an upper bound exceeds the session's limit.
     """
     pids: dict[int, list[int]] = {leader: [] for leader in leader_pids}
-    for process in _processes():
+    for process in processes():
         if process.session in pids:
             pids[process.session].append(process.pid)
     used_bytes = {}
@@ -451,30 +445,3 @@ def _has_variable(pid: int, variable: str) -> bool:
     with suppress(OSError):  # it has ended meanwhile, or is another user's
         return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return False
-
-
-class _Process(NamedTuple):
-    """Fields of /proc/PID/stat, see proc(5)."""
-
-    pid: int
-    state: str
-    parent: int
-    group: int
-    session: int
-    start_ticks: int
-
-
-def _processes() -> list[_Process]:
-    """Return every process of this host."""
-    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
-    return [process for pid in pids if (process := _process(pid)) is not None]
-
-
-def _process(pid: int) -> _Process | None:
-    """Return one process; None if it has ended."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        state, *fields = text.rpartition(")")[2].split()
-        parent, group, session = (int(field) for field in fields[:3])
-        return _Process(pid, state, parent, group, session, int(fields[18]))
-    return None

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.shared.process_table import living_process
+
 # In the environment of every daemon, and so of everything that a daemon starts.
 MARK = "SLURM_JOBS_TEST_CLUSTER"
 
@@ -32,24 +34,14 @@ class Process:
 
 def identify(pid: int) -> Process | None:
     """Return the living process of this pid, or None if there is none (a zombie is none)."""
-    fields = _stat(pid)
-    return Process(pid=pid, start_ticks=int(fields[19])) if fields else None
+    entry = living_process(pid)
+    return Process(pid=pid, start_ticks=entry.start_ticks) if entry else None
 
 
 def parent(pid: int) -> int | None:
     """Return the pid of a living process's parent, or None if there is no such process."""
-    fields = _stat(pid)
-    return int(fields[1]) if fields else None
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third, the state; none of the dead."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    fields = stat.rpartition(")")[2].split()
-    return [] if fields[0] in "ZX" else fields
+    entry = living_process(pid)
+    return entry.parent if entry else None
 
 
 def spawn(argv: Sequence[str], *, env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:

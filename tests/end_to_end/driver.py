@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from slurm_jobs.shared.process import module_command
+from slurm_jobs.shared.process_table import living_process
 from tests.cluster.cluster import Cluster
 
 T = TypeVar("T")
@@ -139,11 +140,7 @@ def runner_pid(run_dir: Path) -> int:
 
 def is_alive(pid: int) -> bool:
     """Whether a process lives; one that has ended and was not waited for does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    return living_process(pid) is not None
 
 
 def files_below(folder: Path) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
 from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.process_table import living_process
 from tests.cluster.processes import is_readable
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.worker.orders import order
@@ -157,11 +158,7 @@ def test_a_program_with_unexpected_output_is_refused_with_the_output(
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return living_process(pid) is not None
 
 
 def read_pid(fifo: Path) -> int:

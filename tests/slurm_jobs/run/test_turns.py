@@ -25,6 +25,8 @@ from slurm_jobs.run_folder.ledger import (
 )
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import RunFailedError
+from slurm_jobs.shared.process_table import process_entry
+from tests.end_to_end.driver import wait_for
 
 HOLDER = """
 import sys
@@ -35,6 +37,14 @@ with submitting(RunPaths(Path(sys.argv[1]))):
     print("inside", flush=True)
     sys.stdin.read()
 """
+
+FIRST_THREAD_ENDS = """
+import ctypes, threading
+def hold():
+    {}
+threading.Thread(target=hold).start()
+ctypes.CDLL(None).pthread_exit(None)
+""".format(HOLDER.replace("\n", "\n    "))
 
 CROWD = """
 import sys
@@ -68,14 +78,19 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def holder(paths: RunPaths) -> Iterator[subprocess.Popen[str]]:
+def holder(paths: RunPaths, script: str = HOLDER) -> Iterator[subprocess.Popen[str]]:
     """A process that is inside."""
-    with start(HOLDER, paths.run_dir) as process:
+    with start(script, paths.run_dir) as process:
         try:
             assert line_of(process) == "inside"
             yield process
         finally:
             process.kill()
+
+
+def stat_letter(pid: int) -> str:
+    entry = process_entry(pid)
+    return entry.state if entry else ""
 
 
 @pytest.fixture
@@ -99,10 +114,16 @@ def test_a_second_command_is_turned_away_while_the_first_lives(paths: RunPaths) 
             pass
 
 
-def test_a_second_command_is_let_in_after_the_first_was_killed(paths: RunPaths) -> None:
+@pytest.mark.parametrize("is_reaped", [True, False], ids=["reaped", "zombie"])
+def test_a_second_command_is_let_in_after_the_first_was_killed(
+    paths: RunPaths, *, is_reaped: bool
+) -> None:
     with holder(paths) as first:
         first.kill()
-        first.wait()
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+        if is_reaped:
+            first.wait()
+        assert open_command(read_ledger(paths.ledger_dir)) is None
         with submitting(paths):
             pass
     kinds = [entry.kind for entry in read_ledger(paths.ledger_dir)]
@@ -123,6 +144,15 @@ def test_another_process_with_the_pid_of_a_dead_command_holds_no_lock(
     append_entry(paths.ledger_dir, "begin", "dead", who)
     with submitting(paths):
         pass
+
+
+def test_a_command_whose_first_thread_has_ended_alone_still_holds_the_lock(
+    paths: RunPaths,
+) -> None:
+    with holder(paths, FIRST_THREAD_ENDS) as first:
+        wait_for(lambda: stat_letter(first.pid) == "Z", "the end of the first thread")
+        with pytest.raises(RunFailedError, match=f"pid {first.pid} "), submitting(paths):
+            pytest.fail("two were inside")
 
 
 class OtherHost:

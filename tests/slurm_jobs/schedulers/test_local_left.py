@@ -15,6 +15,7 @@ import pytest
 from slurm_jobs.schedulers import local
 from slurm_jobs.schedulers.local import LocalBook
 from slurm_jobs.shared.process import Session, left_of_session, note_session
+from slurm_jobs.shared.process_table import living_process
 from slurm_jobs.shared.records import TaskAccounting
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
@@ -71,14 +72,6 @@ def start() -> Iterator[object]:
             os.killpg(pid, signal.SIGKILL)
 
 
-def lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 def test_a_task_that_is_still_ending_is_waited_for_and_not_killed(book, start, monkeypatch):
     task = start("trap 'exit 7' TERM; echo 0; while true; do sleep 0.01; done")
     book.write_session("1", task.session)
@@ -103,16 +96,16 @@ def test_what_does_not_end_in_time_is_killed_with_its_children(book, start, monk
     book.write_session("1", task.session)
     local.end_left_tasks(book)
     assert task.leader.wait() == -signal.SIGKILL
-    assert not lives(task.child_pid)
+    assert not living_process(task.child_pid)
 
 
 def test_what_a_set_up_line_started_ends_though_its_shell_is_gone(book, start):
     task = start(TRAPS)
     task.end_leader()
-    assert lives(task.child_pid)
+    assert living_process(task.child_pid)
     book.write_session("1", task.session)
     local.end_left_tasks(book)
-    assert not lives(task.child_pid)
+    assert not living_process(task.child_pid)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +116,7 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(book, start, chan
     book.write_session("1", dataclasses.replace(task.session, **change))
     local.end_left_tasks(book)
     assert task.leader.poll() is None
-    assert lives(task.child_pid)
+    assert living_process(task.child_pid)
 
 
 def test_a_session_without_its_leader_is_known_by_its_environment(book, start):
@@ -131,7 +124,7 @@ def test_a_session_without_its_leader_is_known_by_its_environment(book, start):
     task.end_leader()
     book.write_session("1", task.session)
     local.end_left_tasks(book)
-    assert lives(task.child_pid)
+    assert living_process(task.child_pid)
 
 
 def test_a_task_that_has_ended_is_not_looked_for(book, start):

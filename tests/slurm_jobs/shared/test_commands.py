@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.shared.process import STOP_SIGNAL, CommandAnswer, ask_together
+from slurm_jobs.shared.process_table import living_process
 
 
 def ask(command: Sequence[str], *, limit_s: float = 60.0, max_bytes: int = 1000) -> CommandAnswer:
@@ -53,10 +54,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(
 def is_gone(pid: int) -> bool:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:  # init takes in what lost its parent a moment later
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
+        if living_process(pid) is None:
             return True
         time.sleep(0.01)
     return False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.shared.process_table import living_process
 from slurm_jobs.shared.records import TaskContext
 from slurm_jobs.worker import rank
 from slurm_jobs.worker.rank import end_noting, facts_path, start_noting
@@ -42,10 +43,7 @@ def pid_in(path: Path) -> int | None:
 
 
 def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return living_process(pid) is None
 
 
 def test_facts_are_noted_in_a_process_of_its_own(context: TaskContext) -> None:
