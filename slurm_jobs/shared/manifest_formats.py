@@ -486,6 +486,7 @@ _OTHERS = (
     (b"\xff\xd8\xff", "a picture; a manifest lists pictures and their texts"),
     (b"\x89PNG", "a picture; a manifest lists pictures and their texts"),
 )
+_RECORD_MARK = b"\x1e"
 _OLD_TAR_MARK = slice(257, 262)
 HEAD_BYTES = 512
 """Number of bytes of a file that `foreign_format` reads."""
@@ -505,6 +506,12 @@ def foreign_format(name: str, head: bytes) -> str:
                 return "arrays, not rows; write the rows as Parquet or JSON lines"
             unpack = f"{command} {shlex.quote(name)}"
             return f"compressed with {kind}, which is not read; unpack it first: `{unpack}`"
+    if head.startswith(_RECORD_MARK):
+        plain = shlex.quote(f"{posixpath.splitext(name)[0]}.jsonl")
+        return (
+            "a JSON text sequence (RFC 7464), in which the character 0x1e begins each row; write "
+            f"it as JSON lines: `tr -d '\\036' < {shlex.quote(name)} > {plain}`"
+        )
     if head[_OLD_TAR_MARK] == b"ustar":
         return "a tar archive; unpack it, and name the list of rows in it"
     return next((kind for magic, kind in _OTHERS if head.startswith(magic)), "")

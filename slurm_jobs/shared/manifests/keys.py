@@ -185,6 +185,11 @@ _DESCRIBING_WORDS = _words(
     dataset url urls sec seconds start end rate"""
 )
 """Words that make a key describe a picture or video, instead of holding it."""
+_LABEL_WORDS = _words(
+    """class classes label labels tag tags attribute attributes keyword keywords topic topics
+    concept concepts object objects region regions"""
+)
+"""Words at the end of a key that holds what is in a picture: `image_classes`."""
 
 _PICTURE_NAME = re.compile(
     r"\.(avif|bmp|gif|heic|heif|jfif|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)([?#].*)?$",
@@ -193,6 +198,8 @@ _PICTURE_NAME = re.compile(
 _MEDIA_NAME = re.compile(
     r"\.(avi|flac|m4a|m4v|mkv|mov|mp3|mp4|mpeg|mpg|ogg|opus|wav|webm|wmv)([?#].*)?$", re.IGNORECASE
 )
+_PICTURE_TYPES = ("image", "image_url", "input_image")
+"""Types of a content item that is a picture, whatever its name."""
 _MAX_LOOKED_AT = 100
 """Number of items of a list that are checked."""
 _LONGEST_NAME = 1000
@@ -229,6 +236,11 @@ QUESTION_PARTS: Mapping[str, str] = {
 meaning."""
 _ANSWER_WORDS = _words("answer answers correct gold label labels target solution explanation")
 """Words of a key about the answer, such as `multiple_choice_answer`."""
+_TURN_WORDS = _words(
+    """turn turns message messages role roles answer answers response responses reply replies span
+    spans assistant"""
+)
+"""Words for the parts of a conversation: with a learning word they select what is learned."""
 _LETTERS = frozenset("abcdefghij0123456789")
 """Keys of choices that have a column each: `A`, `B`, `C`, `D`."""
 
@@ -237,31 +249,6 @@ _CHAT_PARTS = _words(
     document documents knowledge"""
 )
 """Words in keys next to turns for text that the answers depend on."""
-
-_MEDIA_MARK = re.compile(
-    r"<\s*(videos?|audios?|speech|bbox|ref-object"
-    r"|(?:image|img|picture|video|audio)[ _:-]?\d+|images|imgs"
-    r"|(?:image|img|video|audio)[_-]?(?:placeholder|token|context|soft_token|pad|patch|start|end)"
-    r"|(?:start|end|begin)_of_(?:image|img|video|audio)|im_(?:patch|start|end)"
-    r"|fake_token_around_image|ImageHere"
-    r"|\|(?:image|img|video|audio|vision)(?:_?\d+|_pad|_start|_end)?\|"
-    r"|image ?/|picture|image|img)\s*>|\[IMG(?:_BREAK|_END)?\]",
-    re.IGNORECASE,
-)
-"""Marks of other tools in a text; only `<image>` is read."""
-_HTML_TAGS = frozenset({"video", "audio", "img", "image", "picture"})
-_USER_MARK = re.compile(
-    r"(?<!!)\[(?:image|picture|photo|video|audio)\](?![(\[:])|\{\{?\s*(?:image|img|video|audio)\s*\}\}?",
-    re.IGNORECASE,
-)
-"""Marks of templates that count only in texts of the user."""
-_CODE = re.compile(
-    r"```|\b(?:x?html5?|css|jsx|react|vue|javascript|python|f-string)\b", re.IGNORECASE
-)
-_TAG_WORD = r"(?:tags?|elements?|attributes?|components?)"
-_OTHER_TAGS = r"(?:[\s,/]|\band\b|\bor\b|\bhtml5?\b|<\w+>)*"
-_TAG_BEFORE = re.compile(rf"\b{_TAG_WORD}\b{_OTHER_TAGS}$", re.IGNORECASE)
-_TAG_AFTER = re.compile(rf"{_OTHER_TAGS}\b{_TAG_WORD}\b", re.IGNORECASE)
 
 
 class BadRowError(ValueError):
@@ -312,6 +299,8 @@ def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> 
     if isinstance(value, list | tuple):  # a map of a table is a list of pairs
         items = value[:_MAX_LOOKED_AT]
     elif isinstance(value, Mapping):
+        if names is _PICTURE_NAME and value.get("type") in _PICTURE_TYPES:
+            return True
         items = [value[key] for key in ("bytes", "path", "image", "url") if key in value]
     return any(_looks_like(item, names, starts) for item in items)
 
@@ -331,7 +320,7 @@ def _content_word(name: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _names_picture(name: str) -> bool:
     words = name.split("_")
-    describes = not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]})
+    describes = not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]}) or words[-1] in _LABEL_WORDS
     return not describes and not _PICTURE_WORDS.isdisjoint(
         {word.rstrip("0123456789") for word in words}
     )
@@ -415,6 +404,22 @@ def has_learning_word(name: str) -> bool:
     return not LEARNING_WORDS.isdisjoint(normal(name).split("_"))
 
 
+def selects_answers(key: str, value: Any) -> bool:
+    """Check whether a key of a row selects learned turns: `supervised_turns: last`, `mask: true`.
+
+    A mask of a text or bytes is a picture.
+    """
+    words = set(normal(key).split("_"))
+    if not words.isdisjoint(_MASK_WORDS):
+        items = value if isinstance(value, list | tuple) else [value]
+        return bool(items) and all(yes_or_no(item) is not None for item in items)
+    is_selection = not words.isdisjoint(LEARNING_WORDS) and not words.isdisjoint(_TURN_WORDS)
+    return is_selection and not says_nothing(value)
+
+
+_MASK_WORDS = _words("mask masks")
+
+
 def says_number(name: str) -> bool:
     """Check whether a key counts or rates something, so that 0 and 1 are numbers."""
     words = normal(name).split("_")
@@ -435,6 +440,13 @@ def question_part(key: str, value: Any) -> str:
     if not _ARTICLES.isdisjoint(words) and isinstance(value, str) and len(value.split()) < 2:
         return ""
     return next((QUESTION_PARTS[word] for word in words if word in QUESTION_PARTS), "")
+
+
+def names_answers(key: str) -> bool:
+    """Check whether a key's name announces answers: `answers`, `gold_answers`, `captions`."""
+    name = normal(key)
+    words = name.split("_")
+    return SPELLINGS.get(name.removesuffix("s")) == "text" or not _ANSWER_WORDS.isdisjoint(words)
 
 
 def lettered_choice(row: Mapping[str, Any]) -> str:
@@ -521,44 +533,6 @@ def yes_or_no(value: Any) -> bool | None:
 
 _YES = _words("true yes y t on")
 _NO = _words("false no n f off")
-
-
-def foreign_mark(text: str, *, has_images: bool, is_users: bool) -> str:
-    """Return a mark for unread media in a text; empty if there is none.
-
-    `<video>`, `<audio>`, `<picture>` and `<Image>` are words about HTML, too. They count as marks
-    if no end tag follows and a line begins or ends with them. In a text of the user they count also
-    elsewhere, unless the text is about code.
-    """
-    for match in _MEDIA_MARK.finditer(text) if "<" in text or "[" in text else ():
-        name = (match[1] or "").rstrip(" /")
-        is_closed = f"</{name}>" in text
-        if name.lower() not in _HTML_TAGS:
-            is_mark = not is_closed
-        elif name.lower() == "img":
-            is_mark = has_images or "</img>" in text
-        else:
-            is_mark = not is_closed and _is_mark(text, match, is_users=is_users)
-        if is_mark:
-            return match[0]
-    if is_users and not _CODE.search(text):
-        mark = _USER_MARK.search(text)
-        if mark:
-            return mark[0]
-        if "</image>" in text and "<image" not in text:  # MiniCPM's `(<image>./</image>)`
-            return "</image>"
-    return ""
-
-
-def _is_mark(text: str, match: re.Match[str], *, is_users: bool) -> bool:
-    """Check whether a name of HTML is a mark: at an end of its line, or in words of a user."""
-    before, after = text[: match.start()], text[match.end() :]
-    start = _MEDIA_MARK.sub("", before.rpartition("\n")[2]).replace("<image>", "")
-    if not start.strip() or not after.partition("\n")[0].strip():
-        return True
-    is_quoted = before[-1:] in ("`", '"', "'") and after[:1] == before[-1:]
-    is_tag = _TAG_BEFORE.search(before) or _TAG_AFTER.match(after)
-    return is_users and not (is_quoted or is_tag or _CODE.search(text))
 
 
 _KINDS: Mapping[type, str] = {

@@ -27,6 +27,7 @@ from slurm_jobs.shared.manifests.keys import (
     unread_keys,
     yes_or_no,
 )
+from slurm_jobs.shared.manifests.row_notes import RowNote
 
 # Row of a manifest in any format, as chat messages.
 #
@@ -112,11 +113,13 @@ class ManifestRow:
     ignored: tuple[str, ...] = ()
     """Keys that are neither read nor known metadata."""
     keys: tuple[str, ...] = ()
-    """All keys of the row, if the config names some."""
+    """All keys of the row."""
     left_out: tuple[str, ...] = ()
     """Names of `columns.ignore` that the row has, in its turns too."""
     splits: tuple[tuple[str, str], ...] = ()
     """Columns that name the row's split of the data set, with their values."""
+    notes: tuple[RowNote, ...] = ()
+    """What a user should see of a usable row, each once."""
 
     def __post_init__(self) -> None:
         for name in ("source", "problem"):

@@ -13,6 +13,10 @@ from typing import Any
 
 from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.shared.errors import did_you_mean
+from slurm_jobs.shared.manifests.first_turns import (
+    check_first_question,
+    without_leading_answers,
+)
 from slurm_jobs.shared.manifests.keys import (
     FILE_NAMES,
     LOSS_KEYS,
@@ -22,7 +26,6 @@ from slurm_jobs.shared.manifests.keys import (
     UNLEARNED_KEYS,
     BadRowError,
     Meaning,
-    foreign_mark,
     has_learning_word,
     is_chat_part,
     is_empty,
@@ -31,16 +34,19 @@ from slurm_jobs.shared.manifests.keys import (
     left_out_media,
     lettered_choice,
     looks_like_picture,
+    names_answers,
     normal,
     question_part,
     says_nothing,
     says_number,
+    selects_answers,
     shorten,
     split_of_column,
     unread_problem,
     values_of_keys,
     yes_or_no,
 )
+from slurm_jobs.shared.manifests.marks import foreign_mark
 from slurm_jobs.shared.manifests.messages import (
     IMAGE_KEYS,
     INDEX_KEYS,
@@ -58,6 +64,7 @@ from slurm_jobs.shared.manifests.messages import (
     split_marks,
     turns_of,
 )
+from slurm_jobs.shared.manifests.row_notes import RowNote, answer_note
 
 TOO_DEEP = "lists or mappings are nested too deeply to be read"
 _MAPPED: tuple[tuple[str, Meaning], ...] = (
@@ -200,11 +207,10 @@ def read_row(
         problem = TOO_DEEP
     names = options.columns.ignore
     left_out = dict.fromkeys(key for key, _ in values_of_keys(value, names)) if names else ()
-    has_columns = options.columns != KNOWN_COLUMNS
-    keys = tuple(printable(str(key)) for key in value) if has_columns else ()
+    keys = tuple(printable(str(key)) for key in value)
     if problem:
         bad = bad_row(origin, problem, source=source)
-        return replace(bad, keys=keys, left_out=tuple(left_out)) if has_columns else bad
+        return replace(bad, keys=keys, left_out=tuple(left_out))
     if not source:
         images = (item for message in messages for item in message.content)
         source = next((printable(item.value) for item in images if item.kind == "image"), "")
@@ -216,6 +222,7 @@ def read_row(
         ignored=tuple(printable(key) for key in ignored),
         keys=keys,
         splits=row.splits(),
+        notes=tuple(dict.fromkeys(row.notes)),
         left_out=(*(key for key, _ in row.left_out), *left_out),
     )
 
@@ -229,6 +236,7 @@ class _Row:
         self._held: dict[Meaning, dict[str, Any]] = {}
         self._others: dict[str, Any] = {}
         self.ignored: list[str] = []
+        self.notes: list[RowNote] = []
         self.left_out: list[tuple[str, Any]] = []
         """Keys of `columns.ignore`, and their values."""
         for key, item in value.items():
@@ -260,15 +268,14 @@ class _Row:
     def pictures(self) -> list[Content]:
         """Return images that the row lists, in any column.
 
-        Exporters write several columns, and leave all but one null or empty.
+        Exporters write several columns, and leave all but one null or empty. A row in which all are
+        empty has no picture: InternVL's format writes `image: ""` for text alone.
 
         Raises:
             BadRowError: two columns contradict each other.
         """
-        given = {key: v for key, v in self._held.get("image", {}).items() if v is not None}
-        lists = {key: _images(value) for key, value in given.items() if value} or {
-            key: _images(value) for key, value in list(given.items())[:1]
-        }
+        given = {key: v for key, v in self._held.get("image", {}).items() if not _no_picture(v)}
+        lists = {key: _images(value) for key, value in given.items()}
         for key in lists:
             self._check_listed(key, given[key])
         on_disk = {
@@ -278,8 +285,7 @@ class _Row:
             or any(image.data is not None or not image.value.startswith(_WEB) for image in images)
         }
         lists = on_disk or lists
-        if any(lists.values()):
-            self.ignored += [key for key in given if key not in lists and given[key]]
+        self.ignored += [key for key in given if key not in lists]
         named = {
             key: _images(value)
             for key, value in self._others.items()
@@ -413,11 +419,16 @@ class _Row:
                 "write a list of rows with `image` and `text`"
             )
         keys = shorten([key for key in self._value if isinstance(key, str)])
+        parts = [*self._held.get("prompt", {}).values(), *self._held.get("image", {}).values()]
+        is_row = not all(map(says_nothing, parts))
         for key, value in self._value.items():
             first = value[0] if isinstance(value, list) and value else None
             names = set(map(normal, map(str, first))) if isinstance(first, Mapping) else set()
             if names & {"role", "from"}:
                 return f"`{key}` holds turns; set `columns: {{messages: {key}}}` to read them"
+            meanings = {SPELLINGS.get(name) for name in names}
+            if is_row and isinstance(value, list) and ("text" in meanings or names_answers(key)):
+                return _several_answers(key, value)
             if not names.isdisjoint(SPELLINGS):
                 return f"`{key}` holds a list of rows; write that list alone as the manifest"
         return (
@@ -453,7 +464,14 @@ class _Row:
         if messages[-1].role != "assistant":
             message = f"the last turn is the {messages[-1].role}'s, expected the assistant's"
             raise BadRowError(message)
-        filled = fill_images(messages, pictures)
+        asked = without_leading_answers(messages)
+        if len(asked) < len(messages):
+            self.notes.append("answer_left_out")
+        filled = fill_images(asked, pictures)
+        check_first_question(filled)
+        answers = [turn.text for turn in filled if turn.role == "assistant" and turn.is_learned]
+        notes = (answer_note(answer, is_caption=False) for answer in answers)
+        self.notes += [note for note in notes if note]
         words = " ".join(" ".join(message.text.split()) for message in filled)
         for key, other in {**self._held.get("prompt", {}), **self._others}.items():
             if is_chat_part(key, other) and not all(text in words for text in _texts(other)):
@@ -468,9 +486,6 @@ class _Row:
         self, answers: Mapping[str, Any], pictures: Sequence[Content]
     ) -> tuple[Message, ...]:
         """Return a caption, or a question and its answer."""
-        has_column = any(value is not None for value in self._held.get("image", {}).values())
-        if has_column and any(p.data is None and not p.value.strip() for p in pictures):
-            raise self._no_image()
         question = self._text("prompt")
         letter = lettered_choice(self._others) if question else ""
         for key, value in self._others.items():
@@ -492,8 +507,10 @@ class _Row:
             is_null = answers[name] is None
             message = f"`{name}` is {'null, expected a string' if is_null else 'empty'}"
             raise BadRowError(message)
-        if not pictures and (not question or has_column):
+        if not pictures and not question:
             raise self._no_image()
+        note = answer_note(answer, is_caption=not question)
+        self.notes += [note] if note else []
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
         words = (
@@ -510,10 +527,10 @@ class _Row:
             self.check_unread(has_picture=False)
         except BadRowError as error:
             return error
-        names = [key for key, value in self._held.get("image", {}).items() if value == ""]
-        if names:
-            return BadRowError(f"`{names[0]}` is empty")
+        names = [key for key, value in self._held.get("image", {}).items() if value is not None]
         problem = "no image: neither a path nor bytes"
+        if names:
+            problem = f"`{names[0]}` is empty, and a caption without a picture describes nothing"
         for key, value in self._others.items():
             if isinstance(value, str) and value.startswith(_WEB):
                 problem += f"; `{key}` is a web address, which is not fetched: download the files"
@@ -533,6 +550,8 @@ class _Row:
         """
         held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
         for key, value in held.items():
+            if isinstance(value, list) and meaning == "text":
+                raise BadRowError(_several_answers(key, value))
             if not isinstance(value, str):
                 message = f"`{key}` is {kind_of(value)}, expected a string"
                 raise BadRowError(message)
@@ -588,7 +607,7 @@ class _Row:
             is_list = isinstance(value, list) and not any(isinstance(i, str) for i in value)
             is_mark = has_learning_word(name) and not says_number(name)
             is_mark = is_mark and (says is not None or is_list or is_weight)
-        if is_mark:
+        if is_mark or selects_answers(key, value):
             message = (
                 f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "
                 f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
@@ -610,6 +629,16 @@ _NAMES: Mapping[Meaning, str] = {
 }
 
 
+def _several_answers(key: str, answers: Sequence[Any]) -> str:
+    """Return why a list cannot be the answer of a row."""
+    if len(answers) == 1:
+        return f"`{key}` is a list with an answer, expected a string; write the text alone"
+    return (
+        f"`{key}` holds several answers ({len(answers)}), and a row has one; write the one to "
+        "learn as a text in `answer`, or a row for each"
+    )
+
+
 def _texts(value: Any) -> list[str]:
     """Return all texts within a value, without line breaks."""
     if isinstance(value, str):
@@ -620,6 +649,20 @@ def _texts(value: Any) -> list[str]:
         for item in (values if isinstance(value, list | tuple | Mapping) else ())
         for text in _texts(item)
     ]
+
+
+def _no_picture(value: Any) -> bool:
+    """Check whether the value of a column of pictures names none: `""`, `[null]`, `[""]`.
+
+    Bytes are a picture, and one without any is broken.
+    """
+    if isinstance(value, Mapping):
+        return all(map(_no_picture, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_no_picture, value))
+    if isinstance(value, str):
+        return not value.strip() or says_nothing(value)
+    return value is None
 
 
 def _images(listed: Any) -> list[Content]:
@@ -646,7 +689,10 @@ def _check_marks(messages: Iterable[Message]) -> None:
     for role, text in texts:
         mark = foreign_mark(text, has_images=has_images, is_users=role == "user")
         if mark:
-            message = f"a text of the {role} has the mark {mark}, which is not read"
+            message = (
+                f"a text of the {role} has the mark {mark}, which is not read; write `<image>` for "
+                "a picture that the row lists, or remove the mark"
+            )
             raise BadRowError(message)
 
 

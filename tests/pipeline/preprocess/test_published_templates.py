@@ -311,7 +311,7 @@ def test_an_empty_turn_is_the_same_however_it_is_written(
     found = set()
     for empty in ("", items(""), []):
         start = {
-            "user": [("user", empty), ("assistant", "Hm")],
+            "user": [("user", "What?"), ("assistant", "Hm"), ("user", empty), ("assistant", "Hm")],
             "assistant": [("user", "What?"), ("assistant", empty)],
             "system": [("system", empty)],
         }[role]

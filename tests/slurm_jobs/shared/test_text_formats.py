@@ -72,6 +72,8 @@ FILES: list[tuple[str, Callable[[], bytes], str]] = [
     ("m.tar", tarred, "a tar archive"),
     ("m.sqlite", database, "a database of SQLite"),
     ("m.jpg", picture, "a picture; a manifest lists pictures"),
+    ("m.json", lambda: b'\x1e{"image": "a.png"}\n\x1e{}\n', "a JSON text sequence (RFC 7464)"),
+    ("a b.jsonseq", lambda: b"\x1e{}", "`tr -d '\\036' < 'a b.jsonseq' > 'a b.jsonl'`"),
     ("m.tsv", lambda: b"image_path\ttext\na.png\twords\n", "tab-separated text"),
     ("m.txt", lambda: b"image_path,text\na.png,words\n", "a name that ends in `.csv`"),
     ("m.jsonl", lambda: b"<!DOCTYPE html><html>", "the page of a failed download"),

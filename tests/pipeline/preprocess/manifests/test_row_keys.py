@@ -269,7 +269,7 @@ def test_an_ignored_key_of_a_text_is_no_media_by_its_name_alone(
         ({"dialog": [QUESTION, ANSWER]}, "`dialog` holds turns; set `columns: {messages: dialog}`"),
         ({"data": [{"image": "p.png", "text": "A dog."}]}, "`data` holds a list of rows"),
         ({"images": [{"id": 1, "file_name": "p.png"}], "annotations": [{}]}, "COCO's annotations"),
-        ({"image": "p.png", "captions": ["A dog."]}, "`columns: {text: NAME}`"),
+        ({"image": "p.png", "captions": ["A dog."]}, "is a list with an answer"),
         ({"url": "https://x.org/p", "text": "A dog."}, "`url` is a web address, which is not fet"),
         (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or remove the row"),
         # A value that is not a picture.

@@ -150,7 +150,8 @@ PAIR = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         ({"messages": "[{"}, "the turns are text, but no valid JSON"),
         ({"messages": "5"}, "the list of turns is empty or no list"),
         ({"messages": pa.array([[]], TURNS)}, "the list of turns is empty or no list"),
-        ({"messages": PAIR, "images": [{"bytes": None, "path": None}]}, "image 1 of 1 listed has"),
+        ({"messages": PAIR, "images": [{"bytes": None, "path": None}]}, []),
+        ({"messages": PAIR, "images": [{"bytes": b"", "path": None}]}, [("image 1", b"")]),
         ({"texts": [{"user": "q"}]}, "`content` of a turn is null"),
     ],
 )  # fmt: skip

@@ -1,0 +1,44 @@
+"""Beginning of a conversation: something must be asked before anything is answered.
+
+Conversations that were cut out of longer ones begin with an answer, as many of ShareGPT do. LLaVA's
+training skips such a turn. So does this reader, for all model families alike; otherwise some chat
+templates would refuse the row, and with the others the model would learn an answer to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.shared.manifests.keys import BadRowError
+from slurm_jobs.shared.manifests.messages import Message
+
+
+def without_leading_answers(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages without the assistant's before the first of the user.
+
+    Raises:
+        BadRowError: there is no turn of the user, or a picture would be left out, too.
+    """
+    first = next((i for i, message in enumerate(messages) if message.role == "user"), None)
+    if first is None:
+        message = "no turn of the user, so there is nothing that the answer answers"
+        raise BadRowError(message)
+    before = [message for message in messages[:first] if message.role == "assistant"]
+    if any(item.kind == "image" for message in before for item in message.content):
+        message = (
+            "the answer before the first turn of the user is left out, but it shows a picture; "
+            "move its `<image>` into a turn of the user"
+        )
+        raise BadRowError(message)
+    return [*(message for message in messages[:first] if message not in before), *messages[first:]]
+
+
+def check_first_question(messages: Sequence[Message]) -> None:
+    """Raise on a first turn of the user that neither says nor shows anything."""
+    first = next(message for message in messages if message.role == "user")
+    if not first.text.strip() and all(item.kind == "text" for item in first.content):
+        message = (
+            "the first turn of the user is empty and shows no picture, so there is nothing that "
+            "the answer answers; write the question, or remove the row"
+        )
+        raise BadRowError(message)

@@ -1,0 +1,52 @@
+"""Marks of other tools within a text are found by their words, and other words are left alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from slurm_jobs.shared.manifests.marks import foreign_mark
+from tests.slurm_jobs.shared.manifests.builders import PICTURE, row_of
+
+MARKS = (
+    *("<vid>", "<media>", "[IMG_0]", "<|imgpad|>", "<video>", "<frames>", "<vid_1>", "<vis_token>"),
+    *("[VIDEO_0]", "[image_1]", "<|media_begin|>", "{image_1}", "{{video}}", "<image_1/>", "<PIC>"),
+    *("<photo>", "<img_token_3>", "<vision_feature>", "<imagePlaceholder>", "<|vision_bos|>"),
+    *("<fake_token_around_image>", "<start_of_image>", "<|image_1|>", "<IMG_CONTEXT>", "[IMG]"),
+    *("[IMG_BREAK]", "[IMG_END]", "<image:3>", "<im_patch>", "<image_soft_token>", "<ref-object>"),
+    *("<|IMG_START|>", "<Img>", "<ImageHere>", "<begin_of_image>", "<image 2>", "<global_img>"),
+)
+NO_MARKS = (
+    *("<image_url>", "<video-js>", "[Image 1]", "a[image]b[0]", "[Figure 2]", "<im>", "<imagine>"),
+    *(
+        "<div>",
+        "<token>",
+        "<pad>",
+        "[VIDEOS]",
+        "[1]",
+        "<mediator>",
+        "<|im_start|>",
+        "x < image > y",
+    ),
+    *("<vision>a cat</vision>", "[img]http://a/b.png[/img]", "<image_id>", "<start>", "[GLOBAL]"),
+)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_name_of_words_for_media_is_a_mark(mark: str) -> None:
+    row = row_of({**PICTURE, "question": f"{mark} What is it?", "answer": "A cat."})
+    assert row.problem.startswith(f"a text of the user has the mark {mark}, which is not read")
+    assert foreign_mark(f"What is it? {mark}", has_images=True, is_users=True) == mark
+
+
+@pytest.mark.parametrize("text", NO_MARKS)
+def test_names_with_other_words_are_no_marks(text: str) -> None:
+    assert foreign_mark(f"It is {text}, is it", has_images=False, is_users=False) is None
+
+
+def test_a_long_text_of_words_for_media_takes_no_long_time() -> None:
+    text = ("<" + "image_token_" * 40) * 2_000 + "[" + "IMG_PAD" * 20_000 + "<|" + "pad" * 50_000
+    started = time.process_time()
+    assert foreign_mark(text, has_images=True, is_users=True) is None
+    assert time.process_time() - started < 5
