@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -137,6 +138,12 @@ def load_whole(
         model, info = model_class.from_pretrained(
             source, dtype=dtype, output_loading_info=True, **options
         )
+    except pickle.UnpicklingError as error:
+        message = (
+            f"model {source} cannot be loaded: its weights are a pickle that holds more than "
+            "tensors, and reading it could run any code: use a copy with safetensors"
+        )
+        raise StageConfigError(message) from error
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(source, error, remedy) from error
     lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}

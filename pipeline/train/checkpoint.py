@@ -23,18 +23,16 @@ from pipeline.train import checkpoint_files
 from pipeline.train.checkpoint_files import (
     DAMAGE,
     INFO_NAME,
-    METADATA_NAME,
     CheckpointInfo,
     Identity,
     PartWriter,
-    PlainPlanner,
-    PlainReader,
     describe_changes,
     fingerprint,
     read_info,
     record_hash,
     write_info,
 )
+from pipeline.train.checkpoint_reading import METADATA_NAME, PlainPlanner, PlainReader
 from pipeline.train.checkpoint_state import Checkpoints, LaterPhase, compare, explain
 from pipeline.train.ranks import Ranks, new_host_group
 from slurm_jobs.shared.configs.train import TrainConfig

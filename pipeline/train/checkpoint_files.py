@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import json
 import os
-import pickle
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
-import torch
 import torch.distributed.checkpoint as dcp
 import xxhash
-from torch.distributed.checkpoint._nested_dict import set_element
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import dump_json, read_json, sync_dir, write_json_atomic
 
 # Record of a checkpoint: `checkpoint.json`, the last file that is written into it.
@@ -206,15 +200,31 @@ def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
 
 
 def hash_file(path: Path) -> FileFacts:
-    """Return size and checksum of a file."""
+    """Return size and checksum of a file.
+
+    Raises:
+        FileNotFoundError: it is a pipe or a device, of which reading may never end.
+        OSError: it cannot be read.
+    """
     digest = xxhash.xxh3_128()
     buffer = memoryview(bytearray(1 << 18))
     num_bytes = 0
-    with path.open("rb", buffering=0) as stream:
+    with os.fdopen(_open_file(path), "rb", buffering=0) as stream:
         while num_read := stream.readinto(buffer):
             digest.update(buffer[:num_read])
             num_bytes += num_read
     return FileFacts(num_bytes=num_bytes, xxh3=digest.hexdigest())
+
+
+def _open_file(path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise FileNotFoundError(errno.ENOENT, "it is a pipe or a device", str(path))
 
 
 def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
@@ -343,94 +353,6 @@ def keep_newest(root: Path, keep_last: int, info: CheckpointInfo) -> Sequence[Pa
     for path in ours[keep_last:]:
         remove_folder(path)
     return ours[keep_last:]
-
-
-# Reads a checkpoint of torch.distributed without running code from it.
-#
-# PyTorch unpickles a checkpoint's `.metadata`, and everything in it that is not a tensor, without
-# restrictions: the author of the folder could run any code. Here only the types that checkpoints
-# of trainings contain are built; any other name is refused.
-
-
-METADATA_NAME = ".metadata"
-_METADATA = "torch.distributed.checkpoint.metadata"
-_TYPES = {
-    *((_METADATA, f"{name}StorageMetadata") for name in ("Tensor", "Bytes", "Chunk")),
-    *((_METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta")),
-    *((_METADATA, name) for name in ("TensorProperties", "_MEM_FORMAT_ENCODING")),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch.serialization", "_get_layout"),
-    ("torch", "Size"),
-    ("pathlib", "PosixPath"),
-    ("pathlib", "Path"),
-    ("collections", "OrderedDict"),
-}
-"""Names in the metadata of torch 2.13 and 2.14, in addition to dtypes."""
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if (module, name) not in _TYPES and not is_dtype:
-            message = f"it names {module}.{name}, which no checkpoint of a training has"
-            raise pickle.UnpicklingError(message)
-        return super().find_class(module, name)
-
-
-class PlainReader(dcp.FileSystemReader):
-    """Builds only plain values."""
-
-    def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        """Read the description of the saved state.
-
-        Raises:
-            StageConfigError: it contains something else.
-        """
-        path = Path(self.path) / METADATA_NAME
-        with path.open("rb") as stream:
-            try:
-                metadata = _Unpickler(stream).load()
-            except (pickle.UnpicklingError, AttributeError, TypeError) as error:
-                _refuse(path, error)
-        if not isinstance(metadata, Metadata):
-            _refuse(path, f"it is a {type(metadata).__name__}")
-        if metadata.storage_meta is None:
-            metadata.storage_meta = StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
-
-
-class PlainPlanner(DefaultLoadPlanner):
-    """Loads values that are not tensors with `weights_only`: numbers, words, generator states."""
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        """Load one such value.
-
-        Raises:
-            StageConfigError: it is of another type.
-        """
-        name = read_item.dest_index.fqn
-        try:
-            # the types in the state of NumPy's generator: an array of whole numbers
-            of_numpy = [
-                np._core.multiarray._reconstruct,  # noqa: SLF001 - the name that its pickles have
-                np.ndarray,
-                np.dtype,
-                type(np.dtype(np.uint32)),
-            ]
-            with torch.serialization.safe_globals(of_numpy):
-                plain = torch.load(value, weights_only=True)
-        except pickle.UnpicklingError as error:
-            _refuse(f"value {name} of the checkpoint", str(error).splitlines()[0])
-        set_element(self.original_state_dict, self.mappings[name], plain)
-
-
-def _refuse(what: Path | str, why: object) -> NoReturn:
-    message = (
-        f"{what} is not read: {why}; it was not written by this training: continue from one of "
-        "your own checkpoints"
-    )
-    raise StageConfigError(message)
 
 
 # Writing of one rank's part of a checkpoint: to disk and with its checksum.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
@@ -26,6 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.stateful import Stateful
 
 from pipeline.train.checkpoint_files import Identity
+from pipeline.train.generator_state import rng_state, set_rng_state
 from pipeline.train.optimizer import LocalOptimizer
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.errors import StageConfigError
@@ -227,14 +226,17 @@ class TrainingState:
         """Return the state to load into: model, optimizer, and the rank's own `stored` state.
 
         A checkpoint of a training on a CPU has no GPU generator, and one of another precision
-        has no scaler.
+        has no scaler. Older ones have NumPy's generator as a value that is not a tensor.
         """
         places, source = self._collect_shared(), _own(rank if same_ranks else 0)
         if same_ranks:
-            rng = rng_state(self.device)
-            places["rng"] = {
-                source: {k: v for k, v in rng.items() if f"rng.{source}.{k}" in stored}
-            }
+            rng = {}
+            for name, value in rng_state(self.device).items():
+                kept = stored.get(f"rng.{source}.{name}")
+                if kept is not None:
+                    is_old = name == "numpy" and not isinstance(kept, TensorStorageMetadata)
+                    rng[name] = None if is_old else value
+            places["rng"] = {source: rng}
         extra = {name: part.state_dict() for name, part in self._held().items()}
         others: dict[str, dict[str, Any]] = {}
         optimizer = self.optimizer
@@ -339,34 +341,6 @@ class Checkpoints:
     """In order."""
     can_begin: bool = True
     """False if the phase before was not loaded, because this one has a checkpoint."""
-
-
-def rng_state(device: torch.device) -> dict[str, Any]:
-    """Return this rank's generator states by name: uint8 tensors on the host, or tuples.
-
-    A GPU's is included if `device` is one; reading it takes some hundred MB of its memory.
-    """
-    states = {
-        "cpu": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002 - what libraries draw from
-    }
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def set_rng_state(states: Mapping[str, Any]) -> None:
-    """Restore the generators in `states`."""
-    setters = {
-        "cpu": torch.set_rng_state,
-        "python": random.setstate,
-        "numpy": np.random.set_state,
-        "cuda": torch.cuda.set_rng_state,
-    }
-    for name, value in states.items():
-        if name != "cuda" or torch.cuda.is_available():
-            setters[name](value)
 
 
 def _describe_all(states: _States) -> dict[str, dict[str, str]]:

@@ -27,8 +27,8 @@ from pipeline.timing.recorder import SpanLog
 from pipeline.train import memory
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
-from pipeline.train.checkpoint_state import rng_state, set_rng_state
 from pipeline.train.device import RankDevice
+from pipeline.train.generator_state import rng_state, set_rng_state
 from pipeline.train.memory import Growth, MemoryUse, extrapolate, less_memory
 from pipeline.train.optimizer import state_bytes
 from pipeline.train.ranks import Ranks

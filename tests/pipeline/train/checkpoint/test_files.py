@@ -183,3 +183,13 @@ def test_a_folder_where_the_record_should_be_is_damage(tmp_path):
     for name in ("step-00000004", "step-00000005"):
         with pytest.raises(checkpoint_files.DAMAGE):
             checkpoint_files.read_info(tmp_path / name)
+
+
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_damage(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    facts = {name: FileFacts(num_bytes=1, xxh3="") for name in ("pipe", "device")}
+    assert checkpoint_files.damaged_files(tmp_path, facts) == [
+        "pipe: it is a pipe or a device",
+        "device: it is a pipe or a device",
+    ]

@@ -11,7 +11,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from pipeline.train.checkpoint_state import TrainingState, compare, join_parts, rng_state
+from pipeline.train.checkpoint_state import TrainingState, compare, join_parts
+from pipeline.train.generator_state import rng_state
 from pipeline.train.optimizer import LocalOptimizer, make_optimizer
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -1,0 +1,78 @@
+"""Folders of models from strangers: a pickle in the place of weights is refused and not run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.models.adapters import HEADS_WEIGHTS, LEVELS_NAME, load_heads
+from pipeline.models.loading import load_whole
+from pipeline.models.small_vlm import WEIGHTS_NAME, SmallVLM
+from slurm_jobs.shared.errors import StageConfigError
+from tests.pipeline.models.test_towers import build
+from tests.pipeline.models.tiny import write_tiny
+from tests.pipeline.models.tiny_towers import write_qwen2
+
+
+class Runs:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def forge(path: Path, made: Path, form: str) -> None:
+    if form == "pickle":
+        path.write_bytes(pickle.dumps({"w": Runs(made)}, protocol=2))
+    else:
+        torch.save({"w": Runs(made)}, path, _use_new_zipfile_serialization=form == "archive")
+
+
+@pytest.mark.parametrize("form", ["archive", "legacy", "pickle"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_pickle_in_the_place_of_weights_is_not_run(tmp_path, name, form):
+    folder, made = write_qwen2(tmp_path / "model", tied=True), tmp_path / "made"
+    (folder / "model.safetensors").unlink()
+    forge(folder / name, made, form)
+    with pytest.raises(StageConfigError, match="cannot be loaded"):
+        build(None, folder)
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_pickle_in_a_whole_models_folder_is_not_run(tmp_path, name):
+    from transformers import AutoModelForImageTextToText
+
+    folder, made = write_tiny("llava", tmp_path / "model"), tmp_path / "made"
+    (folder / "model.safetensors").unlink()
+    forge(folder / name, made, "archive")
+    with pytest.raises(StageConfigError, match="cannot be loaded"):
+        load_whole(AutoModelForImageTextToText, str(folder), remedy="", local_files_only=True)
+    assert not made.exists()
+
+
+def test_a_pickle_in_the_place_of_the_small_models_weights_is_not_run(tmp_path):
+    folder, made = tmp_path / "model", tmp_path / "made"
+    folder.mkdir()
+    build(None, None).save_pretrained(folder)
+    forge(folder / WEIGHTS_NAME, made, "archive")
+    with pytest.raises(StageConfigError, match="model"):
+        SmallVLM.from_pretrained(folder)
+    assert not made.exists()
+
+
+def test_a_pickle_in_the_place_of_heads_is_not_run(tmp_path):
+    made = tmp_path / "made"
+    level = '[{"name": "a", "key": "a", "head": "classes", "classes": ["x", "y"]}]'
+    (tmp_path / LEVELS_NAME).write_text(level)
+    forge(tmp_path / HEADS_WEIGHTS, made, "archive")
+    with pytest.raises(StageConfigError, match="its heads cannot be read"):
+        load_heads(build(None, None), tmp_path)
+    assert not made.exists()
