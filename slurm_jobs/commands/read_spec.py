@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.expand import expand_path
+from slurm_jobs.shared.expand import expand_path, expand_text
 from slurm_jobs.shared.manifest_formats import (
     IMAGE_HEAD_BYTES,
     NoTableError,
@@ -256,6 +256,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         read_text=lambda file: Path(file).read_bytes().decode(),  # keeps line ends
         exists=lambda file: Path(file).exists(),
         expand=expand_path,
+        expand_text=expand_text,
         small_text=_small_text,
         first_line=_first_line,
         beginning=_beginning,

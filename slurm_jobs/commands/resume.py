@@ -87,7 +87,7 @@ from slurm_jobs.shared.errors import (
     SchedulerError,
     SpecError,
 )
-from slurm_jobs.shared.expand import expand_path
+from slurm_jobs.shared.expand import expand_path, expand_text
 from slurm_jobs.shared.files import (
     parse_ranges,
     ranges_text,
@@ -440,6 +440,9 @@ def _load_with(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -
     def expand(path: str) -> str:
         return path if path in expanded else expand_path(path)
 
+    def expand_option(text: str) -> str:
+        return text if text in expanded else expand_text(text)
+
     changed = apply_overrides(given, overrides)
     folders = [*map(str, PurePosixPath(given.file).parents)]
     new_paths = set()
@@ -454,7 +457,7 @@ def _load_with(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -
         is_new = not new_paths.isdisjoint((file, *map(str, PurePosixPath(file).parents)))
         return Path(file).exists() if is_new and file not in own_paths else True
 
-    files = Files(read_text=read_text, exists=exists, expand=expand)
+    files = Files(read_text=read_text, exists=exists, expand=expand, expand_text=expand_option)
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
     problems = (*document.problems, *override_problems(document, overrides))
     document = replace(document, problems=problems)

@@ -21,6 +21,7 @@ from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.expand import (
     REFERENCE,
     literal_path,
+    literal_text,
     referenced_stage,
     substitute_references,
 )
@@ -318,7 +319,7 @@ def _dumped(values: Any) -> str:
 
     Each combination of a matrix becomes a stage with its values filled in.
     """
-    around = Surroundings(base_dir="/", expand=literal_path)
+    around = Surroundings(base_dir="/", expand=literal_path, expand_text=literal_text)
     values, _ = resolve_marked(RunSpec, values, around)
     stages = values["stages"].values()
     head = "# The whole spec with everything filled in: the text could not be edited in place.\n"

@@ -71,7 +71,7 @@ def substitute_references(value: Any, output_dirs: Mapping[str, str]) -> Any:
     return value
 
 
-# Expansion of `~` and variables in a path that a user wrote.
+# Expansion of `~` and variables in a path or other text that a user wrote.
 
 
 _DOLLAR = re.compile(r"\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([^{}]*)\})?", re.ASCII)
@@ -99,7 +99,7 @@ def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
             return "$"
         if match[3] is not None and referenced_stage(match[3]) is not None:
             return match[0]
-        return _variable(match[0], match[2] or match[3] or "", known)
+        return _variable(match[0], match[2] or match[3] or "", known, "folder")
 
     text = _DOLLAR.sub(value, path)
     if not text.startswith("~"):
@@ -117,6 +117,40 @@ def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
             )
         raise PathExpansionError(message) from None
     return f"{home.rstrip('/')}{slash}{rest}" or "/"
+
+
+def expand_text(text: str, variables: Mapping[str, str] | None = None) -> str:
+    """Return `text` with `$NAME` and `${NAME}` replaced; `$$` becomes a dollar sign.
+
+    A dollar sign that begins no name stays: `about 5$`.
+
+    Args:
+        text: as the user wrote it.
+        variables: by default those of this process.
+
+    Raises:
+        PathExpansionError: there is no such variable, it is empty, or it belongs to a job.
+    """
+    known = os.environ if variables is None else variables
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] in {"$", "$$"}:
+            return "$"
+        name = match[2] or match[3] or ""
+        if name.startswith("SLURM_"):
+            message = (
+                f"`{match[0]}` is a variable of a job, and this value is fixed before the job "
+                f"exists: write the value; {_LITERAL}"
+            )
+            raise PathExpansionError(message)
+        return _variable(match[0], name, known, "value")
+
+    return _DOLLAR.sub(value, text)
+
+
+def literal_text(text: str) -> str:
+    """Return `text` in the form that `expand_text` turns into exactly these characters."""
+    return text.replace("$", "$$")
 
 
 def expand_typed(text: str) -> str:
@@ -145,7 +179,8 @@ def literal_path(path: str) -> str:
     return f"./{text}" if text.startswith("~") else text
 
 
-def _variable(shown: str, name: str, variables: Mapping[str, str]) -> str:
+def _variable(shown: str, name: str, variables: Mapping[str, str], what: str) -> str:
+    """Return the value of a variable; `what` the text that holds it can be written as instead."""
     if not _NAME.fullmatch(name):
         message = f"`{shown}` is not a variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
         raise PathExpansionError(message)
@@ -156,11 +191,11 @@ def _variable(shown: str, name: str, variables: Mapping[str, str]) -> str:
         near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
         folded = {known.lower(): known for known in variables}
         meant = folded.get(name.lower()) or next(iter(near), None)
-        hint = f"did you mean `${meant}`?" if meant else "set it, or write the folder"
+        hint = f"did you mean `${meant}`?" if meant else f"set it, or write the {what}"
         message = f"no environment variable `{name}` is set here; {hint}"
         raise PathExpansionError(message)
     if not value:
-        message = f"the environment variable `{name}` is empty here: set it, or write the folder"
+        message = f"the environment variable `{name}` is empty here: set it, or write the {what}"
         raise PathExpansionError(message)
     return value
 

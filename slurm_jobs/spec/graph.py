@@ -115,7 +115,7 @@ class CheckedSpec:
     configs: Mapping[str, Any] = field(default_factory=dict)
     """Configs of the built-in stages, those without problems."""
     marked: Sequence[MarkedString] = ()
-    """All paths in it."""
+    """All paths in it, and texts in which variables were replaced."""
 
     @property
     def expanded(self) -> list[MarkedString]:

@@ -136,7 +136,7 @@ def name_and_runs_dir(file: str, files: Files) -> tuple[str, str]:
         raise SpecError(_sorted([*document.problems] or problems))
     if problems := [p for p in document.problems if p.message.startswith(repeated)]:
         raise SpecError(problems)
-    around = Surroundings(base_dir=str(PurePosixPath(file).parent), expand=files.expand)
+    around = files.around(str(PurePosixPath(file).parent))
     plain, marked = resolve_marked(RunSpec, spec.model_dump(mode="json"), around)
     if problems := list(path_problems(marked, document, files.holds)):
         raise SpecError(problems)
@@ -152,7 +152,7 @@ def load_document(
         SpecError: with every problem found.
     """
     folder = str(PurePosixPath(document.file).parent)
-    around = Surroundings(base_dir=folder, expand=files.expand)
+    around = files.around(folder)
     valid, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
     configs: dict[str, Any] = {}
@@ -333,7 +333,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     values = {} if document.value is None else document.value
     profile, problems = validate_values(ClusterProfile, document, values, ())
     base_dir = str(PurePosixPath(file).parent)
-    around = Surroundings(base_dir=base_dir, expand=files.expand)
+    around = files.around(base_dir)
     given = values if profile is None else profile.model_dump(mode="json")
     plain, marked = resolve_marked(ClusterProfile, given, around)
     on_this_machine = profile is not None and profile.scheduler == "local"

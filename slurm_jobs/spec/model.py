@@ -142,6 +142,11 @@ class NodePathMarker(PathMarker):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TextMarker(PathMarker):
+    """Mark of text that is no path, but whose `$VARIABLES` are those of the login node, too."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ProgramMarker(PathMarker):
     """Mark of a program: looked up on PATH if it has no slash, else a path."""
 
@@ -154,7 +159,7 @@ SlurmValue = str | bool | int | float
 SlurmOptions = Annotated[
     dict[
         Annotated[str, AfterValidator(check_slurm_key), _named(_SLURM_KEY)],
-        Annotated[SlurmValue, AfterValidator(check_one_line)],
+        Annotated[SlurmValue, TextMarker(), AfterValidator(check_one_line)],
     ],
     Field(
         json_schema_extra={
@@ -223,7 +228,8 @@ class Resources(Values):
     """Seconds before the time limit at which the ranks are asked to save and stop; at most half of
     the time limit."""
     slurm: SlurmOptions = {}
-    """Further options of sbatch under Slurm's own names, such as `partition` or `qos`."""
+    """Further options of sbatch under Slurm's own names, such as `partition` or `qos`. `$NAME` and
+    `${NAME}` are expanded on the login node."""
 
     @field_validator("gpu", mode="before", json_schema_input_type=GpuType | list[GpuType])
     @classmethod

@@ -10,7 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slurm_jobs.spec.model import Environment, NodePath, Program, SetupLine, SlurmOptions, Values
+from slurm_jobs.spec.model import (
+    Environment,
+    NodePath,
+    Program,
+    SetupLine,
+    SlurmOptions,
+    TextMarker,
+    Values,
+)
 
 SchedulerName = Literal["slurm", "local"]
 
@@ -33,7 +41,7 @@ class ClusterProfile(Values):
     """`slurm`, or `local` to run the jobs on this machine."""
     slurm: SlurmOptions = Field(default={})
     """Options of sbatch for every job (`account`, `partition`, `qos`); options of a stage override
-    them."""
+    them. `$NAME` and `${NAME}` are expanded on the login node."""
     gpu_slurm: SlurmOptions = Field(default={})
     """Options of sbatch for every job that requests GPUs; they override those of `slurm`."""
     python: Program | None = None
@@ -45,7 +53,7 @@ class ClusterProfile(Values):
     node_local_dir: NodePath = "/tmp"  # noqa: S108 - the stage makes a private folder in it
     """Folder on each node's fast local storage. `$NAME`, `${NAME}` and `~` are expanded on the
     node."""
-    main_addr: str | None = None
+    main_addr: Annotated[str, TextMarker()] | None = None
     """Address at which ranks reach the first node, if its host name does not resolve."""
     price: Price | None = None
     """Prices of a GPU hour and of a core hour; with them the report shows costs next to hours."""

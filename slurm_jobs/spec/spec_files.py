@@ -18,7 +18,7 @@ from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size
 from slurm_jobs.shared.redact import printable
-from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, fields_of, is_model
+from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, TextMarker, fields_of, is_model
 from slurm_jobs.spec.yaml import KeyPath
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Files:
     exists: Callable[[str], bool]
     expand: Callable[[str], str] = lambda path: path
     """Expand `~` and `$NAME` in a path; raises PathExpansionError for an unknown name."""
+    expand_text: Callable[[str], str] = lambda text: text
+    """Expand `$NAME` in other text; raises the same."""
     small_text: Callable[[str], str | None] = lambda _file: None
     """Return the text of a short file; None for a longer one, and without access."""
     first_line: Callable[[str], str | None] = lambda _file: None
@@ -96,6 +98,10 @@ class Files:
     """
     needs_images: bool = False
     """True if the images of manifests must exist; they may be deleted once a run has read them."""
+
+    def around(self, base_dir: str) -> Surroundings:
+        """Return what a path or variable in a file of this folder means."""
+        return Surroundings(base_dir=base_dir, expand=self.expand, expand_text=self.expand_text)
 
     def holds(self, path: str) -> bool:
         """Check whether `path` visibly exists."""
@@ -157,7 +163,7 @@ def read_text_of(file: str, files: Files) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MarkedString:
-    """String that its type marks as a path."""
+    """String that its type marks as a path, or text in which variables were replaced."""
 
     path: KeyPath
     """Place of the value."""
@@ -185,6 +191,8 @@ class Surroundings:
     expand: Callable[[str], str]
     """Function that expands `~` and `$NAME` in a path; raises PathExpansionError for an unknown
     name."""
+    expand_text: Callable[[str], str]
+    """Function that expands `$NAME` in other text; raises the same."""
 
 
 def resolve_marked(
@@ -216,11 +224,13 @@ def resolve_marked(
                 resolved, problem = _resolved(value, marker, around), ""
             except PathExpansionError as error:
                 resolved, problem = value, str(error)
-            marked.append(
-                MarkedString(
-                    path=here, marker=marker, given=value, resolved=resolved, problem=problem
+            is_plain_text = isinstance(marker, TextMarker) and resolved == value
+            if not is_plain_text or problem:
+                marked.append(
+                    MarkedString(
+                        path=here, marker=marker, given=value, resolved=resolved, problem=problem
+                    )
                 )
-            )
             return resolved
         arguments = typing.get_args(hint) or (Any,)
         if isinstance(value, dict):
@@ -235,6 +245,8 @@ def resolve_marked(
 
 
 def _resolved(given: str, marker: PathMarker, around: Surroundings) -> str:
+    if isinstance(marker, TextMarker):
+        return around.expand_text(given)
     if isinstance(marker, NodePathMarker):
         is_for_node = given.startswith("~") or (given[:1] == "$" and given[:2] != "$$")
         return given if is_for_node else absolute(given, around.base_dir)

@@ -14,7 +14,7 @@ from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifest_formats import MODEL_CONFIG, SMALL_VLM
 from slurm_jobs.spec.graph import CheckedSpec
-from slurm_jobs.spec.model import NodePathMarker, ProgramMarker
+from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, TextMarker, check_one_line
 from slurm_jobs.spec.spec_files import Files, MarkedString
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
 
@@ -74,6 +74,8 @@ def path_problems(
 
 def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bool) -> str:
     given, resolved = item.given, item.resolved
+    if isinstance(item.marker, TextMarker):
+        return item.problem or _line_problem(item) or ""
     if not given or item.problem:
         return item.problem or "the path is empty"
     references = (match for match in REFERENCE.finditer(given) if referenced_stage(match[1]))
@@ -109,6 +111,15 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
     )
 
 
+def _line_problem(item: MarkedString) -> str | None:
+    """Return what is wrong with an option of sbatch in which variables were replaced."""
+    try:
+        check_one_line(item.resolved)
+    except ValueError as error:
+        return f"with its variables replaced, {error}"
+    return None
+
+
 def _other_hint(item: MarkedString) -> str:
     """Return what else can be given instead of a path; or a note on model names of hubs."""
     if item.path[-1:] == ("chat_template",):
@@ -134,7 +145,7 @@ def runs_dir_problems(spec: CheckedSpec) -> Iterator[Problem]:
 
 
 def unexpanded_notes(spec: CheckedSpec) -> Iterator[Problem]:
-    """Yield a note for each path-like value whose variables are never expanded.
+    """Yield a note for each path, or name of a variable alone, whose variables stay as written.
 
     These are the values of `environment` and the config of a user's own function.
     """
@@ -150,7 +161,8 @@ def unexpanded_notes(spec: CheckedSpec) -> Iterator[Problem]:
     for place, holder, why in holders:
         for path, text in _texts(holder, place):
             variable = _SHELL_NAME.search(text)
-            if variable and "/" in text and not any(char.isspace() for char in text):
+            is_path = "/" in text and not any(char.isspace() for char in text)
+            if variable and (is_path or variable[0] == text):
                 yield spec.problem(path, f"`{variable[0]}` stays as it is written: {why}")
 
 

@@ -99,6 +99,7 @@ def load_text(text: str) -> None:
         read_text=lambda file: text if file == str(DEMO) else disk.read_text(file),
         exists=disk.exists,
         expand=disk.expand,
+        expand_text=disk.expand_text,
     )
     start = time.process_time()
     problems = []
