@@ -73,7 +73,7 @@ def simulate(num_tasks: int) -> dict[str, float]:
     answer = _answer(intents)
     status = timed("reconcile", lambda: reconcile(run, answer))
     fingerprints = {stage.name: stage.fingerprint for stage in plan.stages}
-    living = {job_id for job_id, task in answer.tasks.items() if task.state == "PENDING"}
+    living = {job for job, task in answer.tasks.items() if task.state == "PENDING"}
     prepared = timed("sort out", lambda: sort_out(run, status, fingerprints, living=living))
     smaller = timed(
         "plan the rest", lambda: make_plan(spec, profile, done=prepared.done, limits=limits)
@@ -166,10 +166,12 @@ def _answer(intents: list[Intent]) -> Answer:
     tasks = {}
     for intent in intents:
         for index in intent.slices:
-            task_id = intent.element_id(index)
-            assert task_id is not None
+            job = intent.element(index)
+            assert job is not None
             state = _fate(index) if intent.stage == "tokens" else "PENDING"
-            tasks[task_id] = TaskAccounting(job_id=task_id, state=state, source="squeue")
+            tasks[job] = TaskAccounting(
+                job_id=job.job_id, job_name=job.name, state=state, source="squeue"
+            )
     return Answer(tasks=tasks, asked_unix_s=1.0)
 
 

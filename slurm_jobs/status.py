@@ -25,6 +25,7 @@ from slurm_jobs.schedulers.protocol import (
     Wait,
     wait_of,
 )
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import CompletionName, TaskAccounting
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
@@ -64,7 +65,7 @@ class SliceStatus:
     reason: str = ""
     state: str | None = None
     """Slurm's own word, if Slurm was queried and knew the job."""
-    job_id: str | None = None
+    job: JobKey | None = None
     attempt: int = 0
     """Newest attempt; 0 before the first."""
     ending: CompletionName | None = None
@@ -75,9 +76,14 @@ class SliceStatus:
     """Reason of a pending task that will not start without intervention."""
 
     @property
+    def job_id(self) -> str | None:
+        """Id of the job or array element, for display."""
+        return None if self.job is None else self.job.job_id
+
+    @property
     def may_live(self) -> bool:
         """True if a job may be working on this slice, or may still reach it."""
-        return self.job_id is not None and (self.state is None or self.state in LIVING_STATES)
+        return self.job is not None and (self.state is None or self.state in LIVING_STATES)
 
 
 def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
@@ -128,13 +134,13 @@ def slice_status(
     attempt, ending = _newest_attempt(index, intent, records)
     outcome = ending.outcome if ending is not None and ending.token == intent.token else None
     failed = ending if outcome == "failed" else None
-    job_id = intent.element_id(index)
-    task = answer.tasks.get(job_id) if job_id is not None else None
+    job = intent.element(index)
+    task = answer.tasks.get(job) if job is not None else None
     status = SliceStatus(
         slice_index=index,
         status="unknown",
         source="ledger",
-        job_id=job_id,
+        job=job,
         attempt=attempt,
         state=task.state if task is not None else None,
     )
@@ -263,7 +269,7 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
         reason = "its submission was cut off; `resume` looks for the job and continues"
         return replace(status, reason=reason)
     unreachable = ", ".join(problem.partition(":")[0] for problem in answer.problems)
-    lags = answer.lagging.get(status.job_id or "")
+    lags = answer.lagging.get(status.job) if status.job is not None else None
     if lags is not None:
         reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"
     elif unreachable:

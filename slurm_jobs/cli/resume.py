@@ -168,7 +168,8 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
             numbers = ranges_text(sorted(damaged))
             print(f"output of {stage} is missing or cut short: slices {numbers}")
     if preparation.cancel:
-        print(f"jobs that block the resume and {cancelled}: {' '.join(preparation.cancel)}")
+        ids = " ".join(job.job_id for job in preparation.cancel)
+        print(f"jobs that block the resume and {cancelled}: {ids}")
     for job in resumption.plan.jobs:
         is_array = resumption.plan.stage(job.stage).is_array
         word = "slice" if len(job.slices) == 1 else "slices"
@@ -234,7 +235,7 @@ def resumption_values(resumption: Resumption) -> dict[str, Any]:
             {**values, "slices": ranges_text(job.slices), "why": job.why}
             for job, values in zip(jobs, submitted, strict=True)
         ],
-        "cancelled": list(preparation.cancel),
+        "cancelled": [job.job_id for job in preparation.cancel],
         "adopted": dict(preparation.adopted),
         "problems": list(preparation.problems),
         "code_changed": resumption.code_changed,

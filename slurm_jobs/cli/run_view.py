@@ -317,6 +317,8 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
 
     def slice_values(stage: str, part: SliceStatus) -> dict[str, Any]:
         values = {each.name: getattr(part, each.name) for each in fields(part)}
+        del values["job"]
+        values["job_id"] = part.job_id
         if part.status == "failed":
             values["reason"] = reason_of(run_dir, stage, part)
         elif part.status == "completed":

@@ -95,6 +95,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.shared.redact import hidden_setting
 from slurm_jobs.spec.graph import LoadedSpec
@@ -163,25 +164,29 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
             chosen = _to_cancel(run_dir, stages)
             for intent in chosen.intents:
                 append_entry(paths.ledger_dir, "cancelled", intent.token, {})
-            if chosen.ids:
-                scheduler.cancel(chosen.ids)
+            if chosen.jobs:
+                scheduler.cancel(chosen.jobs)
     except OSError as error:  # a full disk must not prevent ending jobs
-        ids = _to_cancel(run_dir, stages).ids
-        scheduler_of(paths).cancel(ids)
+        jobs = _to_cancel(run_dir, stages).jobs
+        scheduler_of(paths).cancel(jobs)
         message = (
-            f"the scheduler was asked to cancel {' '.join(ids) or 'nothing'}, but this could not "
+            f"the scheduler was asked to cancel {_ids(jobs)}, but this could not "
             f"be recorded: {error}"
         )
         raise FileError(message) from error
     if chosen.silence:
         message = (
-            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. It is unknown whether "
+            f"cancelled: {_ids(chosen.jobs)}. It is unknown whether "
             f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
             f"({chosen.silence}); if they start, they do no work. Run the same command again "
             "when squeue answers"
         )
         raise SchedulerError(message)
-    return chosen.ids
+    return [job.job_id for job in chosen.jobs]
+
+
+def _ids(jobs: Sequence[JobKey]) -> str:
+    return " ".join(job.job_id for job in jobs) or "nothing"
 
 
 def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
@@ -216,9 +221,9 @@ class _Chosen:
 
     intents: list[Intent]
     """Intents of all work that may be unfinished: if such a job still starts, it does no work."""
-    ids: list[str]
-    """Jobs that the scheduler has just reported alive, by id and name. Another job with such an id
-    may belong to another user by now: Slurm reuses ids."""
+    jobs: list[JobKey]
+    """Jobs that the scheduler has just reported alive. Another job with such an id may belong to
+    another user by now: Slurm reuses ids."""
     unseen: list[str]
     """Ids of the other jobs that may be unfinished."""
     silence: str
@@ -243,14 +248,14 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
                 # The local scheduler's ids are unique to the run.
                 if part.state in LIVING_STATES or run.meta.scheduler == "local":
                     living.add(intent.token)
-    ids = {token: intent.job_id for token, intent in chosen.items() if intent.job_id is not None}
+    jobs = {token: intent.job for token, intent in chosen.items() if intent.job is not None}
     silence = "" if status.knows_the_living else "; ".join(status.problems)
-    if silence and not any(ids.values()):
+    if silence and not jobs:
         raise SchedulerError(silence)
-    unseen = [job_id for token, job_id in ids.items() if token not in living]
+    unseen = [job.job_id for token, job in jobs.items() if token not in living]
     return _Chosen(
         intents=list(chosen.values()),
-        ids=[job_id for token, job_id in ids.items() if token in living],
+        jobs=[job for token, job in jobs.items() if token in living],
         unseen=unseen,
         silence=silence if unseen else "",
     )

@@ -42,6 +42,7 @@ from slurm_jobs.schedulers.slurm_environment import (
     variables_applied,
 )
 from slurm_jobs.shared.errors import InputError, SchedulerError, SpecError
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
@@ -299,5 +300,6 @@ def render_scripts(loaded: LoadedSpec, profile: ClusterProfile, plan: Plan) -> l
         scripts.append(context.scheduler.render(order, dependencies))
         number = sum(done.stage == job.stage for done in planned)
         job_id = f"{job.stage.upper()}_ID" + (f"_{number + 1}" if number else "")
-        planned.append(SubmittedJob(planned=job, token=order.token, job_id=job_id))
+        key = JobKey(order.job_name, job_id)
+        planned.append(SubmittedJob(planned=job, token=order.token, job=key))
     return scripts

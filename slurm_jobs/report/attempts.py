@@ -20,9 +20,11 @@ from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.report_model import Bar, EvaluationNumbers, StageNumbers
 from slurm_jobs.report.steps import CLOCK_TOLERANCE
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
+from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES, Answer
 from slurm_jobs.shared import units
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import (
     AttemptRecord,
     CompletionName,
@@ -51,25 +53,33 @@ Key = tuple[int, int]
 """Slice and attempt."""
 
 
+def job_of(record: AttemptRecord, run_name: str) -> JobKey:
+    """Return the job or array element that made an attempt; needs no ledger."""
+    return JobKey(name_of_job(run_name, record.stage, record.token), record.job_id)
+
+
 def join_rows(
     records: Sequence[AttemptRecord],
-    rows: Mapping[str, Sequence[TaskAccounting]],
+    rows: Mapping[JobKey, Sequence[TaskAccounting]],
     completions: Mapping[Key, CompletionRecord],
+    run_name: str,
 ) -> dict[Key, TaskAccounting | None]:
     """Return the row of each attempt of a stage; None if the accounting lacks it.
 
     Args:
         records: attempts of the stage.
-        rows: accounting by job id, starts in order.
+        rows: accounting by job, starts in order.
         completions: completions of the stage.
+        run_name: name of the run, which its jobs' names begin with.
     """
-    restarts: dict[str, set[int]] = defaultdict(set)
+    restarts: dict[JobKey, set[int]] = defaultdict(set)
     for record in records:
-        restarts[record.job_id].add(record.restart)
+        restarts[job_of(record, run_name)].add(record.restart)
     joined: dict[Key, TaskAccounting | None] = {}
     for record in records:
-        key, job_rows = (record.slice_index, record.attempt), rows.get(record.job_id, ())
-        if restarts[record.job_id] == set(range(len(job_rows))):
+        job = job_of(record, run_name)
+        key, job_rows = (record.slice_index, record.attempt), rows.get(job, ())
+        if restarts[job] == set(range(len(job_rows))):
             joined[key] = job_rows[record.restart]
         else:
             joined[key] = _row_by_clock(record, job_rows, completions.get(key))
@@ -141,6 +151,8 @@ class AttemptFacts:
 
     bar: Bar
     """Its attempt is 0 without a record."""
+    job: JobKey
+    """Job or array element of the start."""
     record: AttemptRecord | None
     """None if the start died before its supervisor could write one."""
     completion: CompletionRecord | None
@@ -161,17 +173,14 @@ class Element:
 
 def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ...]]:
     """Return the attempts of every stage by slice and start, including those without a record."""
-    rows: dict[str, list[TaskAccounting]] = defaultdict(list)
+    rows: dict[JobKey, list[TaskAccounting]] = defaultdict(list)
     for row in sorted(filter(began, inputs.accounting), key=lambda r: r.start_unix_s or 0.0):
-        rows[row.job_id].append(row)
-    attempts = {
-        stage.name: _stage_attempts(stage, rows, inputs.answer, inputs.read_unix_s)
-        for stage in inputs.stages
-    }
+        rows[row.key].append(row)
+    attempts = {stage.name: _stage_attempts(stage, rows, inputs) for stage in inputs.stages}
     joined = {id(f.accounting) for facts in attempts.values() for f in facts}
     elements = elements_of(inputs)
     for row in (row for job_rows in rows.values() for row in job_rows):
-        element = elements.get(row.job_id)
+        element = elements.get(row.key)
         if id(row) in joined or element is None or element.stage not in attempts:
             continue
         # The supervisor of this start never wrote a record.
@@ -190,7 +199,7 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
             reason=f"{row.state} before its supervisor started; see its log" if is_over else "",
         )
         attempts[element.stage].append(
-            AttemptFacts(bar=bar, record=None, completion=None, accounting=row)
+            AttemptFacts(bar=bar, job=row.key, record=None, completion=None, accounting=row)
         )
     return {
         name: tuple(sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s)))
@@ -205,7 +214,7 @@ def began(row: TaskAccounting) -> bool:
 
 
 def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
-    """Return the begin of each running start by job id, from the scheduler."""
+    """Return the begin of each running start by job id, which no two running jobs share."""
     rows = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
     return {
         row.job_id: row.start_unix_s
@@ -216,41 +225,40 @@ def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
 
 def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
     """Return job ids of the starts with a record but no accounting, and the number of starts."""
-    known: dict[tuple[str, int], bool] = {}
+    known: dict[tuple[JobKey, int], bool] = {}
     for fact in facts:
         if fact.record is not None:
-            start = (fact.record.job_id, fact.record.restart)
+            start = (fact.job, fact.record.restart)
             known[start] = known.get(start, False) or fact.accounting is not None
-    return tuple(job_id for (job_id, _), is_known in known.items() if not is_known), len(known)
+    return tuple(job.job_id for (job, _), is_known in known.items() if not is_known), len(known)
 
 
-def elements_of(inputs: ReportInputs) -> dict[str, Element]:
-    """Return the element of each job id, from the ledger or, if unreadable, from the attempts."""
-    slices: dict[str, tuple[str, list[int]]] = {}
+def elements_of(inputs: ReportInputs) -> dict[JobKey, Element]:
+    """Return the slices of each job, from the ledger or, if unreadable, from the attempts."""
+    slices: dict[JobKey, tuple[str, list[int]]] = {}
     for stage in inputs.stages:
         for record in stage.attempts:
-            slices.setdefault(record.job_id, (stage.name, []))[1].append(record.slice_index)
+            job = job_of(record, inputs.run["name"])
+            slices.setdefault(job, (stage.name, []))[1].append(record.slice_index)
     for intent in inputs.intents or ():
-        submitted: dict[str, tuple[str, list[int]]] = {}
-        for index in intent.slices if intent.job_id is not None else ():
-            element_id = intent.element_id(index) or ""
-            submitted.setdefault(element_id, (intent.stage, []))[1].append(index)
+        submitted: dict[JobKey, tuple[str, list[int]]] = {}
+        for index in intent.slices:
+            element = intent.element(index)
+            if element is not None:
+                submitted.setdefault(element, (intent.stage, []))[1].append(index)
         slices.update(submitted)
     return {
-        job_id: Element(stage=stage, slices=tuple(indexes))
-        for job_id, (stage, indexes) in slices.items()
+        job: Element(stage=stage, slices=tuple(indexes)) for job, (stage, indexes) in slices.items()
     }
 
 
 def _stage_attempts(
-    stage: StageInputs,
-    rows: Mapping[str, Sequence[TaskAccounting]],
-    answer: Answer | None,
-    now_unix_s: float,
+    stage: StageInputs, rows: Mapping[JobKey, Sequence[TaskAccounting]], inputs: ReportInputs
 ) -> list[AttemptFacts]:
     """Return the attempts with a record."""
     completions = {(c.slice_index, c.attempt): c for c in stage.completions}
-    joined = join_rows(stage.attempts, rows, completions)
+    answer, run_name = inputs.answer, inputs.run["name"]
+    joined = join_rows(stage.attempts, rows, completions, run_name)
     last_attempts = {record.slice_index: record.attempt for record in stage.attempts}
     facts: list[AttemptFacts] = []
     starts: dict[int, list[int]] = defaultdict(list)  # places in `facts` by row
@@ -260,10 +268,11 @@ def _stage_attempts(
         newest_row = row
         timings: Sequence[RankTiming] | None = stage.timings
         if record.attempt == last_attempts[record.slice_index]:
-            newest_row = row if answer is None else _newest_row(record, row, answer)
+            job = job_of(record, run_name)
+            newest_row = row if answer is None else _newest_row(job, row, answer)
             if stage.run == REPORT_RUN and not stage.is_former:
                 timings = None
-        outcome, reason, end = _ending(record, completion, newest_row, timings, now_unix_s)
+        outcome, reason, end = _ending(record, completion, newest_row, timings, inputs.read_unix_s)
         first_row = None if id(row) in starts else row
         starts[id(row)].append(len(facts))
         bar = Bar(
@@ -279,7 +288,13 @@ def _stage_attempts(
             reason=reason,
         )
         facts.append(
-            AttemptFacts(bar=bar, record=record, completion=completion, accounting=first_row)
+            AttemptFacts(
+                bar=bar,
+                job=job_of(record, run_name),
+                record=record,
+                completion=completion,
+                accounting=first_row,
+            )
         )
     for places in starts.values():
         last = facts[places[-1]]
@@ -294,11 +309,9 @@ def _stage_attempts(
     return facts
 
 
-def _newest_row(
-    record: AttemptRecord, row: TaskAccounting | None, answer: Answer
-) -> TaskAccounting | None:
+def _newest_row(job: JobKey, row: TaskAccounting | None, answer: Answer) -> TaskAccounting | None:
     """Return the newest state of a slice's last attempt: `status`'s answer if it is newer."""
-    task = answer.tasks.get(record.job_id)
+    task = answer.tasks.get(job)
     if task is None:
         lags = row is not None and row.state in LIVING_STATES and answer.knows_the_living
         return None if lags else row
@@ -575,15 +588,17 @@ def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
     if inputs.answer is not None:
         return inputs.answer
     if inputs.accounting:
-        return Answer(tasks={row.job_id: row for row in inputs.accounting})
+        return Answer(tasks={row.key: row for row in inputs.accounting})
     begun = {(a.stage, a.slice_index) for stage in inputs.stages for a in stage.attempts}
     return Answer(
         tasks={
-            job_id: TaskAccounting(job_id=job_id, state="PENDING", source=_NO_WORD)
+            job: TaskAccounting(
+                job_id=job.job_id, job_name=job.name, state="PENDING", source=_NO_WORD
+            )
             for stage in inputs.stages
             for index, intent in latest_intents(intents, stage.name).items()
             if (stage.name, index) not in begun and index not in intent.cancelled_slices
-            if (job_id := intent.element_id(index)) is not None
+            if (job := intent.element(index)) is not None
         }
     )
 

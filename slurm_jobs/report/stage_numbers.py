@@ -36,6 +36,7 @@ from slurm_jobs.report.report_model import (
 from slurm_jobs.report.steps import max_overlap, merge, total_s
 from slurm_jobs.report.timeline import AGAIN
 from slurm_jobs.shared import units
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.shared.units import Quantity, known, missing
 
@@ -336,9 +337,9 @@ def lacking_starts(facts: Sequence[AttemptFacts]) -> str:
 
 
 def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
-    slices: dict[str, set[int]] = {}
+    slices: dict[JobKey, set[int]] = {}
     for fact in facts:
-        slices.setdefault(fact.bar.job_id, set()).add(fact.bar.slice_index)
+        slices.setdefault(fact.job, set()).add(fact.bar.slice_index)
     return max((len(task_slices) for task_slices in slices.values()), default=1)
 
 
@@ -442,11 +443,11 @@ def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
 
     Running attempts end when the records were read, and so does their use of resources.
     """
-    by_job: dict[str, list[AttemptFacts]] = {}
+    by_job: dict[JobKey, list[AttemptFacts]] = {}
     for fact in facts:
-        by_job.setdefault(fact.bar.job_id, []).append(fact)
+        by_job.setdefault(fact.job, []).append(fact)
     rows = [f.accounting for f in facts if f.accounting is not None]
-    return [_start(row, by_job.get(row.job_id, ())) for row in rows]
+    return [_start(row, by_job.get(row.key, ())) for row in rows]
 
 
 def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:

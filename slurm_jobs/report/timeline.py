@@ -34,6 +34,7 @@ from slurm_jobs.report.steps import (
     total_s,
 )
 from slurm_jobs.shared import units
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN
 from slurm_jobs.shared.units import TimeShare
 
@@ -290,7 +291,7 @@ def timeline(
     claims.append(("queue wait", "queue", queue_waits))
     parents_end = _parents_end(inputs)
     waiting = [
-        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
+        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.key, math.inf)))
         for row in rows
         if row.submit_unix_s is not None and row.eligible_unix_s is not None
     ]
@@ -328,46 +329,46 @@ def _requeue_waits(attempts: Attempts) -> list[Interval]:
         by_slice = sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s))
         for earlier, later in itertools.pairwise(by_slice):
             same = earlier.bar.slice_index == later.bar.slice_index
-            if same and earlier.bar.job_id == later.bar.job_id:
+            if same and earlier.job == later.job:
                 waits.append((earlier.bar.end_unix_s, later.bar.start_unix_s))
     return waits
 
 
-def _parents_end(inputs: ReportInputs) -> dict[str, float]:
+def _parents_end(inputs: ReportInputs) -> dict[JobKey, float]:
     """Return for each job that never began when its last possible parent ended.
 
     Possible parents were submitted before it. From then on it waits for no job: either it can
     start, or it never will.
     """
     elements = elements_of(inputs)
-    submits: dict[str, float] = {}
+    submits: dict[JobKey, float] = {}
     for row in inputs.accounting:
         if row.submit_unix_s is not None:  # a requeue gives a job a later one
-            submits[row.job_id] = min(row.submit_unix_s, submits.get(row.job_id, math.inf))
+            submits[row.key] = min(row.submit_unix_s, submits.get(row.key, math.inf))
     jobs: dict[str, list[tuple[float, float]]] = {}
     for row in inputs.accounting:
-        if row.job_id in elements and row.job_id in submits and began(row):
+        if row.key in elements and row.key in submits and began(row):
             end = row.end_unix_s if row.end_unix_s is not None else inputs.read_unix_s
-            jobs.setdefault(elements[row.job_id].stage, []).append((submits[row.job_id], end))
+            jobs.setdefault(elements[row.key].stage, []).append((submits[row.key], end))
     ancestors: dict[str, set[str]] = {}
     for stage in inputs.stages:  # parents first
         above = (name for parent in stage.after for name in ancestors.get(parent, ()))
         ancestors[stage.name] = {*stage.after, *above}
-    latest: dict[str, float] = {}
+    latest: dict[JobKey, float] = {}
     same: dict[tuple[str, float], float] = {}  # of the elements of an array, listed once
     for row in inputs.accounting:
-        if began(row) or row.job_id not in elements or row.job_id not in submits:
+        if began(row) or row.key not in elements or row.key not in submits:
             continue
-        name, submitted = key = (elements[row.job_id].stage, submits[row.job_id])
+        name, submitted = key = (elements[row.key].stage, submits[row.key])
         if key not in same:
             parents = (job for ancestor in ancestors[name] for job in jobs.get(ancestor, ()))
             same[key] = max((end for at, end in parents if at <= submitted), default=math.inf)
-        latest[row.job_id] = same[key]
+        latest[row.key] = same[key]
     return latest
 
 
 def _nothing_submitted(
-    inputs: ReportInputs, parents_end: Mapping[str, float], start: float, end: float
+    inputs: ReportInputs, parents_end: Mapping[JobKey, float], start: float, end: float
 ) -> list[Interval]:
     """Return the time before the first submit, and from the end of all jobs to the next submit."""
     spans = sorted(
@@ -375,7 +376,7 @@ def _nothing_submitted(
             row.submit_unix_s,
             min(
                 row.end_unix_s if row.end_unix_s is not None else end,
-                parents_end.get(row.job_id, math.inf),
+                parents_end.get(row.key, math.inf),
             ),
         )
         for row in inputs.accounting

@@ -27,9 +27,10 @@ from slurm_jobs.run_folder.run_records import (
     submitted_jobs,
 )
 from slurm_jobs.schedulers import scheduler_named
-from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler, is_of
+from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError
 from slurm_jobs.shared.files import ranges_text, write_text_atomic
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.status import (
     Ages,
@@ -75,7 +76,7 @@ def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
         "tasks": [[getattr(t, name) for name in _TASK_FIELDS] for t in answer.tasks.values()],
         "problems": answer.problems,
         "notes": answer.notes,
-        "lagging": answer.lagging,
+        "lagging": [[key.name, key.job_id, state] for key, state in answer.lagging.items()],
         "knows_the_living": answer.knows_the_living,
     }
     with suppress(OSError):
@@ -99,12 +100,12 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
             TaskAccounting(**dict(zip(_TASK_FIELDS, row, strict=True))) for row in values["tasks"]
         ]
         return Answer(
-            tasks={task.job_id: task for task in tasks},
+            tasks={task.key: task for task in tasks},
             problems=tuple(values["problems"]),
             notes=tuple(values["notes"]),
             asked_unix_s=float(values["asked_unix_s"]),
             knows_the_living=bool(values["knows_the_living"]),
-            lagging=dict(values["lagging"]),
+            lagging={JobKey(name, job_id): state for name, job_id, state in values["lagging"]},
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None  # missing, truncated, of another version, or no file of ours
@@ -315,11 +316,10 @@ def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
 
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
     """Return the part of an answer that is about one of the runs."""
-    jobs = run.jobs
-    ids = set(jobs.values())
+    jobs = {intent.job for intent in run.intents}
     return Answer(
-        tasks={k: v for k, v in answer.tasks.items() if is_of(v, jobs)},
-        lagging={k: v for k, v in answer.lagging.items() if k.partition("_")[0] in ids},
+        tasks={key: task for key, task in answer.tasks.items() if key.job in jobs},
+        lagging={key: state for key, state in answer.lagging.items() if key.job in jobs},
         problems=answer.problems,
         notes=answer.notes,
         asked_unix_s=answer.asked_unix_s,

@@ -22,6 +22,7 @@ from slurm_jobs.run_folder.run_records import RunRecords, read_completion, read_
 from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Question, Scheduler
 from slurm_jobs.shared.errors import SchedulerError
 from slurm_jobs.shared.files import named_outputs, ranges_text
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.spec.model import OnResume
 from slurm_jobs.status import (
@@ -71,7 +72,7 @@ def trouble_of(
     for part in stage.slices:
         if part.status != "failed":
             continue
-        task = answer.tasks.get(part.job_id or "")
+        task = answer.tasks.get(part.job) if part.job is not None else None
         node = task.node_list if task else ""
         if part.ending is not None:
             node = read_completion(paths, stage.stage.name, part.ending).failed_node or node
@@ -151,7 +152,7 @@ class Preparation:
 
     done: Done
     connections: Connections
-    cancel: tuple[str, ...]
+    cancel: tuple[JobKey, ...]
     """Jobs and array elements to cancel; the scheduler has just reported all of them as alive."""
     superseded: Mapping[str, Slices] = field(default_factory=dict)
     """Slices that no earlier job, alive or forgotten, may process, by the token of its intent."""
@@ -171,21 +172,21 @@ def sort_out(
     fingerprints: Mapping[str, str],
     void: Mapping[str, Slices] | None = None,
     *,
-    living: Collection[str] = (),
+    living: Collection[JobKey] = (),
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
     """Return which slices are complete, which continue, and which jobs must be cancelled. PURE.
 
     `void` slices run again, complete or running: they have lost output, or the user requests it.
-    `living` are the ids of all queued or running jobs and elements. `afters` are the current kinds
+    `living` are all queued or running jobs and elements. `afters` are the current kinds
     of dependency, by stage and parent, where they differ.
     """
     completed: dict[str, Slices] = {}
     live: dict[str, Slices] = {}
     num_running: dict[str, int] = {}
-    active: dict[str, Mapping[str, Slices]] = {}
-    ending: dict[str, Sequence[str]] = {}
-    cancel: list[str] = []
+    active: dict[str, Mapping[JobKey, Slices]] = {}
+    ending: dict[str, Sequence[JobKey]] = {}
+    cancel: list[JobKey] = []
     superseded: dict[str, Slices] = {}
     again: dict[str, Slices] = {}
     ages: dict[str, Ages] = {}
@@ -213,21 +214,21 @@ def sort_out(
         # end as failed, and jobs that depend on it would never start.
         lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
         ending_elements = {
-            newest[index].element_id(index) for index in (has_job - may_continue) | lost
+            newest[index].element(index) for index in (has_job - may_continue) | lost
         }
         live[name] = frozenset(
-            i for i in may_continue if newest[i].element_id(i) not in ending_elements
+            i for i in may_continue if newest[i].element(i) not in ending_elements
         )
         completed[name] = completed_slices(run.records[name], current)
-        active[name] = _ids(live[name], newest)
+        active[name] = _jobs_of(live[name], newest)
         num_running[name] = _num_running(live[name], newest)
         # Jobs that may be running, or start before they are cancelled.
         doomed = has_job - live[name]
         older = _older_living(run.intents, name, newest, living)
-        ending[name] = (*_ids(doomed & started, newest), *older)
+        ending[name] = (*_jobs_of(doomed & started, newest), *older)
         # Not those that Slurm has forgotten: another job may have their id.
         alive = {part.slice_index for part in stage.slices if part.state in LIVING_STATES}
-        cancel += [*_ids(doomed & alive, newest), *older]
+        cancel += [*_jobs_of(doomed & alive, newest), *older]
         for index in sorted(doomed):
             token = newest[index].token
             superseded[token] = superseded.get(token, frozenset()) | {index}
@@ -272,11 +273,11 @@ def _waiting_for_all(
 
 
 def _older_living(
-    intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[str]
-) -> tuple[str, ...]:
+    intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[JobKey]
+) -> tuple[JobKey, ...]:
     """Return living elements of a stage's earlier intents whose slices all have newer intents."""
     elements = (
-        intent.element_id(index)
+        intent.element(index)
         for intent in intents
         if intent.stage == stage
         for index in intent.slices
@@ -289,27 +290,27 @@ def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[
     return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
 
 
-def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
-    """Return ids of the chosen slices: the job's id if all its slices are chosen, else elements."""
-    ids: dict[str, Slices] = {}
+def _jobs_of(chosen: Slices, newest: Mapping[int, Intent]) -> dict[JobKey, Slices]:
+    """Return the jobs of the chosen slices, or their elements if not all slices are chosen."""
+    jobs: dict[JobKey, Slices] = {}
     for index in sorted(chosen):
         intent = newest[index]
         whole = all(i in chosen and newest.get(i) is intent for i in intent.slices)
-        job_id = intent.job_id if whole else intent.element_id(index)
-        assert job_id is not None
-        ids[job_id] = ids.get(job_id, frozenset()) | {index}
-    return ids
+        job = intent.job if whole else intent.element(index)
+        assert job is not None
+        jobs[job] = jobs.get(job, frozenset()) | {index}
+    return jobs
 
 
 def _num_running(live: Slices, newest: Mapping[int, Intent]) -> int:
     """Return how many array elements that work on `live` slices may run at once."""
-    elements: dict[str, set[str | None]] = {}
+    elements: dict[str, set[JobKey | None]] = {}
     throttles: dict[str, int | None] = {}
     for index in live:
         intent = newest[index]
-        elements.setdefault(intent.token, set()).add(intent.element_id(index))
+        elements.setdefault(intent.token, set()).add(intent.element(index))
         throttles[intent.token] = intent.max_running
-    return sum(min(len(ids), throttles[token] or len(ids)) for token, ids in elements.items())
+    return sum(min(len(jobs), throttles[token] or len(jobs)) for token, jobs in elements.items())
 
 
 def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> Mapping[str, str]:
@@ -370,7 +371,7 @@ def prepare_resume(
     run = read_run(paths.run_dir, also=tuple(fingerprints))
     status = reconcile(run, answer)
     damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
-    living = {job_id for job_id, task in answer.tasks.items() if task.state in LIVING_STATES}
+    living = {key for key, task in answer.tasks.items() if task.state in LIVING_STATES}
     void = {name: damaged[name] | again.get(name, frozenset()) for name in damaged}
     newest = {s.stage.name: latest_intents(run.intents, s.stage.name) for s in status.stages}
     return replace(

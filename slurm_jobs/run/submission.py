@@ -48,6 +48,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import ParentStage
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
@@ -58,10 +59,10 @@ from slurm_jobs.spec.profile import ClusterProfile
 class Connections:
     """Earlier jobs that new jobs depend on."""
 
-    active: Mapping[str, Mapping[str, Slices]] = field(default_factory=dict)
-    """Jobs that continue unchanged; later stages wait for them. Ids of jobs or array elements by
-    stage, each with the slices that it works on."""
-    ending: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    active: Mapping[str, Mapping[JobKey, Slices]] = field(default_factory=dict)
+    """Jobs that continue unchanged; later stages wait for them. Jobs or array elements by stage,
+    each with the slices that it works on."""
+    ending: Mapping[str, Sequence[JobKey]] = field(default_factory=dict)
     """Jobs that were cancelled and have not ended; new jobs of the same stage wait for their end.
     """
 
@@ -72,7 +73,12 @@ class SubmittedJob:
 
     planned: PlannedJob
     token: str
-    job_id: str
+    job: JobKey
+
+    @property
+    def job_id(self) -> str:
+        """Return the job's id, for display."""
+        return self.job.job_id
 
     @property
     def stage(self) -> str:
@@ -88,34 +94,32 @@ class SubmittedJob:
 def job_dependencies(
     plan: Plan, job: PlannedJob, submitted: Sequence[SubmittedJob], connections: Connections
 ) -> JobDependencies:
-    """Return the ids that a job depends on; completed parents are left out."""
-    kinds_of_jobs: list[tuple[DependencyKind, str]] = []
+    """Return the jobs that a job depends on; completed parents are left out."""
+    kinds_of_jobs: list[tuple[DependencyKind, JobKey]] = []
     slices = frozenset(job.slices)
     for dependency in plan.stage(job.stage).after:
         parents = [done for done in submitted if done.stage == dependency.stage]
         active = connections.active.get(dependency.stage, {})
         if dependency.kind != "aftercorr":
             kinds_of_jobs += [
-                (dependency.kind, i) for i in [*(done.job_id for done in parents), *active]
+                (dependency.kind, key) for key in [*(done.job for done in parents), *active]
             ]
             continue
         kinds_of_jobs += [
-            ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job_id)
+            ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job)
             for done in parents
             if slices.intersection(done.planned.slices)
         ]
-        kinds_of_jobs += [
-            ("afterok", job_id) for job_id, others in active.items() if slices & others
-        ]
-    kinds_of_jobs += [("afterany", job_id) for job_id in connections.ending.get(job.stage, ())]
+        kinds_of_jobs += [("afterok", key) for key, others in active.items() if slices & others]
+    kinds_of_jobs += [("afterany", key) for key in connections.ending.get(job.stage, ())]
     if job.after_active:
-        kinds_of_jobs += [("afterany", job_id) for job_id in connections.active.get(job.stage, ())]
+        kinds_of_jobs += [("afterany", key) for key in connections.active.get(job.stage, ())]
     if job.after_previous:
-        previous = [done.job_id for done in submitted if done.stage == job.stage]
-        kinds_of_jobs += [("afterany", job_id) for job_id in previous[-1:]]
-    dependencies: dict[DependencyKind, list[str]] = {}
-    for kind, job_id in kinds_of_jobs:
-        dependencies.setdefault(kind, []).append(job_id)
+        previous = [done.job for done in submitted if done.stage == job.stage]
+        kinds_of_jobs += [("afterany", key) for key in previous[-1:]]
+    dependencies: dict[DependencyKind, list[JobKey]] = {}
+    for kind, key in kinds_of_jobs:
+        dependencies.setdefault(kind, []).append(key)
     return dependencies
 
 
@@ -240,16 +244,16 @@ class Parents:
         self._paths = paths
         self._plan = plan
         self._scheduler = scheduler
-        self._jobs: dict[str, SubmittedJob] = {}
+        self._jobs: dict[JobKey, SubmittedJob] = {}
         self._since_unix_s = time.time()
-        self._added_s: dict[str, float] = {}
-        self._trusted_until_s: dict[str, float] = {}
+        self._added_s: dict[JobKey, float] = {}
+        self._trusted_until_s: dict[JobKey, float] = {}
 
     def add(self, job: SubmittedJob) -> None:
         """Add a job that Slurm has just accepted."""
-        self._jobs[job.job_id] = job
-        self._added_s[job.job_id] = time.time()
-        self._trusted_until_s[job.job_id] = time.time() + TRUSTED_S
+        self._jobs[job.job] = job
+        self._added_s[job.job] = time.time()
+        self._trusted_until_s[job.job] = time.time() + TRUSTED_S
 
     def refuse_gone(self, job: PlannedJob, dependencies: JobDependencies) -> None:
         """Raise if a job would wait for the success of one that is gone or has failed.
@@ -266,7 +270,7 @@ class Parents:
             return
         answer = self._scheduler.query(
             Question(
-                jobs={name_of_job(self._plan.name, p.stage, p.token): p.job_id for p in due},
+                jobs={parent.job.name: parent.job_id for parent in due},
                 since_unix_s=self._since_unix_s,
             )
         )
@@ -275,21 +279,21 @@ class Parents:
             why = self._why_gone(parent, answer) if answer.knows_the_living else ""
             if why:
                 message = (
-                    f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} {why} "
-                    "while this command was running, so the new job cannot wait for it. No further "
-                    "job was submitted; jobs submitted before stay queued. To continue: "
+                    f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} "
+                    f"{why} while this command was running, so the new job cannot wait for it. "
+                    "No further job was submitted; jobs submitted before stay queued. To continue: "
                     f"slurm-jobs resume {self._paths.run_dir}"
                 )
                 raise SchedulerError(message)
-            self._trusted_until_s[parent.job_id] = time.time() + TRUSTED_S
+            self._trusted_until_s[parent.job] = time.time() + TRUSTED_S
 
     def _why_gone(self, job: SubmittedJob, answer: Answer) -> str:
         """Return why a job can no longer be waited for; empty if it is alive or completed.
 
         A job that Slurm has forgotten completed if its records show it.
         """
-        age_s = time.time() - self._added_s[job.job_id]
-        tasks = {i: t for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
+        age_s = time.time() - self._added_s[job.job]
+        tasks = {key: task for key, task in answer.tasks.items() if key.job == job.job}
         for task in tasks.values():
             has_ended = task.state not in LIVING_STATES and task.state != "COMPLETED"
             duration_s = -math.inf  # both times are by Slurm's clock
@@ -298,10 +302,11 @@ class Parents:
             if has_ended and task.source != "squeue" and age_s - duration_s > REMEMBERED_S:
                 return f"ended as {task.state}"
         slices, per_task = job.planned.slices, job.planned.slices_per_task
+        known = {key.job_id for key in tasks}
         forgotten = {
             index
             for element in array_indices(slices, per_task)
-            if job.job_id not in tasks and f"{job.job_id}_{element}" not in tasks
+            if known.isdisjoint((job.job_id, f"{job.job_id}_{element}"))
             for index in slices_of_element(slices, per_task, element)
         }
         if not forgotten:
@@ -450,7 +455,8 @@ def submit_plan(
         except SchedulerError as error:
             job_id = _taken_after_all(context, order, error)
         newest = append_entry(paths.ledger_dir, "submitted", order.token, {"job_id": job_id})
-        done = SubmittedJob(planned=job, token=order.token, job_id=job_id)
+        key = JobKey(order.job_name, job_id)
+        done = SubmittedJob(planned=job, token=order.token, job=key)
         submitted.append(done)
         parents.add(done)
         on_job(done)

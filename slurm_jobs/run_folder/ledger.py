@@ -36,6 +36,7 @@ from slurm_jobs.shared.files import (
     private_umask,
     read_json,
 )
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.process_table import living_process
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
@@ -88,11 +89,17 @@ class Intent:
         """Return whether the whole job was cancelled."""
         return self.cancelled_slices.issuperset(self.slices)
 
-    def element_id(self, slice_index: int) -> str | None:
-        """Return the job id of one slice as squeue shows it: `12_3`."""
+    @property
+    def job(self) -> JobKey | None:
+        """Return the identity of the job; None while its id is unknown."""
+        return None if self.job_id is None else JobKey(self.job_name, self.job_id)
+
+    def element(self, slice_index: int) -> JobKey | None:
+        """Return the identity of the job or array element that works on a slice."""
         if self.job_id is None or not self.is_array:
-            return self.job_id
-        return f"{self.job_id}_{element_of_slice(self.slices, self.slices_per_task, slice_index)}"
+            return self.job
+        element = element_of_slice(self.slices, self.slices_per_task, slice_index)
+        return JobKey(self.job_name, f"{self.job_id}_{element}")
 
     def slices_of_same_element(self, slice_index: int) -> tuple[int, ...]:
         """Return all slices of the element that works on this one, in processing order."""

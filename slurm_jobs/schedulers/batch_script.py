@@ -22,7 +22,10 @@ STOP_SIGNAL_NAME = "USR2"
 
 def dependency_text(dependencies: JobDependencies) -> str | None:
     """Format dependencies for Slurm: `afterok:12:13_2,afterany:14`; None if there are none."""
-    parts = [f"{kind}:{':'.join(ids)}" for kind, ids in sorted(dependencies.items()) if ids]
+    parts = []
+    for kind, jobs in sorted(dependencies.items()):
+        if jobs:
+            parts.append(":".join([kind, *(job.job_id for job in jobs)]))
     return ",".join(parts) or None
 
 

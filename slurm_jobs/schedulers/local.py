@@ -32,6 +32,7 @@ from slurm_jobs.shared.files import (
     read_json,
     write_json_atomic,
 )
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.process import (
     NotedProcess,
     Session,
@@ -233,7 +234,7 @@ def _job(values: Mapping[str, Any]) -> LocalJob:
 
 
 def _state(task: TaskAccounting) -> dict[str, Any]:
-    """Return a task as JSON values, without the name, which is always empty here.
+    """Return a task as JSON values, without the name, which its job has.
 
     A runner of an earlier version may still be alive. It does not know the name and would crash
     with all of its tasks.
@@ -467,7 +468,9 @@ class LocalScheduler:
         values = {
             "token": order.token,
             "job_name": order.job_name,
-            "dependencies": {kind: list(ids) for kind, ids in dependencies.items()},
+            "dependencies": {
+                kind: [job.job_id for job in jobs] for kind, jobs in dependencies.items()
+            },
             "max_running": order.max_running,
             "num_cpus": order.resources.num_ranks * order.resources.cpus_per_task,
         }
@@ -502,10 +505,15 @@ class LocalScheduler:
     def query(self, question: Question) -> Answer:
         """Return the state of all tasks of these jobs, from the book."""
         starts_before = self._someone_starts()
-        wanted = set(question.jobs.values())
-        task_ids = (i for job in self._book.jobs() if job.job_id in wanted for i in job.task_ids)
-        states = {task_id: self._book.state(task_id) for task_id in task_ids}
-        tasks = {task_id: task for task_id, task in states.items() if task is not None}
+        tasks: dict[JobKey, TaskAccounting] = {}
+        for job in self._book.jobs():
+            if question.jobs.get(job.job_name) != job.job_id:
+                continue
+            for task_id in job.task_ids:
+                task = self._book.state(task_id)
+                if task is not None:
+                    named = dataclasses.replace(task, job_name=job.job_name)
+                    tasks[named.key] = named
         starts = starts_before or self._someone_starts()  # a runner may have started since
         if starts:
             return Answer(tasks=tasks, asked_unix_s=time.time())
@@ -542,17 +550,17 @@ class LocalScheduler:
         answer = self.query(question)
         return dataclasses.replace(answer, starts=tuple(answer.tasks.values()))
 
-    def cancel(self, job_ids: Sequence[str]) -> None:
+    def cancel(self, jobs: Sequence[JobKey]) -> None:
         """Ask the runner to end jobs or tasks; without a runner, end its remaining tasks."""
-        for job_id in job_ids:
-            self._book.request("cancel", job_id)
+        for job in jobs:
+            self._book.request("cancel", job.job_id)
         with self._book.runner_lock(wait=False) as is_idle:
             if is_idle:
                 living = end_left_tasks(self._book)
                 ids = self._book.take_requests("cancel")
-                for job in self._book.jobs():
-                    for task_id in job.task_ids:
-                        if not {job.job_id, task_id}.isdisjoint(ids):
+                for queued in self._book.jobs():
+                    for task_id in queued.task_ids:
+                        if not {queued.job_id, task_id}.isdisjoint(ids):
                             self._cancel_task(task_id, living)
 
     def _cancel_task(self, task_id: str, living: Collection[str]) -> None:

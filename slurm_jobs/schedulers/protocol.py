@@ -9,21 +9,22 @@ from typing import Literal, Protocol
 
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.shared.config import DependencyKind
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 
 # Interface of a scheduler; no other login-node code depends on a particular one.
 
 
-JobDependencies = Mapping[DependencyKind, Sequence[str]]
-"""Ids of jobs (or array elements, `12_3`) that a job depends on, by kind."""
+JobDependencies = Mapping[DependencyKind, Sequence[JobKey]]
+"""Jobs or array elements that a job depends on, by kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """Answer of a scheduler about jobs, with the sources that failed."""
 
-    tasks: Mapping[str, TaskAccounting] = field(default_factory=dict)
-    """Tasks by job id as squeue shows it (`12`, `12_3`)."""
+    tasks: Mapping[JobKey, TaskAccounting] = field(default_factory=dict)
+    """Newest state of each job or array task."""
     starts: tuple[TaskAccounting, ...] = ()
     """One entry for each start, only from `accounting`; a requeued task has several."""
     problems: tuple[str, ...] = ()
@@ -35,8 +36,8 @@ class Answer:
     """Time of the query: the answer may lack later changes."""
     knows_the_living: bool = True
     """True if a job that is not in `tasks` is certainly neither queued nor running."""
-    lagging: Mapping[str, str] = field(default_factory=dict)
-    """State that accounting still reports, by job id, for a job that has ended."""
+    lagging: Mapping[JobKey, str] = field(default_factory=dict)
+    """State that accounting still reports for a job that has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +55,7 @@ class Question:
 
 def is_of(task: TaskAccounting, jobs: Mapping[str, str]) -> bool:
     """Check whether Slurm's entry for a task is about one of these jobs (ids by name)."""
-    return jobs.get(task.job_name) == task.job_id.partition("_")[0]
+    return jobs.get(task.job_name) == task.key.job.job_id
 
 
 class Scheduler(Protocol):
@@ -101,7 +102,7 @@ class Scheduler(Protocol):
         """Return states and usage (memory, processor time), including requeued attempts."""
         ...
 
-    def cancel(self, job_ids: Sequence[str]) -> None:
+    def cancel(self, jobs: Sequence[JobKey]) -> None:
         """End jobs or array elements, queued or running.
 
         Raises:

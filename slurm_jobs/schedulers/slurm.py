@@ -25,6 +25,7 @@ from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, JobDependencie
 from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
 from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError, truncated
 from slurm_jobs.shared.files import CLOCKS_APART_S, parse_ranges, write_bytes_atomic
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 
 _FIRST_COLUMN = "JOBID"
@@ -120,8 +121,8 @@ def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
     )
 
 
-def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
-    """Return the rows of our jobs by task id; `wanted` maps each submitted name to a job id.
+def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:
+    """Return the rows of our jobs; `wanted` maps each submitted name to a job id.
 
     A user or a site may have renamed a job: it is recognised by the folder of its batch script,
     and gets its submitted name.
@@ -137,7 +138,7 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
         if not name:
             continue
         for task_id in _expand(job_id):
-            tasks[task_id] = TaskAccounting(
+            task = TaskAccounting(
                 job_id=task_id,
                 state=state,
                 source="squeue",
@@ -147,6 +148,7 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
                 start_unix_s=_time(start),
                 node_list=nodes,
             )
+            tasks[task.key] = task
     return tasks
 
 
@@ -336,12 +338,14 @@ def query(question: Question) -> Answer:
         )
         accounts = _sacct(question, details=False)
         try:
-            queued: dict[str, TaskAccounting] | None = parse_squeue(queue.result(), question.jobs)
+            queued: dict[JobKey, TaskAccounting] | None = parse_squeue(
+                queue.result(), question.jobs
+            )
             problems = accounts.problems
         except SchedulerError as error:
             queued = None
             problems = (*accounts.problems, f"squeue: {error}")
-    tasks, lagging = merged(queued, {task.job_id: task for task in accounts.tasks})
+    tasks, lagging = merged(queued, newest_starts(accounts.tasks))
     return Answer(
         tasks=tasks,
         lagging=lagging,
@@ -352,9 +356,19 @@ def query(question: Question) -> Answer:
     )
 
 
+def newest_starts(starts: Sequence[TaskAccounting]) -> dict[JobKey, TaskAccounting]:
+    """Return the newest start of each job or array task; a requeue gives it a later submit time."""
+    newest: dict[JobKey, TaskAccounting] = {}
+    for start in starts:
+        known = newest.get(start.key)
+        if known is None or (known.submit_unix_s or 0.0) <= (start.submit_unix_s or 0.0):
+            newest[start.key] = start
+    return newest
+
+
 def merged(
-    queued: Mapping[str, TaskAccounting] | None, accounted: Mapping[str, TaskAccounting]
-) -> tuple[dict[str, TaskAccounting], dict[str, str]]:
+    queued: Mapping[JobKey, TaskAccounting] | None, accounted: Mapping[JobKey, TaskAccounting]
+) -> tuple[dict[JobKey, TaskAccounting], dict[JobKey, str]]:
     """Merge the newest state of each task, and the states in which accounting lags behind.
 
     `queued` is None if squeue failed. Otherwise a job that squeue does not know has ended, whatever
@@ -363,16 +377,16 @@ def merged(
     if queued is None:
         return dict(accounted), {}
     lagging = {
-        job_id: task.state
-        for job_id, task in accounted.items()
-        if task.state in LIVING_STATES and job_id not in queued
+        key: task.state
+        for key, task in accounted.items()
+        if task.state in LIVING_STATES and key not in queued
     }
-    tasks = {job_id: task for job_id, task in accounted.items() if job_id not in lagging}
+    tasks = {key: task for key, task in accounted.items() if key not in lagging}
     # squeue's state is newer for a living job, and for an ended one whose end sacct does not have.
-    for job_id, task in queued.items():
-        known = accounted.get(job_id)
+    for key, task in queued.items():
+        known = accounted.get(key)
         if task.state in LIVING_STATES or known is None or known.state in LIVING_STATES:
-            tasks[job_id] = task
+            tasks[key] = task
     return tasks, lagging
 
 
@@ -381,7 +395,7 @@ def accounting(question: Question) -> Answer:
     asked_unix_s = time.time()
     accounts = _sacct(question, details=True)
     return Answer(
-        tasks={task.job_id: task for task in accounts.tasks},
+        tasks=newest_starts(accounts.tasks),
         starts=tuple(accounts.tasks),
         problems=(*accounts.problems, *(f"sacct: {note}" for note in accounts.notes)),
         asked_unix_s=asked_unix_s,
@@ -406,7 +420,8 @@ def _sacct_command(question: Question, *, details: bool) -> list[str]:
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin_s))
     ids = list(dict.fromkeys(question.jobs.values()))
     which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", _users(question)]
-    scope = ["--duplicates"] if details else ["-X"]
+    # Of two jobs with one id, sacct reports only the later one without `--duplicates`.
+    scope = ["--duplicates"] if details else ["--duplicates", "-X"]
     return [*_sacct_of_cluster(), "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
 
 
@@ -553,10 +568,11 @@ class SlurmScheduler:
     query = staticmethod(query)
     accounting = staticmethod(accounting)
 
-    def cancel(self, job_ids: Sequence[str]) -> None:
+    def cancel(self, jobs: Sequence[JobKey]) -> None:
         """Cancel jobs with scancel; jobs that have ended are not an error."""
-        for start in range(0, len(job_ids), _IDS_A_CALL):
-            ask(["scancel", "--quiet", *job_ids[start : start + _IDS_A_CALL]])
+        ids = [job.job_id for job in jobs]
+        for start in range(0, len(ids), _IDS_A_CALL):
+            ask(["scancel", "--quiet", *ids[start : start + _IDS_A_CALL]])
 
 
 def _unknown(stage: str) -> str:

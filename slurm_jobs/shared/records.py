@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, truncated
 from slurm_jobs.shared.files import is_count, is_moment, read_json
+from slurm_jobs.shared.job_key import JobKey
 
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
@@ -98,7 +99,7 @@ class TaskAccounting:
     source: str
     """Source of the facts: `squeue`, `sacct` or `local`."""
     job_name: str = ""
-    """Job name in Slurm; empty for the local scheduler, whose ids belong to one run."""
+    """Name that the job was submitted with."""
     submit_unix_s: float | None = None
     eligible_unix_s: float | None = None
     start_unix_s: float | None = None
@@ -114,6 +115,11 @@ class TaskAccounting:
     cpu_time_s: float | None = None
     """Processor time used, over all processes of the task."""
     time_limit_s: float | None = None
+
+    @property
+    def key(self) -> JobKey:
+        """Return the identity of the job or array task."""
+        return JobKey(self.job_name, self.job_id)
 
 
 def known_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.status import RunStatus, reconcile
 
@@ -21,6 +22,16 @@ DONE: Mapping[int, Outcome] = {1: "completed"}
 FAILED: Mapping[int, Outcome] = {1: "failed"}
 Ends = Mapping[int, Mapping[int, Outcome]]
 """Outcome by attempt by slice."""
+
+
+def name_of(job_id: str) -> str:
+    """What the job of an id is called, as long as a test does not say otherwise."""
+    return f"n{job_id.partition('_')[0]}"
+
+
+def job(job_id: str) -> JobKey:
+    """The job or element of an id."""
+    return JobKey(name_of(job_id), job_id)
 
 
 def stage(name: str, num_slices: int = 1, **after: str) -> StageSummary:
@@ -43,7 +54,7 @@ def intent(number: int, name: str, job_id: str | None, num_slices: int = 1, **mo
         "slices": tuple(range(num_slices)),
         "is_array": num_slices > 1,
         "fingerprint": "f",
-        "job_name": f"n{number}",
+        "job_name": name_of(job_id or f"none-{number}"),
         "time_unix_s": 0.0,
         "job_id": job_id,
     }
@@ -87,7 +98,9 @@ def answer(states: Mapping[str, str], source: str = "squeue", **more: Any) -> An
     tasks = {}
     for job_id, said in states.items():
         state, _, reason = said.partition(":")
-        tasks[job_id] = TaskAccounting(job_id=job_id, state=state, source=source, reason=reason)
+        tasks[job(job_id)] = TaskAccounting(
+            job_id=job_id, job_name=name_of(job_id), state=state, source=source, reason=reason
+        )
     return Answer(tasks=tasks, **more)
 
 

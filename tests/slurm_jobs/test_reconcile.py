@@ -15,6 +15,8 @@ from tests.slurm_jobs.runs import (
     WAITS,
     answer,
     intent,
+    job,
+    run_records,
     stage,
     statuses,
 )
@@ -124,7 +126,7 @@ def test_a_job_without_an_id_is_being_submitted_or_its_submission_was_cut_off(
         ((), Answer(), True),
         ((1,), Answer(), False),
         ((), Answer(problems=("sacct: no answer",)), False),
-        ((), Answer(lagging={"12": "PENDING"}), False),
+        ((), Answer(lagging={job("12"): "PENDING"}), False),
     ],
 )
 def test_an_unknown_task_that_never_started_may_have_been_cancelled_while_it_waited(
@@ -161,7 +163,7 @@ def test_an_array_task_is_looked_up_under_its_own_id() -> None:
 
 
 def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> None:
-    said = Answer(lagging={"12": "RUNNING"})
+    said = Answer(lagging={job("12"): "RUNNING"})
     never_began = status(JOB, records(), said)
     assert (never_began.status, never_began.source) == ("unknown", "ledger")
     assert "it still says RUNNING" in never_began.reason

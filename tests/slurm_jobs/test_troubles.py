@@ -19,7 +19,7 @@ from slurm_jobs.shared.records import (
 )
 from slurm_jobs.spec.model import OnResume
 from slurm_jobs.status import SliceStatus, StageStatus
-from tests.slurm_jobs.runs import intent, stage
+from tests.slurm_jobs.runs import intent, job, stage
 from tests.slurm_jobs.worker.orders import order
 
 ASKED = JobResources(
@@ -37,7 +37,7 @@ def failed(*states: str | None) -> StageStatus:
             status="completed" if state is None else "failed",
             source="sacct",
             state=state,
-            job_id=f"12_{index}",
+            job=job(f"12_{index}"),
         )
         for index, state in enumerate(states)
     )
@@ -65,7 +65,7 @@ def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records(
     paths.completion("a", name).parent.mkdir(parents=True)
     write_json_atomic(paths.completion("a", name), record_to_json(record))
     tasks = {
-        f"12_{index}": TaskAccounting(job_id="12", state="X", source="sacct", node_list=nodes)
+        job(f"12_{index}"): TaskAccounting(job_id="12", state="X", source="sacct", node_list=nodes)
         for index, nodes in enumerate(("n0", "n1", "n[2-3]", "n4"))
     }
     met = failed(None, "OUT_OF_MEMORY", "NODE_FAIL", "FAILED")

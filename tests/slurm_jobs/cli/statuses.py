@@ -8,6 +8,7 @@ from slurm_jobs.cli.problems import Failure
 from slurm_jobs.cli.run_view import RunView
 from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.status import RunStatus, SliceStatus, StageStatus, Status
+from tests.slurm_jobs.runs import job
 
 NOW_S = 1_763_700_000.0
 
@@ -25,7 +26,7 @@ def stage(
         fingerprint="f",
         after={},
     )
-    known: Mapping[str, object] = {"source": "squeue", "job_id": "7", **values}
+    known: Mapping[str, object] = {"source": "squeue", "job": job("7"), **values}
     slices = tuple(
         SliceStatus(slice_index=index, status=word, **known)  # type: ignore[arg-type]
         for index, word in enumerate(words)

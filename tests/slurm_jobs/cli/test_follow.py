@@ -337,7 +337,7 @@ def test_a_queued_job_keeps_a_run_from_being_over_however_long() -> None:
 
 
 def test_stages_that_were_never_submitted_are_not_waited_for_for_ever() -> None:
-    status = seen(stage("a", ["waiting"], job_id=None), status="waiting").status
+    status = seen(stage("a", ["waiting"], job=None), status="waiting").status
     assert not is_over(status, open_for_s=0.0, patience_s=60.0)
     assert is_over(status, open_for_s=60.0, patience_s=60.0)
     text = "\n".join(end_lines(Path("/runs/r"), status))

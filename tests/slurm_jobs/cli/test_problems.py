@@ -15,6 +15,7 @@ from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.status import STOPPED_AND_LEFT, RunStatus, StageStatus
 from slurm_jobs.worker.launch import SHELL_CODES
 from tests.slurm_jobs.cli.statuses import stage
+from tests.slurm_jobs.runs import job
 
 
 @pytest.fixture(autouse=True)
@@ -271,7 +272,7 @@ def test_of_a_job_that_waiting_does_not_start_the_way_on_is_shown(
 def test_elements_that_are_held_are_released_with_one_command() -> None:
     held = stage("a", ["stranded"] * 4, wait="held", reason="held (JobHeldUser)")
     slices = tuple(
-        dataclasses.replace(part, job_id=f"7_{part.slice_index}", wait="" if n == 1 else "held")
+        dataclasses.replace(part, job=job(f"7_{part.slice_index}"), wait="" if n == 1 else "held")
         for n, part in enumerate(held.slices)
     )
     assert lines_of(dataclasses.replace(held, slices=slices))[0] == (

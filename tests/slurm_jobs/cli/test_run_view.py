@@ -23,11 +23,12 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import Progress
 from slurm_jobs.status import SliceStatus, Status
 from tests.slurm_jobs.cli.statuses import NOW_S, seen, stage
+from tests.slurm_jobs.runs import job
 
 
 def part(attempt: int) -> SliceStatus:
     return SliceStatus(
-        slice_index=0, status="running", attempt=attempt, source="squeue", job_id="7"
+        slice_index=0, status="running", attempt=attempt, source="squeue", job=job("7")
     )
 
 

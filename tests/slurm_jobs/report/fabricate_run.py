@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import ranges_text, write_json_atomic
 from slurm_jobs.shared.records import (
@@ -205,6 +206,8 @@ class Fabricator:
         self.paths = RunPaths(run_dir)
         self.scenario = scenario
         self.accounting: list[TaskAccounting] = []
+        self.stages: dict[str, str] = {}
+        """Stage by job id."""
 
     def make(self) -> tuple[RunPaths, list[TaskAccounting]]:
         self._write_run()
@@ -232,13 +235,19 @@ class Fabricator:
         for job_id, (stage, values) in enumerate(spec["stages"].items(), 12):
             self._submit(stage, values["array"], str(job_id))
 
+    def _job_name(self, job_id: str) -> str:
+        """Of a job that was submitted, or that has made an attempt."""
+        number = job_id.partition("_")[0]
+        return name_of_job(self.scenario.name, self.stages[number], f"t{number}")
+
     def _submit(self, stage: str, array: Mapping[str, Any] | None, job_id: str) -> None:
+        self.stages[job_id] = stage
         intent = {
             "stage": stage,
             "slices": ranges_text(range(array["num_slices"])) if array else "0",
             "is_array": array is not None,
             "fingerprint": "f1ng3r",
-            "job_name": f"shapes-{stage}",
+            "job_name": self._job_name(job_id),
             "base_attempts": {},
         }
         append_entry(self.paths.ledger_dir, "intent", f"t{job_id}", intent)
@@ -358,6 +367,7 @@ class Fabricator:
         start: float,
         nodes: tuple[str, ...],
     ) -> None:
+        self.stages[job_id.partition("_")[0]] = stage
         record = AttemptRecord(
             stage=stage,
             slice_index=index,
@@ -422,6 +432,7 @@ class Fabricator:
         self.accounting.append(
             TaskAccounting(
                 job_id=job_id,
+                job_name=self._job_name(job_id),
                 state=state,
                 source="sacct",
                 submit_unix_s=submit,

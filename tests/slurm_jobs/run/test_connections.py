@@ -5,7 +5,8 @@ import pytest
 from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.plan import Done, Plan, make_plan
 from slurm_jobs.run.submission import Connections, SubmittedJob, dependency_notes, job_dependencies
-from slurm_jobs.schedulers.protocol import JobDependencies
+from slurm_jobs.shared.config import DependencyKind
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 
@@ -29,15 +30,22 @@ def plan(missing: Missing | None = None, *, packed: int = 1, max_size: int | Non
     return make_plan(spec, LOCAL, done=Done(completed=completed), limits=limits)
 
 
-def of_b(given: Plan, active: Mapping[str, set[int]] | None = None) -> list[JobDependencies]:
+def of_b(
+    given: Plan, active: Mapping[str, set[int]] | None = None
+) -> list[dict[DependencyKind, list[str]]]:
+    """Ids that the jobs of `b` depend on."""
     above = [job for job in given.jobs if job.stage == "a"]
     submitted = [
-        SubmittedJob(planned=job, token="t", job_id=str(20 + i)) for i, job in enumerate(above)
+        SubmittedJob(planned=job, token="t", job=JobKey("n", str(20 + i)))
+        for i, job in enumerate(above)
     ]
-    going = {job_id: frozenset(slices) for job_id, slices in (active or {}).items()}
+    going = {JobKey("n", job_id): frozenset(slices) for job_id, slices in (active or {}).items()}
     connections = Connections(active={"a": going})
     jobs = [job for job in given.jobs if job.stage == "b"]
-    return [job_dependencies(given, job, submitted, connections) for job in jobs]
+    found = [job_dependencies(given, job, submitted, connections) for job in jobs]
+    return [
+        {kind: [above.job_id for above in jobs] for kind, jobs in each.items()} for each in found
+    ]
 
 
 def test_each_element_waits_for_its_counterpart() -> None:

@@ -11,6 +11,7 @@ from slurm_jobs.run_folder.ledger import (
     latest_intents,
     read_ledger,
 )
+from slurm_jobs.shared.job_key import JobKey
 
 INTENT = {
     "stage": "tokens",
@@ -79,7 +80,7 @@ def test_an_intent_gathers_what_came_of_it() -> None:
     )
     assert found.slices == (0, 1, 2)
     assert (found.job_id, found.cancelled, found.submitted_unix_s) == ("12", True, 3.0)
-    assert found.element_id(2) == "12_2"
+    assert found.element(2) == JobKey(found.job_name, "12_2")
 
 
 def test_the_newest_intent_of_a_slice_counts_also_if_it_was_refused() -> None:

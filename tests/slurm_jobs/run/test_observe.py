@@ -185,7 +185,13 @@ def test_any_number_of_runs_share_one_question_and_keep_their_part(
     slurm.says("sacct", account_row("3", "FAILED"))
     runs = {paths.run_dir: read_run(paths.run_dir) for paths in made}
     found = answers(runs, fresh=False)
-    assert [list(answer.tasks) for answer in found.values()] == [[], ["2"], ["3"], [], []]
+    assert [[key.job_id for key in answer.tasks] for answer in found.values()] == [
+        [],
+        ["2"],
+        ["3"],
+        [],
+        [],
+    ]
     assert num_questions(slurm) == 1
     assert status_of(made[2].run_dir, fresh=False).status == "failed"
     assert num_questions(slurm) == 1

@@ -10,6 +10,7 @@ from slurm_jobs.run.submission import REMEMBERED_S, TRUSTED_S, Parents, Submitte
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.errors import SchedulerError
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import CompletionName, TaskAccounting, completion_name
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
@@ -37,17 +38,25 @@ class Fake:
 
     def query(self, question: Question) -> Answer:
         self.asked.append(question)
-        tasks = {
-            i: TaskAccounting(
-                job_id=i,
-                state=s,
+        tasks = {}
+        for job_id, state in self.states.items():
+            job = key(job_id)
+            tasks[job] = TaskAccounting(
+                job_id=job_id,
+                job_name=job.name,
+                state=state,
                 source="sacct",
                 submit_unix_s=BEGAN + self.slurm_ahead_s,
                 end_unix_s=self.end_unix_s,
             )
-            for i, s in self.states.items()
-        }
         return Answer(tasks=tasks, knows_the_living=self.knows)
+
+
+def key(job_id: str) -> JobKey:
+    """`clean` is job 11, and `cut` array 12."""
+    whole = job_id.partition("_")[0]
+    stage = {"11": "clean", "12": "cut"}.get(whole, "other")
+    return JobKey(f"words.{stage}.t{whole}", job_id)
 
 
 def plan() -> Plan:
@@ -76,7 +85,8 @@ def hand_in(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> HandIn:
         parents = Parents(paths, plan(), fake)  # type: ignore[arg-type]
         for job_id, stage in (("11", "clean"), ("12", "cut")):
             token = f"t{job_id}"
-            parents.add(SubmittedJob(planned=job_of(stage), token=token, job_id=job_id))
+            job = JobKey(f"words.{stage}.{token}", job_id)
+            parents.add(SubmittedJob(planned=job_of(stage), token=token, job=job))
         fake.now_unix_s += ago_s
         return parents
 
@@ -90,8 +100,8 @@ def complete(paths: RunPaths, stage: str, token: str, slices: Sequence[int]) -> 
         (folder / completion_name(CompletionName(index, 1, token, "completed"))).write_text("{}")
 
 
-CLEAN: JobDependencies = {"afterok": ["11"]}
-CUT: JobDependencies = {"aftercorr": ["12"]}
+CLEAN: JobDependencies = {"afterok": [key("11")]}
+CUT: JobDependencies = {"aftercorr": [key("12")]}
 TRAIN = job_of("train")
 
 
@@ -187,8 +197,8 @@ def test_it_asks_once_for_all_parents_and_again_only_when_that_is_old(hand_in: H
     [
         (Fake({}, knows=False), CLEAN),  # nobody can say: Slurm took the id
         (Fake({}, name="local"), CLEAN),  # its book forgets nothing
-        (Fake({}), {"afterany": ["11"]}),  # what is gone has ended
-        (Fake({}), {"afterok": ["9", "10_2"]}),  # handed in by another command
+        (Fake({}), {"afterany": [key("11")]}),  # what is gone has ended
+        (Fake({}), {"afterok": [key("9"), key("10_2")]}),  # handed in by another command
     ],
 )
 def test_what_may_be_waited_for_all_the_same_is(

@@ -1,6 +1,7 @@
 """Decisions of `sort_out`; statuses come from the real `reconcile`."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,12 +38,32 @@ def sorted_out(
     void: Mapping[str, frozenset[int]] | None = None,
     begun: Mapping[str, Mapping[int, int]] | None = None,
     afters: Mapping[str, Mapping[str, str]] | None = None,
-) -> Preparation:
+) -> Any:
+    """The preparation, with jobs by id where no test has two jobs with one id."""
     run = run_records(stages, submitted(stages) if intents is None else intents, ends, begun)
     said = answer(states or {})
     now = {summary.name: "f" for summary in stages} | dict(fingerprints or {})
     living = {job for job, task in said.tasks.items() if task.state in {"RUNNING", "PENDING"}}
-    return sort_out(run, reconcile(run, said), now, void, living=living, afters=afters)
+    return by_id(sort_out(run, reconcile(run, said), now, void, living=living, afters=afters))
+
+
+def by_id(found: Preparation) -> Any:
+    connections = SimpleNamespace(
+        active={
+            name: {job.job_id: slices for job, slices in jobs.items()}
+            for name, jobs in found.connections.active.items()
+        },
+        ending={
+            name: tuple(job.job_id for job in jobs)
+            for name, jobs in found.connections.ending.items()
+        },
+    )
+    return SimpleNamespace(
+        done=found.done,
+        connections=connections,
+        cancel=tuple(job.job_id for job in found.cancel),
+        superseded=found.superseded,
+    )
 
 
 def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active_nor_in_the_way() -> None:

@@ -27,6 +27,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.errors import RunFailedError, SchedulerError, SubmissionUnknownError
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 
@@ -142,8 +143,8 @@ def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> 
     assert [intent.job_id for intent in intents(ledger(given))] == ["11", "12", "13"]
     assert [dict(dependencies) for _, dependencies in scheduler.seen] == [
         {},
-        {"afterok": ["11"]},
-        {"afterok": ["11"], "afterany": ["12"]},
+        {"afterok": [made[0].job]},
+        {"afterok": [made[0].job], "afterany": [made[1].job]},
     ]
     assert scheduler.was_started
 
@@ -219,11 +220,16 @@ def test_a_job_that_may_have_been_taken_is_left_open_to_be_looked_up(
     assert len(scheduler.seen) == 2
 
 
+def keys(*job_ids: str) -> list[JobKey]:
+    return [JobKey("n", job_id) for job_id in job_ids]
+
+
 def dependencies_of(stage: str, connections: Connections, *submitted: str) -> JobDependencies:
     """Of a job; `submitted` are stages whose jobs have the ids `new-STAGE`."""
     planned = {job.stage: job for job in plan().jobs}
     jobs = [
-        SubmittedJob(planned=planned[name], token="t", job_id=f"new-{name}") for name in submitted
+        SubmittedJob(planned=planned[name], token="t", job=JobKey("n", f"new-{name}"))
+        for name in submitted
     ]
     job = planned[stage]
     return job_dependencies(plan(), job, jobs, connections)
@@ -234,29 +240,35 @@ def dependencies_of(stage: str, connections: Connections, *submitted: str) -> Jo
     [
         # Nothing above runs: all is complete.
         (Connections(), (), {}),
-        (Connections(), ("a", "b"), {"afterok": ["new-a"], "afterany": ["new-b"]}),
-        (Connections(), ("b",), {"afterany": ["new-b"]}),
+        (Connections(), ("a", "b"), {"afterok": keys("new-a"), "afterany": keys("new-b")}),
+        (Connections(), ("b",), {"afterany": keys("new-b")}),
         # What goes on is waited for besides what is new.
         (
-            Connections(active={"a": {"12_0": {0}, "12_3": {3}}}),
+            Connections(active={"a": dict.fromkeys(keys("12_0", "12_3"), frozenset({0}))}),
             ("a",),
-            {"afterok": ["new-a", "12_0", "12_3"]},
+            {"afterok": keys("new-a", "12_0", "12_3")},
         ),
-        (Connections(active={"a": {"12": {0}}, "b": {}}), (), {"afterok": ["12"]}),
-        # What is ending is waited for by jobs of its own stage alone, however it ends.
-        (Connections(ending={"a": ("12",)}), (), {}),
-        (Connections(ending={"c": ("14",)}), (), {"afterany": ["14"]}),
         (
-            Connections(active={"b": {"13": {0}}}, ending={"c": ("14",)}),
+            Connections(active={"a": dict.fromkeys(keys("12"), frozenset({0})), "b": {}}),
             (),
-            {"afterany": ["13", "14"]},
+            {"afterok": keys("12")},
+        ),
+        # What is ending is waited for by jobs of its own stage alone, however it ends.
+        (Connections(ending={"a": keys("12")}), (), {}),
+        (Connections(ending={"c": keys("14")}), (), {"afterany": keys("14")}),
+        (
+            Connections(
+                active={"b": dict.fromkeys(keys("13"), frozenset({0}))}, ending={"c": keys("14")}
+            ),
+            (),
+            {"afterany": keys("13", "14")},
         ),
     ],
 )
 def test_a_job_comes_after_whatever_of_its_parents_is_not_complete(
     connections: Connections,
     submitted: tuple[str, ...],
-    expected: dict[DependencyKind, list[str]],
+    expected: dict[DependencyKind, list[JobKey]],
 ) -> None:
     assert dependencies_of("c", connections, *submitted) == expected
 
@@ -286,14 +298,14 @@ def test_what_still_runs_and_what_is_new_keep_the_throttle_together(
 
 @pytest.mark.parametrize(
     ("active", "expected"),
-    [({0}, {}), ({0, 1}, {"afterany": ["12_0", "12_1"]})],
+    [({0}, {}), ({0, 1}, {"afterany": keys("12_0", "12_1")})],
 )
 def test_a_job_for_which_there_is_no_room_waits_for_what_still_runs(
-    active: set[int], expected: dict[DependencyKind, list[str]]
+    active: set[int], expected: dict[DependencyKind, list[JobKey]]
 ) -> None:
     job = only_job(active, set())
-    ids = tuple(f"12_{i}" for i in sorted(active))
-    assert job_dependencies(plan(), job, [], Connections(active={"a": ids})) == expected
+    going = {JobKey("n", f"12_{i}"): frozenset({i}) for i in sorted(active)}
+    assert job_dependencies(plan(), job, [], Connections(active={"a": going})) == expected
 
 
 def test_plans_are_numbered_and_never_replaced(tmp_path: Path) -> None:

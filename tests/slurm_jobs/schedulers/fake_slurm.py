@@ -12,6 +12,7 @@ import pytest
 
 from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm import SACCT_FIELDS
+from slurm_jobs.shared.job_key import JobKey
 
 ACCOUNTS_OFF = "Slurm accounting storage is disabled"
 DATABASE_DOWN = (
@@ -79,6 +80,11 @@ def make_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 def name_of(job_id: str) -> str:
     """What the job of an id is called, as long as a test does not say otherwise."""
     return f"words.a.t{job_id.partition('_')[0]}"
+
+
+def key(job_id: str) -> JobKey:
+    """The job or element that is called so."""
+    return JobKey(name_of(job_id), job_id)
 
 
 def question(*job_ids: str, since_unix_s: float = 0.0) -> Question:

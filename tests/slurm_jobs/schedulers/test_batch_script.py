@@ -13,6 +13,7 @@ from slurm_jobs.schedulers.batch_script import (
     time_limit_text,
 )
 from slurm_jobs.shared.errors import SpecError
+from slurm_jobs.shared.job_key import JobKey
 from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
 from tests.slurm_jobs.worker.orders import order
 
@@ -229,7 +230,12 @@ def test_a_type_of_gpu_that_is_kept_is_requested_as_the_feature_that_it_was_chos
 def test_dependencies_are_written_as_slurm_reads_them() -> None:
     assert dependency_text({}) is None
     assert dependency_text({"afterok": ()}) is None
-    text = dependency_text({"afterok": ("12", "13_2"), "afterany": ("14",)})
+    clean, cut, mend = (
+        JobKey("r.clean.1", "12"),
+        JobKey("r.cut.2", "13_2"),
+        JobKey("r.mend.3", "14"),
+    )
+    text = dependency_text({"afterok": (clean, cut), "afterany": (mend,)})
     assert text == "afterany:14,afterok:12:13_2"
 
 

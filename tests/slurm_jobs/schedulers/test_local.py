@@ -14,6 +14,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.local import RUNNER_START_S, LocalBook, LocalScheduler
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Question
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.process import NotedProcess, note_process
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
@@ -29,7 +30,9 @@ def book(tmp_path: Path) -> LocalBook:
 
 def reason(book: LocalBook) -> str:
     scheduler = LocalScheduler(run_dir=book.folder.parent)
-    return scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"].reason
+    return (
+        scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks[JobKey("n", "1")].reason
+    )
 
 
 def ended() -> NotedProcess:

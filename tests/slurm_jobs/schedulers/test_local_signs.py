@@ -18,6 +18,7 @@ from slurm_jobs.schedulers import local
 from slurm_jobs.schedulers.local import LocalBook, LocalScheduler, last_sign_unix_s
 from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import CompletionName, TaskAccounting
 from slurm_jobs.shared.timings import STEP_FIELDS, pack_step, steps_header
 from tests.slurm_jobs.worker.orders import order
@@ -89,11 +90,11 @@ def settled(paths: RunPaths) -> TaskAccounting | None:
 
 def queried(paths: RunPaths) -> TaskAccounting:
     scheduler = LocalScheduler(run_dir=paths.run_dir)
-    return scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
+    return scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks[JobKey("n", "1")]
 
 
 def cancelled(paths: RunPaths) -> TaskAccounting | None:
-    LocalScheduler(run_dir=paths.run_dir).cancel(["1"])
+    LocalScheduler(run_dir=paths.run_dir).cancel([JobKey("n", "1")])
     return LocalBook(paths.local_dir).state("1")
 
 

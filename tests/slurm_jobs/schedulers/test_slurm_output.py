@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 import pytest
 
 from slurm_jobs.schedulers.slurm import (
@@ -25,12 +27,17 @@ slurm_load_jobs error: Unexpected message received
 """
 
 
+def queued(text: str, jobs: Mapping[str, str]) -> dict[str, TaskAccounting]:
+    """Rows by id, where no two jobs have the same."""
+    return {key.job_id: task for key, task in parse_squeue(text, jobs).items()}
+
+
 def newest_by_id(text: str) -> dict[str, TaskAccounting]:
     return {task.job_id: task for task in parse_sacct(text)}
 
 
 def test_squeue_gives_every_array_task_of_the_jobs_requested() -> None:
-    tasks = parse_squeue(SQUEUE, {"r.a.1": "12", "r.b.2": "13", "r.c.3": "14"})
+    tasks = queued(SQUEUE, {"r.a.1": "12", "r.b.2": "13", "r.c.3": "14"})
     assert set(tasks) == {"12_3", *(f"12_{i}" for i in (4, 5, 6, 7, 8, 9, 11)), "13", "14"}
     assert tasks["12_3"].state == "RUNNING"
     assert tasks["12_3"].reason == ""
@@ -44,15 +51,15 @@ def test_squeue_gives_every_array_task_of_the_jobs_requested() -> None:
 
 def test_a_job_counts_under_its_own_id_and_its_own_name_alone() -> None:
     """desispec#2049: an id that Slurm gave again, or that another cluster gave."""
-    assert parse_squeue(SQUEUE, {"r.f.6": "15", "r.e.5": "17"}) == {}
-    assert parse_squeue(SQUEUE, {"r.e.5": "16"})["16"].job_name == "r.e.5"
+    assert queued(SQUEUE, {"r.f.6": "15", "r.e.5": "17"}) == {}
+    assert queued(SQUEUE, {"r.e.5": "16"})["16"].job_name == "r.e.5"
 
 
 @pytest.mark.parametrize("name", ["mine", "a|b", ""])
 def test_a_job_that_was_renamed_is_known_by_the_folder_of_its_batch_script(name: str) -> None:
     start = f"12_[0-1%2]|12|PENDING|Priority|1|N/A||{name}|"
     row = f"{start}/home/a|b c/s-1/jobs/1f2e/submission_file_9.sh\n"
-    tasks = parse_squeue(row, {"r.a.1f2e": "12", "r.b.77aa": "12"})
+    tasks = queued(row, {"r.a.1f2e": "12", "r.b.77aa": "12"})
     assert {task_id: task.job_name for task_id, task in tasks.items()} == {
         "12_0": "r.a.1f2e",
         "12_1": "r.a.1f2e",

@@ -14,6 +14,7 @@ from tests.slurm_jobs.schedulers.fake_slurm import (
     QUEUE_HEADER,
     FakeSlurm,
     account_row,
+    key,
     make_fake_slurm,
     question,
     queue_row,
@@ -27,7 +28,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 def states(job_ids: list[str]) -> dict[str, tuple[str, str]]:
     answer = query(question(*job_ids))
-    return {job_id: (task.source, task.state) for job_id, task in answer.tasks.items()}
+    return {key.job_id: (task.source, task.state) for key, task in answer.tasks.items()}
 
 
 def test_one_call_of_each_asks_for_any_number_of_jobs(slurm: FakeSlurm) -> None:
@@ -90,15 +91,15 @@ def test_a_job_that_only_sacct_takes_for_alive_is_not_alive(slurm: FakeSlurm) ->
     slurm.says("squeue", queue_row("1_0", "RUNNING"))
     slurm.says("sacct", account_row("1_0", "RUNNING") + account_row("1_1", "RUNNING"))
     answer = query(question("1"))
-    assert set(answer.tasks) == {"1_0"}
-    assert answer.lagging == {"1_1": "RUNNING"}
+    assert set(answer.tasks) == {key("1_0")}
+    assert answer.lagging == {key("1_1"): "RUNNING"}
 
 
 def test_while_squeue_is_silent_sacct_is_taken_at_its_word(slurm: FakeSlurm) -> None:
     slurm.says("squeue", "", errors="slurm_load_jobs error: Unable to contact", exit_code=1)
     slurm.says("sacct", account_row("1", "RUNNING"))
     answer = query(question("1"))
-    assert answer.tasks["1"].state == "RUNNING"
+    assert answer.tasks[key("1")].state == "RUNNING"
     assert not answer.lagging
     assert not answer.knows_the_living
     assert [problem.partition(":")[0] for problem in answer.problems] == ["squeue"]
@@ -110,7 +111,7 @@ def test_a_database_that_is_down_is_a_problem_and_squeue_alone_serves(slurm: Fak
     slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
     answer = query(question("1", "2"))
     assert answer.knows_the_living
-    assert set(answer.tasks) == {"1"}
+    assert set(answer.tasks) == {key("1")}
     assert answer.problems[0].startswith("sacct: ")
     assert "Connection refused" in answer.problems[0]
 
@@ -132,7 +133,7 @@ def test_accounting_that_is_switched_off_is_a_fact_and_no_problem(slurm: FakeSlu
     slurm.says("sacct", "", errors=ACCOUNTS_OFF, exit_code=1)
     answer = query(question("1"))
     assert (answer.problems, len(answer.notes)) == ((), 1)
-    assert answer.tasks["1"].source == "squeue"
+    assert answer.tasks[key("1")].source == "squeue"
     assert "keeps no accounts" in accounting(question("1")).problems[0]
 
 

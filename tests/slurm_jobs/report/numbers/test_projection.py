@@ -244,7 +244,8 @@ class Training(Fabricator):
         self.accounting.append(
             TaskAccounting(
                 **{
-                    "job_id": job_id, "state": state, "source": "sacct",
+                    "job_id": job_id, "job_name": self._job_name(job_id), "state": state,
+                    "source": "sacct",
                     "submit_unix_s": CREATED + 4, "eligible_unix_s": at - 5, "start_unix_s": at,
                     "end_unix_s": end, "num_cpus": 4, "num_gpus": 2, "time_limit_s": limit_s,
                     "node_list": "gpu-01", **values,

@@ -12,6 +12,7 @@ from slurm_jobs.report.inputs import parents_first
 from slurm_jobs.report.report_model import read_statistics, report_to_json
 from slurm_jobs.report.sentences import statistics_lines
 from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN
 from slurm_jobs.shared.files import write_json_atomic
@@ -50,7 +51,7 @@ def submit_again(run, stage, slices, job_id, *, fingerprint="0ther"):
         "slices": slices,
         "is_array": stage == "preprocess",
         "fingerprint": fingerprint,
-        "job_name": f"shapes-{stage}",
+        "job_name": name_of_job(run.scenario.name, stage, f"t{job_id}"),
         "base_attempts": {"0": 2},
     }
     append_entry(run.paths.ledger_dir, "intent", f"t{job_id}", intent)

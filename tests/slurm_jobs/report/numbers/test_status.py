@@ -11,7 +11,7 @@ import pytest
 
 from slurm_jobs.report.attempts import Standing, overall_status
 from slurm_jobs.report.inputs import read_inputs
-from slurm_jobs.run_folder.ledger import append_entry, submitting
+from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger, submitting
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import TaskAccounting
@@ -169,9 +169,12 @@ def at_work(run_of):
 
 def answered(paths, rows, *, squeue=None, **values):
     """The report by these rows of accounting, and by what squeue has the training as."""
-    tasks = {row.job_id: row for row in rows}
+    tasks = {row.key: row for row in rows}
     if squeue is not None:
-        tasks["14"] = TaskAccounting(job_id="14", state=squeue, source="squeue")
+        (training,) = (i for i in intents(read_ledger(paths.ledger_dir)) if i.job_id == "14")
+        tasks[training.job] = TaskAccounting(
+            job_id="14", job_name=training.job_name, state=squeue, source="squeue"
+        )
     answer = Answer(**{"tasks": tasks, "asked_unix_s": time.time(), **values})
     return report_from(read_inputs(paths, rows, answer))
 
@@ -212,8 +215,8 @@ def test_what_still_ends_after_a_cancellation_is_running_whatever_accounting_say
 def test_what_squeue_knows_no_longer_does_not_run_because_accounting_lags(at_work):
     paths, others, first = at_work
     rows = [*others, first, second_row(first, "RUNNING")]
-    known = {row.job_id: row for row in others}
-    report = answered(paths, rows, tasks=known, lagging={"14": "RUNNING"})
+    known = {row.key: row for row in others}
+    report = answered(paths, rows, tasks=known, lagging={first.key: "RUNNING"})
     assert words(report) == ("unknown",) * 3
 
 

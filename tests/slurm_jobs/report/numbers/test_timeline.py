@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from slurm_jobs.report.steps import budget, max_overlap, merge, subtract, total_s
 from slurm_jobs.report.timeline import attempt_budget
+from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path, steps_path
 from tests.slurm_jobs.report.builders import (
     NOT_STARTED,
@@ -141,6 +142,7 @@ def test_an_earlier_report_is_counted_as_its_stages_own_time(inputs_of, has_row)
         ended,
         stage="report",
         job_id="15",
+        token=stages["report"].attempts[0].token,
         started_unix_s=begun,
         ended_unix_s=begun + 100,
         result={},
@@ -151,7 +153,12 @@ def test_an_earlier_report_is_counted_as_its_stages_own_time(inputs_of, has_row)
         ended, attempt=2, job_id="24", started_unix_s=again + 5, ended_unix_s=again + 50
     )
     of_report = replace(
-        row, job_id="15", eligible_unix_s=begun - 4, start_unix_s=begun, end_unix_s=begun + 100
+        row,
+        job_id="15",
+        job_name=name_of_job(inputs.run["name"], "report", made.token),
+        eligible_unix_s=begun - 4,
+        start_unix_s=begun,
+        end_unix_s=begun + 100,
     )
     of_second = replace(
         row,
