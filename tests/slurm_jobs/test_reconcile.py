@@ -440,3 +440,12 @@ def test_problems_and_notes_are_passed_on_and_only_what_was_requested_has_an_age
     assert (found.problems, found.notes) == (("sacct: down",), ("no accounts",))
     assert found.query_time_of(["record", "sacct"]) == 7.0
     assert found.query_time_of(["record", "ledger"]) is None
+
+
+def test_a_stage_whose_lost_jobs_id_another_stage_has_now_is_not_running() -> None:
+    lost = intent(1, "b", "12", job_name="lost")
+    status = reconcile(
+        run_records([stage("a"), stage("b")], [lost, intent(2, "a", "12")]),
+        answer({"12": "RUNNING"}),
+    )
+    assert [each.status for each in status.stages] == ["running", "unknown"]

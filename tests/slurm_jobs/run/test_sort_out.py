@@ -409,3 +409,31 @@ def test_old_and_new_arrays_together_keep_max_running(
     assert waits == {living >= max_running}
     assert min(new) >= 1
     assert sum(new) + (0 if True in waits else living) <= max_running
+
+
+def test_a_running_job_with_the_id_of_an_earlier_one_goes_on() -> None:
+    """The controller lost its state, so that the resume's job has the id of the lost one."""
+    lost = intent(1, "a", "12", 3, job_name="lost")
+    found = sorted_out(
+        [stage("a", 3)],
+        {f"12_{index}": "RUNNING" for index in range(3)},
+        intents=[lost, intent(2, "a", "12", 3)],
+    )
+    assert found.cancel == found.connections.ending["a"] == ()
+    assert found.done.active["a"] == {0, 1, 2}
+
+
+def test_a_job_of_another_stage_that_has_the_id_of_a_lost_one_stays() -> None:
+    """A resume was killed after it had submitted `a` alone, under the id that `b` had."""
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterok")],
+        {"13": "RUNNING"},
+        intents=[
+            intent(1, "a", "12", job_name="lost-a"),
+            intent(2, "b", "13", job_name="lost-b"),
+            intent(3, "a", "13"),
+        ],
+    )
+    assert found.cancel == ()
+    assert tuple(found.connections.active["a"]) == ("13",)
+    assert found.done.active["b"] == frozenset()

@@ -66,6 +66,28 @@ def test_two_jobs_with_one_id_on_two_clusters_are_distinguished(slurm: FakeSlurm
     assert task.job_name == "words.a.here"
 
 
+def test_two_jobs_of_one_run_with_one_id_are_known_by_their_names(slurm: FakeSlurm) -> None:
+    """The controller has lost its state between them."""
+    slurm.says("squeue", queue_row("7", "RUNNING", name="words.b.new"))
+    rows = account_row("7", "CANCELLED", JobName="words.a.old", Submit="100")
+    slurm.says("sacct", rows + account_row("7", "PENDING", JobName="words.b.new", Submit="200"))
+    jobs = {"words.a.old": "7", "words.b.new": "7"}
+    tasks = query(Question(jobs=jobs, since_unix_s=0)).tasks.values()
+    assert {task.job_name: task.state for task in tasks} == {
+        "words.a.old": "CANCELLED",
+        "words.b.new": "RUNNING",
+    }
+    assert "--duplicates" in slurm.calls("sacct")[0].split()
+
+
+def test_of_several_starts_of_a_job_the_newest_counts(slurm: FakeSlurm) -> None:
+    earlier = account_row("7", "NODE_FAIL", Submit="100")
+    newest = account_row("7", "TIMEOUT", Submit="200")
+    for rows in (earlier + newest, newest + earlier):
+        slurm.says("sacct", rows)
+        assert states(["7"]) == {"7": ("sacct", "TIMEOUT")}
+
+
 def test_of_what_lives_squeue_is_believed_and_of_what_has_ended_sacct(slurm: FakeSlurm) -> None:
     slurm.says(
         "squeue",
