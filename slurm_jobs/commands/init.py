@@ -19,9 +19,11 @@ import yaml
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.cluster.mig import is_slice, slice_gb
-from slurm_jobs.commands import image_folder, read_spec, starter_data
+from slurm_jobs.commands import read_spec, starter_data
 from slurm_jobs.commands import starter_data as data_files
 from slurm_jobs.commands.read_spec import disk_files
+from slurm_jobs.commands.starter import image_folder
+from slurm_jobs.commands.starter.archive_members import archive_note
 from slurm_jobs.commands.starter_data import Data, Lengths, Model, Place, Room, choose_lengths
 from slurm_jobs.commands.submit import limits_of
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
@@ -592,17 +594,17 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
     """Return the data, manifests to write, sizes, and notes on them."""
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
-        if manifest is None:
+        if manifest is None or data_files.captions_win(path, manifest):
             image_data = image_folder.read_image_folder(path)
             num_rows = len(image_data.train.files)
             data = Data(
-                manifest=f"{name}.csv", image_root=_as_named(path, folder), num_rows=num_rows
+                manifest=f"{name}.jsonl", image_root=_as_named(path, folder), num_rows=num_rows
             )
-            texts = {f"{name}.csv": image_data.train.manifest(path).encode()}
+            texts = {f"{name}.jsonl": image_data.train.manifest(path).encode()}
             lines = [f"data: {number_of('image', num_rows)} of {path} with their words"]
             if image_data.evaluation is not None:
-                data = replace(data, evaluation=f"{name}-heldout.csv")
-                texts[f"{name}-heldout.csv"] = image_data.evaluation.manifest(path).encode()
+                data = replace(data, evaluation=f"{name}-heldout.jsonl")
+                texts[f"{name}-heldout.jsonl"] = image_data.evaluation.manifest(path).encode()
                 lines.append(f"evaluation: {number_of('image', len(image_data.evaluation.files))}")
             rows, unread = _row_sizes(image_data.train)
             return data, texts, rows, [*lines, *image_data.notes, *unread]
@@ -618,6 +620,8 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
     data = data_files.inspect_data(path, as_named=_as_named(path, folder))
     _refuse_unreadable(path, "train on")
     rows, unread = _listed_sizes(path)
+    if path.is_dir() and (note := archive_note(path)) is not None:
+        unread.append(note)
     if data.num_rows is None:
         return data, {}, rows, [f"data: {path}; its rows were not counted", *unread]
     about = "" if data.is_exact else "about "

@@ -12,7 +12,9 @@ from pathlib import Path
 from statistics import median
 
 from slurm_jobs.cluster.limits import ClusterLimits
-from slurm_jobs.commands.image_folder import IMAGE_SUFFIXES, has_images, refuse_unwritable
+from slurm_jobs.commands.starter.archive_members import member_syntax
+from slurm_jobs.commands.starter.folder_files import has_captions, has_images, refuse_unwritable
+from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.shared.errors import InputError, PathExpansionError, StageConfigError, plain
 from slurm_jobs.shared.expand import expand_typed
@@ -24,6 +26,7 @@ from slurm_jobs.shared.manifest_formats import (
     find_table,
     image_tokens,
 )
+from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import (
     FixedImages,
@@ -158,6 +161,13 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():
         message = f"{manifest} is an image: name its folder, or a manifest"
         raise InputError(message)
+    member = member_syntax(manifest)
+    if member is not None:
+        message = (
+            f"{manifest} is an archive of images: unpack it and name the folder, or write a "
+            f"manifest that lists its members with their texts, as `{member}` (docs/manifests.md)"
+        )
+        raise InputError(message)
     try:
         table = find_table(manifest)
         if table is not None:
@@ -201,17 +211,35 @@ def _table_rows(table: TableFiles) -> int | None:
 def is_image_folder(folder: Path) -> bool:
     """Check whether a path is a folder that holds images and is not a table.
 
-    A `metadata.parquet` next to images lists them, and makes no table of the folder.
+    A `metadata.parquet` next to images lists them, and makes no table of the folder. Neither does a
+    table without a picture, such as the URLs that images were downloaded from, if images have texts
+    next to them.
     """
     if not folder.is_dir():
         return False
     try:
-        is_listed = (folder / "metadata.parquet").is_file() and has_images(folder)
-        return is_listed or find_table(folder) is None
+        if (folder / "metadata.parquet").is_file() and has_images(folder):
+            return True
+        return find_table(folder) is None or captions_win(folder, folder)
     except NoTableError:
         return has_images(folder)
     except OSError:
         return False
+
+
+def captions_win(folder: Path, listing: Path) -> bool:
+    """Check whether texts next to images of a folder are its data rather than a list of it.
+
+    That is so unless a row of the list has a picture that is there.
+    """
+    from slurm_jobs.commands.read_spec import disk_files
+
+    if not has_captions(folder):
+        return False
+    files, manifest = disk_files(), str(listing.absolute())
+    root = files.image_root_of(manifest)
+    rows = files.first_rows(manifest, RowOptions())
+    return not any(files.image_head(image, root) for row in rows for image in row.images)
 
 
 # Limits of samples and images, chosen so that the rows of a data set fit.

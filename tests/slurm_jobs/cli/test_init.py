@@ -85,7 +85,8 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     spec = (tmp_path / "specs" / "mine.yaml").read_text()
     assert 'path: "../models/vlm"' in spec
     assert 'image_root: "../pics"' in spec
-    assert (tmp_path / "specs" / "mine.csv").read_text().splitlines()[1] == "cat/1.jpg,cat"
+    manifest = (tmp_path / "specs" / "mine.jsonl").read_text()
+    assert manifest.startswith('{"image_path": "cat/1.jpg", "text": "cat"}\n')
     assert not (tmp_path / "specs" / "recipes.py").exists()
 
 

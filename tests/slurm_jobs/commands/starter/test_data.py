@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.starter_data import inspect_data, is_image_folder
+from slurm_jobs.commands.init import Request, begin, inspect_cluster
+from slurm_jobs.commands.starter_data import captions_win, inspect_data, is_image_folder
 from slurm_jobs.shared.errors import InputError
 
 
@@ -68,4 +69,35 @@ def test_folders_of_tables_and_of_nothing_are_no_folders_of_images(tmp_path: Pat
     assert not is_image_folder(tmp_path)
     assert not is_image_folder(tmp_path / "none")
     touch(tmp_path / "a.parquet", tmp_path / "1.jpg")
+    assert not is_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("list_name", ["00000.parquet", "metadata.parquet", "metadata.csv"])
+def test_captions_next_to_images_win_over_a_list_of_urls(tmp_path: Path, list_name: str) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    data = tmp_path / "data"
+    (data / "00000").mkdir(parents=True)
+    (data / "00000" / "1.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    rows = {"file_name": ["https://example.org/1.jpg"], "text": ["of the list"]}
+    if list_name.endswith(".csv"):
+        (data / list_name).write_text("file_name,text\nhttps://example.org/1.jpg,of the list\n")
+    else:
+        pq.write_table(pa.table(rows), data / list_name)
+    listed = data / list_name if list_name.startswith("metadata") else data
+    assert not captions_win(data, listed)  # images without texts
+    (data / "00000" / "1.txt").write_text("next to it")
+    assert captions_win(data, listed)
+    assert is_image_folder(data)
+    written = begin(Request(folder=tmp_path / "spec", data=data), inspect_cluster(is_local=True))
+    manifest = (tmp_path / "spec" / "finetune.jsonl").read_text()
+    assert manifest == '{"image_path": "00000/1.jpg", "text": "next to it"}\n'
+    assert any(f"({list_name})" in line for line in written.said)
+
+
+def test_a_list_of_images_that_are_there_wins(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "1.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    (tmp_path / "1.txt").write_text("next to it")
+    pq.write_table(pa.table({"image": ["1.jpg"], "text": ["of the list"]}), tmp_path / "a.parquet")
+    assert not captions_win(tmp_path, tmp_path)
     assert not is_image_folder(tmp_path)

@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.preprocess.images import FORMATS
-from slurm_jobs.commands.image_folder import (
-    IMAGE_SUFFIXES,
-    label_kind,
-    metadata_files,
-    read_image_folder,
-)
+from pipeline.preprocess.manifest import read_manifest
+from slurm_jobs.commands.starter.image_folder import metadata_files, read_image_folder
 from slurm_jobs.commands.starter_data import is_image_folder
 from slurm_jobs.shared.errors import InputError
 
@@ -22,11 +17,15 @@ NEITHER = "neither train nor evaluation"
 KNOWN_BY_SUFFIX = "images and captions are recognised by their suffixes"
 
 
+JPEG = b"\xff\xd8\xff\xe0"
+"""First bytes of a picture, by which files are known as one."""
+
+
 def touch(folder: Path, *names: str) -> None:
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        path.write_bytes(JPEG)
 
 
 def write(folder: Path, **texts: str) -> None:
@@ -46,17 +45,6 @@ def notes(folder: Path) -> str:
     return "\n".join(read_image_folder(folder).notes)
 
 
-def test_every_suffix_of_a_format_that_is_opened_is_taken() -> None:
-    from PIL import Image
-
-    Image.init()
-    registered = Image.registered_extensions().items()
-    opened = {suffix for suffix, kind in registered if kind in FORMATS}
-    closed = {suffix for suffix, kind in registered if kind not in {*FORMATS, "MPO"}}
-    assert opened - IMAGE_SUFFIXES == set()
-    assert IMAGE_SUFFIXES & closed == set()
-
-
 def test_texts_next_to_images_are_their_words(tmp_path: Path) -> None:
     touch(tmp_path, "b/dog.PNG", "cat.jpg", "none.webp", ".hidden/x.jpg", "notes.md")
     (tmp_path / "cat.txt").write_text('a "cat",\n on a mat\n')
@@ -64,10 +52,14 @@ def test_texts_next_to_images_are_their_words(tmp_path: Path) -> None:
     assert is_image_folder(tmp_path)
     found = read_image_folder(tmp_path)
     text = found.train.manifest(tmp_path)
-    assert text == 'image_path,text\nb/dog.PNG,ein Hund\ncat.jpg,"a ""cat"", on a mat"\n'
+    assert text == (
+        '{"image_path": "b/dog.PNG", "text": "ein Hund"}\n'
+        '{"image_path": "cat.jpg", "text": "a \\"cat\\",\\n on a mat"}\n'
+    )
     assert found.notes == (
         "left out: 1 image without words (none.webp)",
         "left out: 1 file of other kinds: 1 .md (notes.md); " + KNOWN_BY_SUFFIX,
+        "left out: 1 file or folder, hidden or from a system or file server: 1 .hidden",
     )
 
 
@@ -177,10 +169,64 @@ def test_images_without_words_are_refused_with_what_to_do(
         read_image_folder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"A cat.\n\n  It sleeps.\n", "A cat.\n\n  It sleeps."),
+        (b"A cat.\r\nIt sleeps.\r\n", "A cat.\nIt sleeps."),
+        (b"\xef\xbb\xbfA cat.\rIt sleeps.", "A cat.\nIt sleeps."),
+        (b"name,text\na.jpg,words\nb.jpg,words\n", "name,text\na.jpg,words\nb.jpg,words"),
+        (b'a "quote,\nnever closed', 'a "quote,\nnever closed'),
+        (b"tab\there\x0bthere", "tab\there\x0bthere"),
+    ],
+)
+def test_a_caption_reaches_the_job_with_its_line_breaks(
+    tmp_path: Path, content: bytes, text: str
+) -> None:
+    touch(tmp_path / "data", "i.jpg")
+    (tmp_path / "data" / "i.txt").write_bytes(content)
+    manifest = tmp_path / "m.jsonl"
+    manifest.write_text(read_image_folder(tmp_path / "data").train.manifest(tmp_path / "data"))
+    (row,) = read_manifest(manifest)
+    assert (row.problem, row.messages[-1].role, row.messages[-1].text) == ("", "assistant", text)
+
+
+def test_a_text_of_a_megabyte_is_no_caption(tmp_path: Path) -> None:
+    touch(tmp_path, "i.jpg")
+    (tmp_path / "i.txt").symlink_to("/dev/zero")  # neither a file nor a caption
+    assert "not read: 1 path without access, broken links" in refusal(tmp_path)
+    (tmp_path / "i.txt").unlink()
+    write(tmp_path, **{"i.txt": "long " * 250_000})
+    assert "over 1,000,000 bytes" in refusal(tmp_path)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        read_image_folder(folder)
+    return str(caught.value)
+
+
+def test_files_with_the_name_of_an_image_are_left_out(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.jpg")
+    write(
+        tmp_path,
+        **{
+            "cat/empty.jpg": "",
+            "cat/page.png": "<!DOCTYPE html>",
+            "cat/lfs.png": "version https://git-lfs.github.com/spec/v1",
+        },
+    )
+    assert rows(tmp_path) == {"cat/1.jpg": "cat"}
+    printed = notes(tmp_path)
+    assert "1 file with the name of an image, but empty (empty.jpg)" in printed
+    assert "but in no format that is opened (page.png)" in printed
+    assert "but a pointer of Git LFS; fetch the file with `git lfs pull` (lfs.png)" in printed
+
+
 def test_two_captions_that_differ_are_refused_and_equal_ones_taken(tmp_path: Path) -> None:
     touch(tmp_path, "i.jpg")
     write(tmp_path, **{"i.txt": "a cup", "i.jpg.txt": "a  cup\n"})
-    assert rows(tmp_path) == {"i.jpg": "a cup"}
+    assert rows(tmp_path) == {"i.jpg": "a  cup"}
     write(tmp_path, **{"i.jpg.txt": "a mug"})
     with pytest.raises(InputError, match=r"two captions that differ, i\.jpg\.txt and i\.txt: keep"):
         read_image_folder(tmp_path)
@@ -341,42 +387,6 @@ def test_images_outside_of_the_held_out_split_are_trained_on(tmp_path: Path) -> 
     found = read_image_folder(tmp_path)
     assert found.evaluation is not None
     assert found.evaluation.words == ("two",)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_label"),
-    [
-        ("0 0.5 0.5 0.25 0.3\n", True),
-        ("0 0.5 0.5 0.25 0.3\n\n12 1 0 1e-3 .5\n", True),
-        ("0 0.5 0.5 0.25 0.3 0.9\n", True),
-        ("3 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2\n", True),
-        ("42\n", False),
-        ("", False),
-        ("12 people and 3 dogs\n", False),
-        ("0 0.5 0.5 0.25 0.3\na cup\n", False),
-        (
-            "Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 1.65 1.67 3.64 -0.65 1.71 46.70 -1.59",
-            True,
-        ),
-        (
-            "imagesource:GoogleEarth\ngsd:0.146\n2753 2408 2861 2385 2888 2468 2805 2502 plane 0",
-            True,
-        ),
-        ("imagesource:GoogleEarth\ngsd:0.146\n", True),
-        ("377,117,463,117,465,130,378,130,Genaxis Theatre\n1,2,3,4,5,6,7,8,[06]", True),
-        ("377,117,463,117,465,130,378,130,a sign with rather many words on it that go on", True),
-        ("0,0.1,0.2,0.3,0.4", True),
-        ("person 0.1 0.2 0.3 0.4", True),
-        ("0 0.5 0.5", True),
-        ("10 20 110 220\n5 6 70 80\n", True),
-        ("1 2 3 4 5", False),
-        ("0", False),
-        ("three of 4 cups, 2 of 3 plates and 1 pan", False),
-        ("1920 x 1080", False),
-    ],
-)
-def test_labels_of_boxes_are_distinguished_from_words(text: str, is_label: bool) -> None:
-    assert bool(label_kind(text)) == is_label
 
 
 def test_the_lists_of_an_image_folder_are_its_manifests(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Inspection of a user's data for the spec that `init` writes."""

@@ -1,0 +1,207 @@
+"""Held-out images and annotations in a folder, by the names of folders and files. PURE."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.shared.manifests.keys import Split, split_and_rest, split_of
+
+_PLAIN = (
+    "images image imgs img photos photo pictures picture pics pic data dataset jpegimages jpegs "
+    "jpeg jpg png files raw all unlabeled unlabelled"
+)
+PLAIN_NAMES = frozenset(_PLAIN.split())
+"""Folder names that say nothing about the content of an image."""
+_EXTRA = frozenset({"extra", "extras", "additional", "unlabeled", "unlabelled", "unsup"})
+"""Folder names next to `train` that are not classes."""
+
+_DRAWN = re.compile(
+    r"(?:(?:train|training|val|valid|validation|test|testing|images?|imgs?|png|jpg|semantic|instance"
+    r"|panoptic|object|class|fine|coarse|train(?:ing)?ids?|\d)[-_. ]*|[a-z][-_. ]+)*"
+    r"(?P<word>masks?|annotations?|anns|labels?|segmentations?|segs?|gts?|ground[-_ ]?truths?"
+    r"|depths?|normals|thumbnails?|thumbs?|trimaps?|mattes?|heatmaps?|disparity|disparities|overlays?)"
+    r"(?:[-_. ]*(?:train|training|val|valid|validation|test|testing|images?|imgs?|png|jpg|semantic"
+    r"|instance|object|class|fine|coarse|maps?|files?|data|tr|ts|\d)|[-_. ]+[a-z](?![a-z]))*",
+    re.IGNORECASE,
+)
+"""`masks`, `train_masks`, `gtFine`, `SegmentationClass`, `label_2`."""
+_DRAWN_FILE = re.compile(
+    r"(?P<of>.+)[-_.](?:masks?|labels?|seg(?:mentation)?|gt(?:fine|coarse)?|ground[-_]?truth|depth"
+    r"|normals?|thumb(?:nail)?|trimap|annotations?)(?:[-_.]?\d+)?",
+    re.IGNORECASE,
+)
+"""`a_mask.png` next to `a.jpg`."""
+_NUM_NAMED = 5
+_MANY = 0.05
+"""Share of images from which on a split name in the file names is reported."""
+
+Parts = tuple[str, ...]
+
+
+def without_drawings(
+    folder: Path, images: Sequence[Path], captioned: Collection[Path]
+) -> tuple[list[Path], list[str]]:
+    """Return the images without masks, depth maps, thumbnails and similar files, and notes.
+
+    All are below `folder`. Those in `captioned`, with a text next to them, are kept in any case.
+    """
+    parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
+    siblings = _names_below(parts_of.values())
+    stems = {(image.parent, image.stem) for image in images}
+    remaining: list[Path] = []
+    left_out: Counter[str] = Counter()
+    for image in images:
+        where = "" if image in captioned else _drawn_in(parts_of[image], siblings)
+        match = None if image in captioned or where else _DRAWN_FILE.fullmatch(image.stem)
+        if match and (image.parent, match["of"]) in stems:
+            where = f"*{image.stem.removeprefix(match['of'])}{image.suffix}"
+        if where:
+            left_out[where] += 1
+        else:
+            remaining.append(image)
+    return remaining, [
+        f"left out: {count:,} image{'' if count == 1 else 's'} in {where}: its name says "
+        "annotations or thumbnails, not photos to describe"
+        for where, count in sorted(left_out.items())
+    ]
+
+
+def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
+    """Return the folder of annotations that an image is in; `mask` next to `no_mask` is a class."""
+    for depth, name in enumerate(parts):
+        match = _DRAWN.fullmatch(name)
+        if match:
+            word = match["word"].lower().rstrip("s")
+            others = siblings[parts[:depth]] - {name}
+            named = {other for other in others if word in other.lower()}
+            is_common = bool(others) and named == others  # `seg_train` next to `seg_test`
+            is_inner = depth > 0 and word in parts[depth - 1].lower()
+            if not is_common and not is_inner and all(map(_DRAWN.fullmatch, named)):
+                return "/".join(parts[: depth + 1])
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Splits:
+    """Images by split; "" is for images of no split."""
+
+    images: dict[str, list[Path]]
+    folders: frozenset[Path]
+    """Folders that are a split."""
+    notes: tuple[str, ...]
+    """Messages about split names that were not used as one."""
+
+
+def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Splits:
+    """Sort images into splits, by folders of any level, else by the names of files.
+
+    A class may be called `train` or `test`: folders of such names are splits next to each other,
+    without siblings, next to folders that say nothing (`images`), or where their subfolders are
+    those of their neighbours. A held-out folder wins over `train` above it. With `has_texts`,
+    captions are in files, and folders are not classes.
+    """
+    parts_of = {image: image.relative_to(folder).parts[:-1] for image in images}
+    names_below = _names_below(parts_of.values())
+    splits: dict[Parts, Split] = {}
+    for parent in sorted(names_below, key=len):
+        is_below = any(parent[:depth] in splits for depth in range(1, len(parent) + 1))
+        splits.update(_splits_in(parent, names_below, has_texts=has_texts and not is_below))
+    by_split: dict[str, list[Path]] = {}
+    for image, parts in parts_of.items():
+        by_split.setdefault(_split_at(parts, splits), []).append(image)
+    if set(splits.values()) == {"train"}:
+        above = {parts[:depth] for parts in splits for depth in range(len(parts))}
+        siblings = {parts[:-1] for parts in splits}
+        if any(
+            parts_of[image] not in above
+            and not any(parts_of[image][: len(s)] == s for s in siblings)
+            for image in by_split.get("", ())
+        ):  # `vehicles/train` next to `animals/cat`
+            splits = {}
+    notes: list[str] = []
+    if not splits:
+        by_split, notes = _by_files(images)
+    unused = [  # folders with the name of a split that are trained on all the same
+        "/".join((*parent, name))
+        for parent, names in sorted(names_below.items())
+        for name in sorted(names)
+        if (*parent, name) not in splits
+        and (above_it := _split_at((*parent, name), splits)) in {"", "train"}
+        and (split_and_rest(name)[0] or above_it) != above_it
+    ]
+    if unused:
+        more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
+        notes.insert(
+            0,
+            f"not used as splits, despite their names: {', '.join(unused[:_NUM_NAMED])}{more}; "
+            "if one is held out, name the folder to train on instead",
+        )
+    folders = frozenset(folder.joinpath(*parts) for parts in splits)
+    return Splits(images=by_split, folders=folders, notes=tuple(notes))
+
+
+def _names_below(folders: Iterable[Parts]) -> dict[Parts, set[str]]:
+    """Return the names of the subfolders of each folder that is above others."""
+    names: dict[Parts, set[str]] = {}
+    for parts in set(folders):
+        for depth, name in enumerate(parts):
+            names.setdefault(parts[:depth], set()).add(name)
+    return names
+
+
+def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | str:
+    above = [splits[parts[:d]] for d in range(1, len(parts) + 1) if parts[:d] in splits]
+    return next((split for split in above if split != "train"), above[0] if above else "")
+
+
+def _splits_in(
+    parent: Parts, names_below: Mapping[Parts, set[str]], *, has_texts: bool
+) -> dict[Parts, Split]:
+    """Return the children of a folder that are splits."""
+    names = names_below[parent]
+    kinds: dict[str, Split] = {name: kind for name in names if (kind := split_of(name))}
+    by_rest: dict[Parts, dict[str, Split]] = {}  # `coco_train` and `coco_val`, or `imagesTr`
+    for name in names - kinds.keys():
+        split, rest = split_and_rest(name, is_short=True)
+        if split:
+            by_rest.setdefault(rest, {})[name] = split
+    for pair in by_rest.values():
+        if len({split == "train" for split in pair.values()}) > 1:
+            kinds |= pair
+    others = names - kinds.keys()
+    held_out = {name for name, kind in kinds.items() if kind != "train"}
+    is_pair = len(held_out) not in {0, len(kinds)}
+    shared = {inner for name in kinds for inner in names_below.get((*parent, name), ())}
+    shared = {inner for inner in shared if inner.lower() not in PLAIN_NAMES}
+    around = set(others).union(*(names_below.get((*parent, name), ()) for name in others))
+    is_split = bool(kinds) and (is_pair or not others or bool(shared & around))
+    if kinds and not held_out:
+        is_split = is_split or all(name.lower() in _EXTRA for name in others)
+    elif kinds:
+        is_plain = all(name.lower() in PLAIN_NAMES for name in others)
+        is_split = is_split or is_plain or has_texts
+    return {(*parent, name): kind for name, kind in kinds.items()} if is_split else {}
+
+
+def _by_files(images: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]:
+    """Sort by the names of files where each names a split (`train_1.jpg`); else note many."""
+    by_split: dict[str, list[Path]] = {}
+    for image in images:
+        by_split.setdefault(split_and_rest(image.stem)[0] or "", []).append(image)
+    named = sum(len(files) for split, files in by_split.items() if split)
+    has_held = bool(by_split.keys() - {"", "train"})
+    if named == len(images) and "train" in by_split and has_held:
+        return by_split, []
+    notes = []
+    if has_held and named > max(1, _MANY * len(images)):
+        example = next(files[0] for split, files in by_split.items() if split not in {"", "train"})
+        notes.append(
+            f"{named:,} of {len(images):,} file names contain the name of a split "
+            f"({example.name}), and all images are trained on; to hold some out, "
+            "move them into a folder `val`"
+        )
+    return {"": list(images)}, notes
