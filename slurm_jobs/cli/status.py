@@ -61,7 +61,12 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_runs(options: argparse.Namespace) -> int:
     """List; exit code 3 if a scheduler could not be queried."""
-    from slurm_jobs.commands.find_run import default_runs_dir, is_missing, refuse_missing_place
+    from slurm_jobs.commands.find_run import (
+        default_runs_dir,
+        is_missing,
+        refuse_missing_place,
+        where_else,
+    )
     from slurm_jobs.run.observe import list_runs
 
     runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()
@@ -69,7 +74,10 @@ def run_runs(options: argparse.Namespace) -> int:
         catalogue = list_runs(runs_dir, number=options.number)
     except (FileNotFoundError, NotADirectoryError) as error:
         refuse_missing_place(runs_dir)
-        message = f"no runs in {runs_dir}{is_missing(runs_dir)}; --dir names another folder"
+        advice = where_else(runs_dir)
+        if options.dir is not None:
+            advice = f"{is_missing(runs_dir)}; --dir names another folder"
+        message = f"no run in {runs_dir}{advice}"
         raise InputError(message) from error
     if options.json:
         print_json(_catalogue_values(catalogue))
@@ -80,7 +88,8 @@ def run_runs(options: argparse.Namespace) -> int:
         if catalogue.runs:
             screen.print(_runs_table(catalogue, time.time()))
         elif not catalogue.unreadable:
-            print(f"no run in {shown_path(runs_dir)}")
+            advice = "" if options.dir is not None else where_else(runs_dir)
+            print(f"no run in {shown_path(runs_dir)}{advice}")
         if catalogue.num_left_out:
             print(f"and {catalogue.num_left_out} older: --number shows more")
         lines = dict.fromkeys(line for run in catalogue.runs for line in source_lines(run.status))

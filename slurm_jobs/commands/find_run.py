@@ -5,21 +5,36 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import shlex
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths, age_key, is_run
-from slurm_jobs.shared.errors import FileError, InputError, PathExpansionError, truncated
+from slurm_jobs.shared.errors import (
+    FileError,
+    InputError,
+    PathExpansionError,
+    SlurmJobsError,
+    truncated,
+)
 from slurm_jobs.shared.expand import expand_path, expand_typed
 from slurm_jobs.shared.manifest_formats import INFO_NAME
+
+if TYPE_CHECKING:
+    from slurm_jobs.commands.spec_origin import SpecOrigin
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 """NAME_MAX and PATH_MAX of Linux."""
 
 SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
 """Suffixes of files that select a spec's newest run."""
+
+_MAX_SPECS = 20
+"""YAML files of the working folder that are read: a folder of data may hold thousands."""
 
 
 def default_runs_dir() -> Path:
@@ -41,8 +56,8 @@ def default_runs_dir() -> Path:
 def find_run(text: str | None) -> Path:
     """Return the folder of the run that a user names.
 
-    The name is a folder, a run's id or the start of one, or a spec file (its newest run); None
-    selects the newest run.
+    The name is a folder, a run's id or the start of one, or a spec file (the newest run that was
+    submitted from it); None selects the newest run.
 
     Raises:
         InputError: there is no such run, or several match.
@@ -63,11 +78,7 @@ def find_run(text: str | None) -> Path:
     if text and _holds_run(path):
         return path.absolute()
     if path.suffix in SPEC_SUFFIXES and path.is_file():
-        from slurm_jobs.commands.read_spec import disk_files
-        from slurm_jobs.spec.load import name_and_runs_dir
-
-        name, spec_runs_dir = name_and_runs_dir(str(path.absolute()), disk_files())
-        return _newest(Path(spec_runs_dir), name)
+        return _newest_of_spec(path.absolute())
     if path.parent.resolve() == runs_dir.resolve():  # `runs/shapes-2026`, as a shell completes it
         text = path.name
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
@@ -107,6 +118,10 @@ def _no_run_message(text: str, path: Path, matches: Sequence[Path], runs_dir: Pa
             f"{text} is neither a run (it has no run.json) nor a finished data set (no "
             f"dataset.json), and no run in {runs_dir} begins with it; name the folder that has "
             "one, or set SLURM_JOBS_RUNS_DIR"
+        )
+    if not _runs(runs_dir):
+        return f"no run `{text}`: it is not a run folder, and there is no run in {runs_dir}" + (
+            where_else(runs_dir)
         )
     from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
 
@@ -216,20 +231,79 @@ def _by_age(runs_dir: Path) -> list[Path]:
     return sorted(_runs(runs_dir), key=age_key)
 
 
-def _newest(runs_dir: Path, name: str | None = None) -> Path:
-    """Return the newest run, or the newest run of the spec `name`."""
+def _newest(runs_dir: Path) -> Path:
     runs = _by_age(runs_dir)
-    if name is not None:
-        runs = [path for path in runs if RUN_STAMP.sub("", path.name) == name]
     if not runs:
         refuse_missing_place(runs_dir)
-        which = f"run of `{name}`" if name is not None else "run"
-        message = (
-            f"no {which} in {runs_dir}{is_missing(runs_dir)}; name a run folder, or set "
-            "SLURM_JOBS_RUNS_DIR to the folder of your runs"
-        )
+        message = f"no run in {runs_dir}{where_else(runs_dir)}"
         raise InputError(message)
     return runs[-1].absolute()
+
+
+def where_else(runs_dir: Path) -> str:
+    """Return the end of a message that a folder of runs has none: why, and where to look."""
+    from slurm_jobs.commands.nearby_runs import nearby_run
+
+    here = Path.cwd()
+    run = nearby_run(here) or max(_newest_of_specs(here), key=age_key, default=None)
+    if run is None:
+        return (
+            f"{is_missing(runs_dir)}; name a run's folder or a spec file, which says where its "
+            "runs are, or set SLURM_JOBS_RUNS_DIR to the folder of your runs"
+        )
+    return (
+        f", where commands look unless you name a run. The newest run near this folder is {run}: "
+        f"name it, or first type `export SLURM_JOBS_RUNS_DIR={shlex.quote(str(run.parent))}`"
+    )
+
+
+def _newest_of_specs(folder: Path) -> Iterator[Path]:
+    """Yield the newest run of each spec in a folder."""
+    files = (path for path in folder.iterdir() if path.suffix in SPEC_SUFFIXES)
+    for file in islice(files, _MAX_SPECS):
+        with suppress(SlurmJobsError, OSError):  # it is no spec, or has no run
+            yield _newest_of_spec(file)
+
+
+def _newest_of_spec(file: Path) -> Path:
+    """Return the newest run that was submitted from a spec file, not from another of that name."""
+    from slurm_jobs.commands.read_spec import disk_files
+    from slurm_jobs.commands.spec_origin import spec_origin
+    from slurm_jobs.spec.load import name_and_runs_dir
+
+    name, spec_runs_dir = name_and_runs_dir(str(file), disk_files())
+    runs_dir = Path(spec_runs_dir)
+    runs = [run.absolute() for run in _by_age(runs_dir) if RUN_STAMP.sub("", run.name) == name]
+    if not runs:
+        refuse_missing_place(runs_dir)
+        message = (
+            f"no run of `{name}` in {runs_dir}{is_missing(runs_dir)}; submit {file}, name a run "
+            "folder, or set SLURM_JOBS_RUNS_DIR to the folder of your runs"
+        )
+        raise InputError(message)
+    for run in reversed(runs):
+        if spec_origin(run, file, runs_dir).relation in {"same", "moved"}:
+            return run
+    raise InputError(_other_spec_message(runs[-1], spec_origin(runs[-1], file, runs_dir), file))
+
+
+def _other_spec_message(newest: Path, origin: SpecOrigin, file: Path) -> str:
+    """Return the message for a spec whose name other runs have; `newest` is one of them."""
+    message = f"no run in {newest.parent} was submitted from {file}. The newest run of this name, "
+    if origin.relation == "unclear":
+        return message + (
+            f"{newest.name}, was submitted from {origin.file}, which does not exist any more and "
+            f"had another text. If both are the same spec, name the run: {newest}"
+        )
+    if not origin.file:
+        return message + (
+            f"{newest.name}, does not record the file that it was submitted from. If it was this "
+            f"file, name the run: {newest}"
+        )
+    return message + (
+        f"{newest.name}, was submitted from {origin.file}. To use this run, name it: {newest}. "
+        "Give one of the two specs another `name`, so that their runs can be told apart"
+    )
 
 
 def given_run(target: str, of_spec: Mapping[str, Any], verb: str) -> Path | None:

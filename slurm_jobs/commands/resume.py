@@ -487,6 +487,7 @@ def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
     if given.loaded is not None:
         write_text_atomic(paths.given_spec, given.loaded.text)
         origin["profile"] = given.profile.model_dump(mode="json")
+        origin["spec_file"], origin["spec_dir"] = given.loaded.file, given.loaded.spec_dir
     write_json_atomic(paths.spec_origin, origin)
     write_resolved_spec(paths, given.spec)
 

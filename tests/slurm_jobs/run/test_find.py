@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import re
 from pathlib import Path
@@ -20,10 +21,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def make(runs: Path, name: str, age_s: float = 0.0) -> Path:
+def make(runs: Path, name: str, age_s: float = 0.0, spec: str = "words.yaml") -> Path:
     file = runs / name / "run.json"
     file.parent.mkdir(parents=True)
-    file.write_text("{}")
+    file.write_text(json.dumps({"spec_file": str(Path(spec).absolute())}))
     moment = file.stat().st_mtime - age_s
     os.utime(file, (moment, moment))
     return file.parent

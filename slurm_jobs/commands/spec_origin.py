@@ -1,0 +1,68 @@
+"""The spec file that a run was submitted from, compared with one that a user names.
+
+Two specs may have the same name and the same folder of runs, so the name does not tell whose run it
+is.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import read_json
+
+Relation = Literal["same", "moved", "unclear", "other"]
+"""The run was submitted from this file; from this file at another path; from a file that does not
+exist any more and may be this one; or from another file, or it is unknown from which."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpecOrigin:
+    """File that a run was submitted from."""
+
+    file: str
+    """Path at that time; empty if it cannot be read."""
+    relation: Relation
+    """Relation to the file that the user names."""
+
+
+def spec_origin(run_dir: Path, file: Path, runs_dir: Path) -> SpecOrigin:
+    """Compare the origin of a run with a spec file, whose folder of runs is `runs_dir`."""
+    paths = RunPaths(run_dir)
+    recorded = _text_in(paths.spec_origin, "spec_file") or _text_in(paths.run_json, "spec_file")
+    return SpecOrigin(file=recorded, relation=_relation(paths, recorded, file, runs_dir))
+
+
+def _relation(paths: RunPaths, recorded: str, file: Path, runs_dir: Path) -> Relation:
+    if not recorded:
+        return "other"
+    try:
+        if file.samefile(recorded):
+            return "same"
+        is_gone = False
+    except OSError:  # it was moved or deleted, or this machine mounts it elsewhere
+        is_gone = True
+    # A folder that was moved together with its runs, or that has another path on this machine.
+    before = _text_in(paths.resolved_spec, "runs_dir")
+    if before and os.path.relpath(recorded, before) == os.path.relpath(file, runs_dir):
+        return "moved"
+    if not is_gone:
+        return "other"
+    try:
+        has_same_text = paths.given_spec.read_bytes() == file.read_bytes()
+    except OSError:
+        has_same_text = False
+    return "moved" if has_same_text else "unclear"
+
+
+def _text_in(file: Path, key: str) -> str:
+    try:
+        values: Any = read_json(file)
+    except (DamagedFileError, OSError):
+        return ""
+    value = values.get(key) if isinstance(values, dict) else None
+    return value if isinstance(value, str) else ""
