@@ -302,7 +302,7 @@ def _other_spec_message(newest: Path, origin: SpecOrigin, file: Path) -> str:
         )
     return message + (
         f"{newest.name}, was submitted from {origin.file}. To use this run, name it: {newest}. "
-        "Give one of the two specs another `name`, so that their runs can be told apart"
+        "Give one of the two specs another `name`, so that each finds its own runs by it"
     )
 
 

@@ -534,11 +534,12 @@ _WAITS = {
     "longest queue": "queue_wait_max_s",
     "ran for": "running_s",
 }
+_LARGEST_TASK = "max_rss_bytes"
 _USES = {
     "CPUs": "requested_cpus",
     "CPU used": "cpu_efficiency",
     "memory a node": "requested_mem_bytes",
-    "largest task": "max_rss_bytes",
+    "largest task": _LARGEST_TASK,
     "time limit": "time_limit_s",
     "longest job": "longest_s",
     "GPUs": "requested_gpus",
@@ -560,7 +561,12 @@ def _stages_section(report: RunReport) -> Html:
         shown = [units.seconds(value) for value in spread] or [units.NOT_KNOWN] * 3
         numbers = [units.quantity(getattr(stage, field)) for field in _WAITS.values()]
         waits.append([name, stage.status, done, f"{stage.num_attempts}", *numbers, *shown])
-        numbers = [units.quantity(getattr(stage, field)) for field in _USES.values()]
+        numbers = [
+            sentences.largest_task(stage)
+            if field == _LARGEST_TASK
+            else units.quantity(getattr(stage, field))
+            for field in _USES.values()
+        ]
         uses.append([name, sentences.next_request(report, stage.name), *numbers])
         if times and times.num > 1:
             slowest.append(f"slowest task of {stage.name}: {times.slowest}")
@@ -571,7 +577,8 @@ def _stages_section(report: RunReport) -> Html:
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A stage's running "
         "time is the time in which at least one of its attempts ran. Hours are allocated, not "
-        "busy. CPUs and GPUs are those of one job or array task. The next request follows from the "
+        "busy. CPUs and GPUs are those of one job or array task. A task that was killed at its "
+        "memory limit used at least this limit. The next request follows from the "
         "rules on memory and time."
     )
     return el(

@@ -413,8 +413,9 @@ def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
         "hours": stage.cpu_hours,
         "longest job": stage.longest_s,
         "longest queue wait": stage.queue_wait_max_s,
-        "memory": stage.max_rss_bytes,
     }
+    if not stage.is_largest_killed:  # the table says why
+        numbers["memory"] = stage.max_rss_bytes
     for reason in dict.fromkeys(n.at_least for n in numbers.values() if n.at_least):
         names = [name for name, number in numbers.items() if number.at_least == reason]
         listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -739,6 +739,8 @@ class StageNumbers:
     """One line for each attempt that failed."""
     results: Mapping[str, float]
     """Numbers that the stage returned; empty for an array."""
+    is_largest_killed: bool = False
+    """True if the task with `max_rss_bytes` was killed at its memory limit, so it needs more."""
     unrecorded_gpu_hours: float = 0.0
     """Part of `gpu_hours` of starts that died before their supervisor could write a record."""
 

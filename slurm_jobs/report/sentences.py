@@ -147,6 +147,12 @@ def next_request(report: RunReport, stage: str) -> str:
     return "; ".join([*(advice or ["as asked"]), *unknown])
 
 
+def largest_task(stage: StageNumbers) -> str:
+    """Return the memory of a stage's largest task, marked if the task was killed at its limit."""
+    memory = units.quantity(stage.max_rss_bytes)
+    return f"{memory}, killed" if stage.is_largest_killed else memory
+
+
 def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
     """Return why stages can never start: lines such as `alarm, last stranded: not needed`."""
     names: dict[str, list[str]] = {}

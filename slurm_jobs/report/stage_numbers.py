@@ -258,6 +258,8 @@ def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
+_OUT_OF_MEMORY = "OUT_OF_MEMORY"
+"""State of a start that was killed at its memory limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -400,10 +402,13 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
     num_tasks = max(1, int(stage.resources.get("tasks_per_node") or 1))
     num_open = sum(row.end_unix_s is None for row in rows)  # peaks are known at the end of starts
     ends = f"{num_open} of {len(rows)} starts have not ended in the accounting" if num_open else ""
-    peaks = (row.max_rss_bytes for row in rows)
+    peaks = (_peak_bytes(row, num_tasks) for row in rows)
     largest = _measured(peaks, max, "bytes", rows, "max_rss_bytes")
-    largest = on_node = _bounded(largest, _joined(lacking, ends))
-    if any(row.state == "OUT_OF_MEMORY" for row in rows):
+    killed = [row for row in rows if row.state == _OUT_OF_MEMORY]
+    is_killed = largest.value in [_peak_bytes(row, num_tasks) for row in killed]
+    kill = "it was killed at its memory limit" if is_killed else ""
+    largest = on_node = _bounded(largest, _joined(lacking, ends, kill))
+    if killed:
         on_node = missing("bytes", "a start ran out of memory; its peak is more than was sampled")
     elif any(row.source == "local" for row in rows):
         on_node = missing(
@@ -411,7 +416,22 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
         )
     elif largest.value is not None:
         on_node = replace(largest, value=largest.value * num_tasks)
-    return {"max_rss_bytes": largest, "tasks_per_node": num_tasks, "node_mem_bytes": on_node}
+    return {
+        "max_rss_bytes": largest,
+        "is_largest_killed": is_killed,
+        "tasks_per_node": num_tasks,
+        "node_mem_bytes": on_node,
+    }
+
+
+def _peak_bytes(row: TaskAccounting, num_tasks: int) -> float | None:
+    """Return the peak memory of the largest of a node's tasks, as far as it is known.
+
+    A task that is killed at its limit has often grown since its last sample.
+    """
+    if row.state != _OUT_OF_MEMORY or row.requested_mem_bytes is None:
+        return row.max_rss_bytes
+    return max(row.max_rss_bytes or 0.0, row.requested_mem_bytes / num_tasks)
 
 
 def _gpu_busy(stage: StageInputs, rows: Sequence[TaskAccounting]) -> Quantity:

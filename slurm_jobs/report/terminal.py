@@ -255,7 +255,7 @@ def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
         units.quantity(stage.queue_wait_median_s),
         units.quantity(stage.running_s),
         units.quantity(stage.cpu_efficiency),
-        units.quantity(stage.max_rss_bytes),
+        sentences.largest_task(stage),
     )
 
 

@@ -64,6 +64,8 @@ class _Running:
     """TIMEOUT, CANCELLED or OUT_OF_MEMORY once that is decided."""
     mem_bytes: float | None = None
     """Limit for the memory of all processes together: `mem_gb` of each node."""
+    peak_bytes: float = 0.0
+    """Most memory of all processes together in a sample; 0 without a limit."""
     reason: str = ""
 
 
@@ -226,7 +228,8 @@ class Runner:
                 exit_code=max(code, 0),
                 signal=-code if code < 0 else None,
                 cpu_time_s=usage.ru_utime + usage.ru_stime,
-                max_rss_bytes=usage.ru_maxrss * 1024.0,
+                # A process that was killed with its parent is not in `usage`.
+                max_rss_bytes=max(usage.ru_maxrss * 1024.0, running.peak_bytes),
                 reason=running.reason,
             )
             request = self._book.requests_dir / f"requeue-{task_id}"
@@ -272,7 +275,10 @@ class Runner:
         used_bytes = memory_of_sessions(limits, limits)
         for running in self._running.values():
             pid = running.process.pid
-            if pid not in limits or used_bytes[pid] <= limits[pid]:
+            if pid not in limits:
+                continue
+            running.peak_bytes = max(running.peak_bytes, used_bytes[pid])
+            if used_bytes[pid] <= limits[pid]:
                 continue
             running.final_state = "OUT_OF_MEMORY"
             running.reason = out_of_memory_reason(used_bytes[pid], limits[pid])

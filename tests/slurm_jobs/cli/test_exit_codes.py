@@ -78,7 +78,7 @@ def test_a_ledger_whose_entries_are_gone_is_not_taken_for_a_run_without_jobs(
 
 def test_a_file_in_place_of_the_runs_is_wrong_input(tmp_path: Path, command: Command) -> None:
     (tmp_path / "runs").touch()
-    assert "no runs in" in command("runs", "--dir", tmp_path / "runs", code=2).err
+    assert "no run in" in command("runs", "--dir", tmp_path / "runs", code=2).err
 
 
 @pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel", "report"])

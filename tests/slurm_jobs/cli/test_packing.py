@@ -78,6 +78,7 @@ def made(here: Path, source: Path) -> RunPaths:
     write_json_atomic(paths.plan(1), {**plan, "stages": stages})
     paths.resolved_spec.parent.mkdir()
     paths.resolved_spec.write_text(load(here / "words.yaml").spec.model_dump_json())
+    write_json_atomic(paths.spec_origin, {"spec_file": str(here / "words.yaml")})
     shutil.copytree(source / "set" / "output", paths.output_dir("pack"))
     return paths
 

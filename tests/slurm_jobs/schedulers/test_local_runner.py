@@ -135,6 +135,7 @@ def test_a_task_over_its_memory_ends_with_both_numbers_and_the_remedy(book):
     )
     assert found, task.reason
     assert float(found[1]) > 0.1
+    assert task.max_rss_bytes > task.requested_mem_bytes
     assert task.reason in RunPaths(book.folder.parent).job_log("work", job.job_id).read_text()
     assert book.state(below.job_id).state == "CANCELLED"
 

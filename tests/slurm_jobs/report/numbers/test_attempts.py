@@ -172,6 +172,36 @@ def test_with_a_row_for_every_start_nothing_is_a_lower_bound(inputs):
     assert not notes_with(report, "lower bound")
 
 
+@pytest.mark.parametrize(
+    ("tasks_per_node", "sampled", "shown"),
+    [
+        (1, 23.3 * 2**20, "at least 320 MiB, killed"),
+        (1, None, "at least 320 MiB, killed"),
+        (1, 350 * 2**20, "at least 350 MiB, killed"),
+        (2, 23.3 * 2**20, "at least 160 MiB, killed"),
+    ],
+)
+def test_a_task_killed_for_its_memory_used_at_least_its_limit(
+    inputs, tasks_per_node, sampled, shown
+):
+    (train,) = (stage for stage in inputs.stages if stage.name == "train")
+    resources = {**train.resources, "tasks_per_node": tasks_per_node}
+    row = {"state": "OUT_OF_MEMORY", "requested_mem_bytes": 320 * 2**20, "max_rss_bytes": sampled}
+    report = report_from(with_rows(with_stage(inputs, "train", resources=resources), "14", **row))
+    assert stage_of(report).max_rss_bytes.at_least == "it was killed at its memory limit"
+    assert shown in printed(report, 250)
+    assert shown in render_html(report)
+
+
+def test_a_larger_task_than_the_killed_one_is_shown_as_measured(inputs):
+    first, *_ = (row for row in inputs.accounting if row.job_id == "14")
+    killed = replace(first, state="OUT_OF_MEMORY", requested_mem_bytes=2.0**20, max_rss_bytes=None)
+    whole = replace(first, max_rss_bytes=2.0**30)
+    report = report_from(with_rows(inputs, "14", killed, whole))
+    assert units.quantity(stage_of(report).max_rss_bytes) == "1.00 GiB"
+    assert not stage_of(report).is_largest_killed
+
+
 def unended(inputs, *, state="RUNNING"):
     """The training's second start has no end in the accounting, and left no completion."""
     first, last = (row for row in inputs.accounting if row.job_id == "14")
