@@ -47,6 +47,8 @@ _TOGETHER = ("tests/pipeline/train/strategies/",)
 """Folders whose files share what takes long to make."""
 
 
+_SLOW_LIMIT_S = 3600
+"""Time limit of a slow test; `timeout` in pyproject.toml is that of the others."""
 _ROUND = re.compile(r"-\d+\]$")
 """In the name of a fault's test; the page counts all rounds of a fault in one process."""
 
@@ -96,12 +98,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
     return _FilesAtOnce(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On several processes, begin with the tests of the cluster: they take the longest."""
-    if not hasattr(config, "workerinput"):
-        return
-    items.sort(key=lambda item: not _needs_cluster(item.path))
+    """Give slow tests their time limit; on several processes, begin with those of the cluster.
+
+    These take the longest. Otherwise the order stays, which `--random-order` may have chosen.
+    """
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SLOW_LIMIT_S))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not _needs_cluster(item.path))
 
 
 @pytest.fixture(scope="session")
@@ -133,6 +140,23 @@ def _interrupts_are_heard() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_found() -> Iterator[None]:
+    """Later tests and the processes that they fork would inherit a handler that is left behind."""
+    found = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+        del found[signal.SIGALRM]  # pytest-timeout removes its own where a test fails
+    left = [number for number, handler in found.items() if signal.getsignal(number) != handler]
+    for number in left:
+        signal.signal(number, found[number])
+    left += signal.pthread_sigmask(signal.SIG_SETMASK, blocked) ^ blocked
+    if left:
+        names = ", ".join(signal.Signals(number).name for number in left)
+        pytest.fail(f"this test does not restore the handler or the mask of {names}", pytrace=False)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from tests.end_to_end.driver import Driver
 STAGES = Path(__file__).parent / "user_stages.py"
 
 
-def _end_processes(text: str) -> None:
+def end_processes(text: str) -> None:
+    """End the processes with such a command line."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().decode(errors="replace")
@@ -31,7 +32,7 @@ def local(tmp_path: Path) -> Iterator[Driver]:
     """A user's folder on this machine, with stages of the user's own in it."""
     (tmp_path / "user_stages.py").write_bytes(STAGES.read_bytes())
     yield Driver(tmp_path)
-    _end_processes(str(tmp_path))
+    end_processes(str(tmp_path))
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +44,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if status["status"] != "completed":
         pytest.fail(f"the undisturbed run {status['status']}: {status}")
     yield run_dir
-    _end_processes(str(driver.folder))
+    end_processes(str(driver.folder))
 
 
 @pytest.fixture
@@ -53,4 +54,4 @@ def on_slurm(cluster: Cluster) -> Iterator[Driver]:
     driver = Driver(folder, cluster)
     driver.write("user_stages.py", STAGES.read_text())
     yield driver
-    _end_processes(str(folder))
+    end_processes(str(folder))
