@@ -22,6 +22,7 @@ from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.records import CompletionRecord
 from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
+from slurm_jobs.worker.ignored_end import ignored_end_text
 from slurm_jobs.worker.launch import AFTER_SIGTERM, GONE, SHELL_CODES
 
 if TYPE_CHECKING:
@@ -423,18 +424,27 @@ def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
     """
     record = _record(run_dir, stage, part)
     if record is None:
-        rows = ""
-        if part.attempt and part.status in {"failed", "unknown"}:  # the supervisor was killed too
-            task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
-            rows = rows_in_progress(task_dir)
-        return f"{part.reason}; {rows}" if rows else part.reason
+        return _killed_reason(run_dir, stage, part)  # the supervisor was killed, too
     reason = record.reason
     if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
         reason = reason.removesuffix(f" {GONE}")
     if part.state == "TIMEOUT" and part.reason:
         detail = reason.removeprefix(AFTER_SIGTERM)
-        reason = part.reason if _KILLED.search(detail) else f"{part.reason}; {detail}"
+        reason = (
+            _killed_reason(run_dir, stage, part)
+            if _KILLED.search(detail)
+            else f"{part.reason}; {detail}"
+        )
     return f"attempt {record.attempt}: {reason}" if record.attempt > 1 else reason
+
+
+def _killed_reason(run_dir: Path, stage: str, part: SliceStatus) -> str:
+    """Return the scheduler's reason, with what the killed task itself had noted."""
+    if not part.attempt or part.status not in {"failed", "unknown"}:
+        return part.reason
+    task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
+    notes = (ignored_end_text(task_dir), rows_in_progress(task_dir))
+    return "; ".join([part.reason, *(note for note in notes if note)])
 
 
 def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:

@@ -39,6 +39,8 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<fu
 _FOLDERS = re.compile(
     r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib\.zip|lib|user))/"
 )
+_LIBRARIES = re.compile(r".*(?:/site-packages|/lib/python3\.\d+)/|<frozen |.*/slurm_jobs/worker/")
+"""Files that are neither a stage's own nor of `pipeline`."""
 _stream: IO[bytes] | None = None
 """File that is open as long as the process lives: `faulthandler` writes to its descriptor."""
 
@@ -367,6 +369,11 @@ class StallWatch:
         self.has_dumped = False
         """True if stacks were requested, and no rank has made progress since."""
 
+    @property
+    def has_beats(self) -> bool:
+        """Return whether a rank has a heartbeat."""
+        return bool(self._beats)
+
     def tick(self, *, may_end: bool = True) -> Alarm | None:
         """Check for progress if it is time to, and return the required action; call it often.
 
@@ -494,6 +501,9 @@ def _place(stacks: RankStacks) -> str:
     frame = stacks.innermost
     if (call := stacks.collective) is not None:
         return f"{call[0].function} called at {call[1]}"
+    own = next((frame for frame in stacks.main if not _LIBRARIES.match(frame.file)), None)
+    if own is not None and own != stacks.main[0] and not stacks.phase:
+        return f"at {own}, in {stacks.main[stacks.main.index(own) - 1].function}"
     return f"at {frame}" if frame is not None else "at no line of Python"
 
 

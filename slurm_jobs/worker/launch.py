@@ -29,6 +29,7 @@ from slurm_jobs.shared.records import Outcome, near_gpus
 from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
+from slurm_jobs.worker.ignored_end import IgnoredEnd
 from slurm_jobs.worker.late_exit import read_returned
 from slurm_jobs.worker.rank import (
     PERHAPS_HALF_DONE,
@@ -106,6 +107,7 @@ class RankProcesses:
         self._say_cause_at_s: float | None = None
         """Time by which the ranks have written the requested stacks, monotonic."""
         self._watch = StallWatch(task_dir, self._num_ranks)
+        self._ignored_end: IgnoredEnd | None = None
         keeper = script_command(self._order.start_script, "rank", task_dir)
         if self._environment.is_slurm and self._num_ranks > 1:
             starts = [([*self._srun(), *keeper], self._variables(None))]
@@ -148,6 +150,8 @@ class RankProcesses:
                 self._pass_on(STOP_SIGNAL, None)
             while self._due and self._all_started():
                 self._signal_all(self._due.pop())
+            if self.term_signalled:
+                self._note_ignored_end()
             if kill_at_s is None:
                 if self._is_stalled():
                     kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
@@ -160,6 +164,21 @@ class RankProcesses:
                 self._has_killed = True
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)
+
+    def _note_ignored_end(self) -> None:
+        """Note where the stage is if it does not end after SIGTERM.
+
+        A shell command has no stacks. Ranks with a heartbeat are watched by it: they may be saving.
+        """
+        if self._order.shell is not None or self._watch.has_beats:
+            return
+        if self._ignored_end is None:
+            self._ignored_end = IgnoredEnd(self._task_dir, self._num_ranks)
+        if self._ignored_end.asks_for_stacks() and self._all_started():
+            self._signal_all(REQUEST_SIGNAL)
+        if self._ignored_end.finds_place():
+            with suppress(OSError):  # the log may be on a full disk
+                print(f"slurm-jobs: {self._ignored_end.text}", file=sys.stderr, flush=True)
 
     def _is_stalled(self) -> bool:
         """Request stacks if no rank makes progress for long; return whether to end the ranks.
@@ -199,7 +218,13 @@ class RankProcesses:
                 print(f"{text}: {cause.text}", file=sys.stderr, flush=True)
 
     def _explained(self, end: RanksEnd) -> RanksEnd:
-        """Add the rank that the others waited for, if that ended the attempt."""
+        """Add the rank that the others waited for, if that ended the attempt.
+
+        Of a stage that was killed after SIGTERM, the place is added.
+        """
+        if end.outcome == "failed" and self._has_killed and self._ignored_end is not None:
+            place = self._ignored_end.text
+            return end if place is None else replace(end, reason=f"{end.reason}; {place}")
         is_stalled = self._stalled_s is not None
         if end.outcome == "completed" or not (is_stalled or self._watch.has_dumped):
             return end

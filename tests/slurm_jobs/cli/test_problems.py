@@ -74,6 +74,16 @@ def test_the_supervisors_log_is_offered_where_a_slice_failed_without_a_record(
     assert f"next: {shown}" in lines_of(FAILED)
 
 
+def test_where_a_killed_stage_was_is_shown_without_a_record_of_its_end(paths: RunPaths) -> None:
+    text = "2 s after SIGTERM rank 0 on n1 was at run (forks.py:9), in join"
+    folder = paths.task_dir("a", 0, 1)
+    folder.mkdir(parents=True)
+    write_json_atomic(folder / "ignored-end.json", {"text": text})
+    limit = "reached its time limit of 5 min (resources.timeout_min)"
+    part = stage("a", ["failed"], reason=limit, state="TIMEOUT", attempt=1)
+    assert lines_of(part)[0].endswith(f": {limit}; {text}")
+
+
 @pytest.mark.parametrize("name", ["run", "my run", "it's", 'so "called"'])
 def test_the_resume_command_contains_the_settings_that_the_reason_names(
     tmp_path: Path, name: str

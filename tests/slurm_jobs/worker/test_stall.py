@@ -417,6 +417,44 @@ def test_a_heartbeat_is_written_seldom_and_read_as_it_was(tmp_path: Path) -> Non
 NAPPING = ("nap", "run")
 
 
+def _plain(*frames: str) -> tuple[str, ...]:
+    """A function's stack: calls, innermost first, each `FILE:LINE FUNCTION`."""
+    lines = []
+    for frame in (*frames, f"{CODE}/slurm_jobs/worker/call.py:9 call_function"):
+        place, _, function = frame.partition(" ")
+        file, _, line = place.rpartition(":")
+        lines.append(f'  File "{file}", line {line} in {function}')
+    return tuple(lines)
+
+
+LIB, OWN = "/usr/lib/python3.11", "/runs/r/code/0a1b/user/forks.py"
+
+
+@pytest.mark.parametrize(
+    ("main", "text"),
+    [
+        (_plain(f"{OWN}:7 nap"), "was at nap (forks.py:7)"),
+        (
+            _plain(
+                f"{LIB}/multiprocessing/popen_fork.py:27 poll",
+                f"{LIB}/multiprocessing/process.py:149 join",
+                f"{OWN}:9 term",
+            ),
+            "was at term (forks.py:9), in join",
+        ),
+        (
+            _plain(f"{LIB}/threading.py:320 wait", f"{OWN}:9 run"),
+            "was at run (forks.py:9), in wait",
+        ),
+        (_plain(f"{SITE}/joblib/parallel.py:7 get"), "was at get (joblib/parallel.py:7)"),
+    ],
+)
+def test_a_plain_function_is_named_by_its_own_line_and_the_call(
+    main: tuple[str, ...], text: str
+) -> None:
+    assert describe_cause({0: stacks(main)}) == (0, text)
+
+
 def test_a_line_that_is_still_being_written_is_left_out() -> None:
     request = "main thread 0x01\n\n--- stacks of process 9 at 2026-11-26 19:38:10, state S\n"
     frames = "".join(f'  File "stage.py", line {9 + n} in {f}\n' for n, f in enumerate(NAPPING))

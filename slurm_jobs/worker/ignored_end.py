@@ -1,0 +1,68 @@
+"""Place of a stage that was sent SIGTERM and does not end: what its main thread waits for.
+
+SIGKILL follows SIGTERM, so a function that hangs leaves no exception. The supervisor has its ranks
+write their stacks before that, and notes the place in the attempt's folder, because Slurm may kill
+the supervisor together with the ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.worker.hangs import find_cause, read_stacks
+
+PATIENCE_S = 2.0
+"""Time that a stage may take to end after SIGTERM. The local scheduler sends SIGKILL after 10 s,
+Slurm after `KillWait`, which is 30 s by default."""
+_WRITING_S = 1.0
+"""Time in which ranks write their stacks."""
+
+
+class IgnoredEnd:
+    """Watch over one attempt's ranks after SIGTERM."""
+
+    def __init__(self, task_dir: Path, num_ranks: int) -> None:
+        self._task_dir, self._num_ranks = task_dir, num_ranks
+        self._ask_at_s = time.monotonic() + PATIENCE_S
+        self._read_at_s: float | None = None
+        self._has_read = False
+        self.text: str | None = None
+        """Clause for the record, once the place is known."""
+
+    def asks_for_stacks(self) -> bool:
+        """Return whether the ranks must write their stacks now, which is once; call it often."""
+        if self._read_at_s is not None or time.monotonic() < self._ask_at_s:
+            return False
+        self._read_at_s = time.monotonic() + _WRITING_S
+        return True
+
+    def finds_place(self) -> bool:
+        """Return whether the place has just become known, and note it; call it often."""
+        if self._has_read or self._read_at_s is None or time.monotonic() < self._read_at_s:
+            return False
+        self._has_read = True
+        ranks = range(self._num_ranks)
+        if not any(read_stacks(self._task_dir, rank).was_asked for rank in ranks):
+            return False  # srun does not pass requests on any more
+        cause = find_cause(self._task_dir, self._num_ranks)
+        if cause is None:
+            return False
+        self.text = f"{PATIENCE_S:.0f} s after SIGTERM {cause.text}"
+        with suppress(OSError):
+            write_json_atomic(_path(self._task_dir), {"text": self.text})
+        return True
+
+
+def ignored_end_text(task_dir: Path) -> str | None:
+    """Return where a stage was that did not end after SIGTERM; None if that was not noted."""
+    with suppress(OSError, DamagedFileError):
+        return str(read_json(_path(task_dir))["text"])
+    return None
+
+
+def _path(task_dir: Path) -> Path:
+    return task_dir / "ignored-end.json"
