@@ -244,8 +244,9 @@ def register_stacks(task_dir: Path, rank: int) -> None:
     """
     global _stream  # noqa: PLW0603 - one process is one rank
     stream = stacks_path(task_dir, rank).open("ab", buffering=0)
-    stream.write(f"{_MAIN_THREAD}0x{threading.main_thread().ident:016x}\n".encode())
     write_stacks_on(STACKS_SIGNAL, stream)
+    # Last, because a request is sent where the file has content, and would end the process before.
+    stream.write(f"{_MAIN_THREAD}0x{threading.main_thread().ident:016x}\n".encode())
     _stream = stream
 
 
@@ -253,7 +254,7 @@ def request_stacks(task_dir: Path, rank: int, pid: int) -> None:
     """Make a rank's process write its stacks; do nothing if it has not registered."""
     path = stacks_path(task_dir, rank)
     with suppress(OSError):
-        if not path.exists():
+        if not path.stat().st_size:
             return
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         state = _process_state(pid)

@@ -126,7 +126,7 @@ def run(config, context):
 
     with WAYS[config["way"]]() as work_round:
         total = work_round()
-        (context.output_dir / "at-work").touch()
+        (context.output_dir / f"at-work-{context.rank}").touch()
         while context.attempt == 1 and not stop_requested():
             total = work_round()
     if context.attempt == 1:

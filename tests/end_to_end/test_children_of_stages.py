@@ -51,7 +51,7 @@ def stopped(driver: Driver, ask: Callable[[Path, str], Any]) -> Path:
     driver.write("spec.yaml", f"name: children\ncluster: local\nstages:\n{stages}")
     run_dir = driver.submit("spec.yaml")
     for way in WAYS:
-        wait_for((run_dir / "data" / way / "at-work").exists, f"{way} at work", timeout_s=LIMIT_S)
+        wait_for((run_dir / "data" / way / "at-work-0").exists, f"{way} at work", timeout_s=LIMIT_S)
         ask(run_dir, way)
     driver.wait(run_dir, timeout_s=LIMIT_S)
     return run_dir

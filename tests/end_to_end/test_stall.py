@@ -102,7 +102,8 @@ def test_a_rank_that_hangs_after_a_request_to_stop_is_named_and_not_ended(local:
 def wait_for_rank(task_dir: Path, rank: int) -> Any:
     # Only then can it take a request.
     path = task_dir / f"rank-{rank:05d}.started.json"
-    wait_for((task_dir / f"rank-{rank:05d}.stacks.txt").exists, "the rank")
+    stacks = task_dir / f"rank-{rank:05d}.stacks.txt"
+    wait_for(lambda: stacks.exists() and stacks.stat().st_size, "the rank")
     return json.loads(path.read_text())
 
 
