@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from slurm_jobs.dependencies import Slices
@@ -22,6 +22,7 @@ from slurm_jobs.schedulers.protocol import (
     PENDING_STATES,
     RUNNING_STATES,
     Answer,
+    Doubt,
     Wait,
     wait_of,
 )
@@ -46,6 +47,8 @@ CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 NOT_NEEDED = "not needed"
 """Start of the reason of a stage that handles an event which did not happen."""
 _UNSUCCESSFUL = frozenset({"failed", "cancelled", "stranded"})
+_CURRENT = ("squeue", "scontrol")
+"""Sources whose pending reason is current; sacct's dates from the submission."""
 _STRANDING: dict[Wait, str] = {
     "held": "held",
     "held_by_admin": "held by an administrator",
@@ -61,7 +64,7 @@ class SliceStatus:
     slice_index: int
     status: Status
     source: str
-    """`record`, `squeue`, `sacct`, `local` or `ledger`."""
+    """`record`, `squeue`, `scontrol`, `sacct`, `local` or `ledger`."""
     reason: str = ""
     state: str | None = None
     """Slurm's own word, if Slurm was queried and knew the job."""
@@ -167,7 +170,17 @@ def slice_status(
         return replace(status, status="failed", source="record", ending=failed)
     if intent.job_id is None and is_submitting and index not in intent.cancelled_slices:
         return replace(status, status="waiting", reason="it is being submitted")
+    if index not in intent.cancelled_slices and _is_open(job, answer):
+        return replace(status, status="running" if attempt else "waiting", reason=_OPEN)
     return _without_scheduler(status, intent, answer)
+
+
+_OPEN = "submitted a moment ago; squeue does not list it yet, and the controller did not answer"
+
+
+def _is_open(job: JobKey | None, answer: Answer) -> bool:
+    """Check whether a job that no source lists may be alive all the same."""
+    return job is not None and not answer.doubts.keys().isdisjoint((job, job.job))
 
 
 def _to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceStatus:
@@ -178,13 +191,13 @@ def _to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceSt
 
 
 def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bool) -> SliceStatus:
-    """Return the status of a task in the queue; sacct's reason dates from the submission."""
+    """Return the status of a task in the queue."""
     if task.reason == NO_RUNNER:
         reason = "the local runner has ended; `resume` starts one"
         return replace(known, status="stranded", reason=reason)
     if task.reason == NEVER:
         return replace(known, status="stranded", reason=NEVER, wait="never")
-    wait, meaning = wait_of(task.state, task.reason) if task.source == "squeue" else ("", "")
+    wait, meaning = wait_of(task.state, task.reason) if task.source in _CURRENT else ("", "")
     if not wait or (several_partitions and wait in {"never", "blocked"}):
         return replace(known, status="waiting", reason=task.reason)
     words = task.reason or task.state
@@ -329,6 +342,8 @@ class RunStatus:
     """Time of the scheduler query; None if nothing had to be queried."""
     knows_the_living: bool = True
     """True if every job that is not reported alive has certainly ended."""
+    doubts: Mapping[JobKey, Doubt] = field(default_factory=dict)
+    """Jobs of which it is open whether they live, see `Answer`."""
 
     def stage(self, name: str) -> StageStatus:
         """Return the stage of that name.
@@ -340,7 +355,8 @@ class RunStatus:
 
     def query_time_of(self, sources: Iterable[str]) -> float | None:
         """Return the time of the oldest query of these sources; None for files of the run."""
-        return self.asked_unix_s if {"squeue", "sacct", "local"}.intersection(sources) else None
+        asked = {"squeue", "scontrol", "sacct", "local"}
+        return self.asked_unix_s if asked.intersection(sources) else None
 
 
 # Reasons why work can never start, named by the stage that caused it.
@@ -558,6 +574,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         notes=answer.notes,
         asked_unix_s=answer.asked_unix_s or None,
         knows_the_living=answer.knows_the_living,
+        doubts=answer.doubts,
     )
 
 

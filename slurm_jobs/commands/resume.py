@@ -37,6 +37,7 @@ from slurm_jobs.plan import (
     parents_of,
     without_new_defaults,
 )
+from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import (
@@ -112,6 +113,7 @@ from slurm_jobs.spec.overrides import (
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files, absolute
 from slurm_jobs.spec.yaml import YamlDocument
+from slurm_jobs.status import RunStatus, SliceStatus
 
 # Slices that the user requests to run again, complete or not.
 
@@ -232,7 +234,7 @@ class _Chosen:
 
 def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
     """Return the newest intents of unfinished slices."""
-    status = status_of(run_dir)
+    status = status_of(run_dir, acts=True)
     run = read_run(run_dir)
     chosen: dict[str, Intent] = {}
     living: set[str] = set()
@@ -246,10 +248,13 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
             if is_unfinished and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent
                 # The local scheduler's ids are unique to the run.
-                if part.state in LIVING_STATES or run.meta.scheduler == "local":
+                is_confirmed = part.state in LIVING_STATES and not _is_doubted(part, status)
+                if is_confirmed or run.meta.scheduler == "local":
                     living.add(intent.token)
     jobs = {token: intent.job for token, intent in chosen.items() if intent.job is not None}
     silence = "" if status.knows_the_living else "; ".join(status.problems)
+    if status.doubts and not silence:
+        silence = doubts_text(run, status.doubts, status.problems)
     if silence and not jobs:
         raise SchedulerError(silence)
     unseen = [job.job_id for token, job in jobs.items() if token not in living]
@@ -259,6 +264,11 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
         unseen=unseen,
         silence=silence if unseen else "",
     )
+
+
+def _is_doubted(part: SliceStatus, status: RunStatus) -> bool:
+    """Check whether it is open if the job of a slice lives: another job may have its id."""
+    return part.job is not None and not status.doubts.keys().isdisjoint((part.job, part.job.job))
 
 
 # Types of GPU of slices that a resume runs: each continues on the type that it started on.

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +77,7 @@ def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
         "problems": answer.problems,
         "notes": answer.notes,
         "lagging": [[key.name, key.job_id, state] for key, state in answer.lagging.items()],
+        "doubts": [[key.name, key.job_id, doubt] for key, doubt in answer.doubts.items()],
         "knows_the_living": answer.knows_the_living,
     }
     with suppress(OSError):
@@ -106,6 +107,7 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
             asked_unix_s=float(values["asked_unix_s"]),
             knows_the_living=bool(values["knows_the_living"]),
             lagging={JobKey(name, job_id): state for name, job_id, state in values["lagging"]},
+            doubts={JobKey(name, job_id): doubt for name, job_id, doubt in values["doubts"]},
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None  # missing, truncated, of another version, or no file of ours
@@ -249,7 +251,7 @@ def scheduler_of(paths: RunPaths) -> Scheduler:
     return scheduler_named(meta.scheduler, paths.run_dir, max_cpus=meta.max_cpus)
 
 
-def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
+def status_of(run_dir: Path, *, fresh: bool = True, acts: bool = False) -> RunStatus:
     """Return the status of a run, from its records and one query of the scheduler.
 
     The records are read after the query. A job writes its record before it ends, so a job that has
@@ -259,9 +261,10 @@ def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
         run_dir: the run's folder.
         fresh: False reuses an answer of some seconds ago if there is one, see `FRESH_S`; only
             for display, never before an action.
+        acts: True if the status decides which jobs are cancelled, see `Question`.
     """
     run = read_run(run_dir)
-    answer = answers({run_dir: run}, fresh=fresh)[run_dir]
+    answer = answers({run_dir: run}, fresh=fresh, acts=acts)[run_dir]
     return reconcile(read_run(run_dir) if answer.asked_unix_s else run, answer)
 
 
@@ -270,7 +273,9 @@ def answer_of(run_dir: Path) -> Answer:
     return answers({run_dir: read_run(run_dir)}, fresh=False)[run_dir]
 
 
-def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answer]:
+def answers(
+    runs: Mapping[Path, RunRecords], *, fresh: bool, acts: bool = False
+) -> dict[Path, Answer]:
     """Return the schedulers' answers by run folder; all runs on Slurm share one query.
 
     A run without jobs, or whose records prove all of it complete, gets an empty answer.
@@ -290,7 +295,7 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
         else:
             by_run[run_dir] = kept
     if on_slurm:
-        shared = _ask(on_slurm)
+        shared = _ask(on_slurm, acts=acts)
         parts = {run_dir: _part_of(shared, run) for run_dir, run in on_slurm.items()}
         doubtful = with_doubts(on_slurm, parts)
         for run_dir, run in on_slurm.items():
@@ -301,17 +306,31 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
     return {run_dir: by_run[run_dir] for run_dir in runs}
 
 
-def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
+def _ask(runs: Mapping[Path, RunRecords], *, acts: bool = False) -> Answer:
     """Query the scheduler once for runs of the same scheduler."""
-    question = Question(
-        jobs={name: job_id for run in runs.values() for name, job_id in run.jobs.items()},
-        since_unix_s=min(run.meta.created_unix_s for run in runs.values()),
-        # Runs of earlier versions have no uid.
-        uids=frozenset(
-            os.getuid() if run.meta.uid is None else run.meta.uid for run in runs.values()
-        ),
-    )
+    question = question_about(list(runs.values()), acts=acts)
     return scheduler_of(RunPaths(next(iter(runs)))).query(question)
+
+
+def question_about(runs: Sequence[RunRecords], *, acts: bool) -> Question:
+    """Return the question about the jobs of runs; `acts` as in `Question`."""
+    open_jobs: dict[str, float] = {}
+    for run in runs:
+        for stage in run.stages:
+            newest = latest_intents(run.intents, stage.name)
+            completed = completed_slices(run.records[stage.name], newest)
+            for index, intent in newest.items():
+                if index not in completed:
+                    submitted_unix_s = intent.submitted_unix_s or intent.time_unix_s
+                    open_jobs[intent.job_name] = submitted_unix_s
+    return Question(
+        jobs={name: job_id for run in runs for name, job_id in run.jobs.items()},
+        since_unix_s=min(run.meta.created_unix_s for run in runs),
+        # Runs of earlier versions have no uid.
+        uids=frozenset(os.getuid() if run.meta.uid is None else run.meta.uid for run in runs),
+        open_jobs=open_jobs,
+        acts=acts,
+    )
 
 
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
@@ -320,6 +339,7 @@ def _part_of(answer: Answer, run: RunRecords) -> Answer:
     return Answer(
         tasks={key: task for key, task in answer.tasks.items() if key.job in jobs},
         lagging={key: state for key, state in answer.lagging.items() if key.job in jobs},
+        doubts={key: doubt for key, doubt in answer.doubts.items() if key.job in jobs},
         problems=answer.problems,
         notes=answer.notes,
         asked_unix_s=answer.asked_unix_s,

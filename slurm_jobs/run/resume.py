@@ -14,12 +14,14 @@ from typing import Any
 
 from slurm_jobs.dependencies import Slices, barred_slices, corresponds
 from slurm_jobs.plan import Done
+from slurm_jobs.run.doubts import doubts_text
+from slurm_jobs.run.observe import question_about
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_completion, read_run
-from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Question, Scheduler
+from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Scheduler
 from slurm_jobs.shared.errors import SchedulerError
 from slurm_jobs.shared.files import named_outputs, ranges_text
 from slurm_jobs.shared.job_key import JobKey
@@ -362,10 +364,13 @@ def prepare_resume(
         scheduler.settle()
     run, answer = read_run(paths.run_dir), Answer()
     if run.jobs:
-        answer = scheduler.query(Question(jobs=run.jobs, since_unix_s=run.meta.created_unix_s))
+        answer = scheduler.query(question_about([run], acts=True))
     if not answer.knows_the_living:
         reasons = "; ".join(answer.problems)
         message = f"cannot resume without knowing which jobs still live: {reasons}"
+        raise SchedulerError(message)
+    if answer.doubts:
+        message = f"cannot resume yet: {doubts_text(run, answer.doubts, answer.problems)}"
         raise SchedulerError(message)
     # The records are read after the query, see observe.status_of.
     run = read_run(paths.run_dir, also=tuple(fingerprints))

@@ -271,12 +271,15 @@ class Parents:
         answer = self._scheduler.query(
             Question(
                 jobs={parent.job.name: parent.job_id for parent in due},
+                open_jobs={parent.job.name: self._added_s[parent.job] for parent in due},
+                acts=True,
                 since_unix_s=self._since_unix_s,
             )
         )
         for parent in due:
             # Without an answer the id counts, because Slurm accepted the job.
-            why = self._why_gone(parent, answer) if answer.knows_the_living else ""
+            is_known = answer.knows_the_living and not answer.doubts
+            why = self._why_gone(parent, answer) if is_known else ""
             if why:
                 message = (
                     f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} "
@@ -299,7 +302,8 @@ class Parents:
             duration_s = -math.inf  # both times are by Slurm's clock
             if task.submit_unix_s is not None and task.end_unix_s is not None:
                 duration_s = task.end_unix_s - task.submit_unix_s
-            if has_ended and task.source != "squeue" and age_s - duration_s > REMEMBERED_S:
+            is_remembered = task.source in {"squeue", "scontrol"}
+            if has_ended and not is_remembered and age_s - duration_s > REMEMBERED_S:
                 return f"ended as {task.state}"
         slices, per_task = job.planned.slices, job.planned.slices_per_task
         known = {key.job_id for key in tasks}

@@ -19,6 +19,14 @@ JobDependencies = Mapping[DependencyKind, Sequence[JobKey]]
 """Jobs or array elements that a job depends on, by kind."""
 
 
+Doubt = Literal["controller silent", "controller forgot"]
+"""Why it is open whether a job lives, see `agreement`.
+
+`controller silent`: squeue does not list it, and the controller did not answer. `controller
+forgot`: the accounting has it alive, and the controller does not know it.
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """Answer of a scheduler about jobs, with the sources that failed."""
@@ -38,6 +46,9 @@ class Answer:
     """True if a job that is not in `tasks` is certainly neither queued nor running."""
     lagging: Mapping[JobKey, str] = field(default_factory=dict)
     """State that accounting still reports for a job that has ended."""
+    doubts: Mapping[JobKey, Doubt] = field(default_factory=dict)
+    """Jobs or array elements of which it is open whether they live. An array stands for those of
+    its elements that no source lists."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +62,11 @@ class Question:
     """Submit time of the first job, or earlier, by the clock of the submitting host."""
     uids: frozenset[int] = frozenset()
     """Owners of the jobs; empty for the current user."""
+    open_jobs: Mapping[str, float] = field(default_factory=dict)
+    """Submission times of the jobs whose work is not proven complete, by name."""
+    acts: bool = False
+    """True if the answer decides which jobs are replaced or cancelled: then the controller is
+    asked about each open job."""
 
 
 def is_of(task: TaskAccounting, jobs: Mapping[str, str]) -> bool:

@@ -13,15 +13,22 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from slurm_jobs.cluster.limits import parse_config
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.schedulers.agreement import Sources, answer_of, to_confirm
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
-from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, JobDependencies, Question, is_of
+from slurm_jobs.schedulers.controller import (
+    ask_controller,
+    ask_controller_for_all,
+    entries,
+    parse_jobs,
+)
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, is_of
 from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
 from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError, truncated
 from slurm_jobs.shared.files import CLOCKS_APART_S, parse_ranges, write_bytes_atomic
@@ -266,7 +273,8 @@ def parse_duration_s(text: str) -> float | None:
 
 # squeue knows every living job, and ended jobs for some minutes. sacct knows ended jobs, unless
 # the site keeps no accounts, its database is down, or it lags behind. So squeue decides about
-# living jobs. A missing answer of sacct is reported, and never read as success or failure.
+# living jobs, or the controller where squeue is behind (`agreement`). A missing answer of sacct is
+# reported, and never read as success or failure.
 
 
 COMMAND_TIMEOUT_S = 60
@@ -293,44 +301,54 @@ class _Accounts:
 
 
 def find(job_names: Sequence[str]) -> Mapping[str, str]:
-    """Return ids by name, from squeue and, for jobs that it has dropped, from sacct.
+    """Return ids by name, from squeue, the controller and, for ended jobs, from sacct.
 
-    If sacct fails, its jobs count as not submitted. No work is done twice by that: squeue lists
-    each living job, an ended job has left records, and a job that appears later exits because a
-    newer intent supersedes it. A job that Slurm refused is not returned, although Slurm keeps a
-    record of it.
+    The controller is asked for all jobs, because it finds none by name, but only if squeue lacks
+    one: squeue may be behind. If sacct fails, its jobs count as not submitted. No work is done
+    twice by that: the controller knows each living job, an ended job has left records, and a job
+    that appears later exits because a newer intent supersedes it. A job that Slurm refused is not
+    returned, although Slurm keeps a record of it.
 
     Raises:
-        SchedulerError: squeue failed.
+        SchedulerError: squeue or the controller failed.
     """
     text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%i|%T|%N|%j"])
-    ids = _accepted(text, "squeue")
+    ids = _accepted(split_rows(text, 4, "squeue"))
     missing = [name for name in job_names if name not in ids]
+    if missing:
+        known = entries(ask_controller_for_all())
+        rows = [[job["job_id"], job["JobState"], job["NodeList"], job["name"]] for job in known]
+        accepted = _accepted(rows)
+        ids.update({name: accepted[name] for name in missing if name in accepted})
+        missing = [name for name in missing if name not in ids]
     if missing:
         command = [*_sacct_of_cluster(), "-X", "-S", "now-30days", "--name", ",".join(missing)]
         try:
             text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
-            ids.update(_accepted(text, "sacct"))
+            ids.update(_accepted(split_rows(text, 4, "sacct")))
         except SchedulerError:
             return ids
     return ids
 
 
-def _accepted(text: str, command: str) -> dict[str, str]:
-    """Return ids by name from lines of id, state, nodes and name, without refused jobs.
+def _accepted(rows: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Return ids by name from rows of id, state, nodes and name, without refused jobs.
 
     Some refusals ("Requested node configuration is not available") leave a record of a job that has
     FAILED and never had a node.
     """
     taken = {}
-    for job_id, state, nodes, name in split_rows(text, 4, command):
-        if state != "FAILED" or nodes not in {"", "None assigned"}:
+    for job_id, state, nodes, name in rows:
+        if state != "FAILED" or nodes not in {"", "(null)", "None assigned"}:
             taken[name] = job_id.partition("_")[0]
     return taken
 
 
 def query(question: Question) -> Answer:
-    """Query states with one squeue and one sacct call in parallel, however many tasks there are."""
+    """Query states with one squeue and one sacct call in parallel, however many tasks there are.
+
+    The controller is asked about the jobs for which the other two prove nothing, see `agreement`.
+    """
     asked_unix_s = time.time()
     with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
         queue = pool.submit(
@@ -345,14 +363,27 @@ def query(question: Question) -> Answer:
         except SchedulerError as error:
             queued = None
             problems = (*accounts.problems, f"squeue: {error}")
-    tasks, lagging = merged(queued, newest_starts(accounts.tasks))
-    return Answer(
-        tasks=tasks,
-        lagging=lagging,
-        problems=problems,
-        notes=accounts.notes,
-        asked_unix_s=asked_unix_s,
-        knows_the_living=queued is not None,
+    accounted = newest_starts(accounts.tasks)
+    if queued is None:
+        return Answer(
+            tasks=accounted,
+            problems=problems,
+            notes=accounts.notes,
+            asked_unix_s=asked_unix_s,
+            knows_the_living=False,
+        )
+    sources = Sources(queued=queued, accounted=accounted)
+    jobs = to_confirm(question, sources, asked_unix_s)
+    if jobs:
+        try:
+            text = ask_controller([job.job_id for job in jobs])
+            controlled = parse_jobs(text, question.jobs)
+            sources = replace(sources, controlled=controlled, answered=frozenset(jobs))
+        except SchedulerError as error:
+            sources = replace(sources, silent=frozenset(jobs))
+            problems = (*problems, f"scontrol: {error}")
+    return replace(
+        answer_of(question, sources, asked_unix_s), problems=problems, notes=accounts.notes
     )
 
 
@@ -364,30 +395,6 @@ def newest_starts(starts: Sequence[TaskAccounting]) -> dict[JobKey, TaskAccounti
         if known is None or (known.submit_unix_s or 0.0) <= (start.submit_unix_s or 0.0):
             newest[start.key] = start
     return newest
-
-
-def merged(
-    queued: Mapping[JobKey, TaskAccounting] | None, accounted: Mapping[JobKey, TaskAccounting]
-) -> tuple[dict[JobKey, TaskAccounting], dict[JobKey, str]]:
-    """Merge the newest state of each task, and the states in which accounting lags behind.
-
-    `queued` is None if squeue failed. Otherwise a job that squeue does not know has ended, whatever
-    sacct reports: the database may get the end late, or never.
-    """
-    if queued is None:
-        return dict(accounted), {}
-    lagging = {
-        key: task.state
-        for key, task in accounted.items()
-        if task.state in LIVING_STATES and key not in queued
-    }
-    tasks = {key: task for key, task in accounted.items() if key not in lagging}
-    # squeue's state is newer for a living job, and for an ended one whose end sacct does not have.
-    for key, task in queued.items():
-        known = accounted.get(key)
-        if task.state in LIVING_STATES or known is None or known.state in LIVING_STATES:
-            tasks[key] = task
-    return tasks, lagging
 
 
 def accounting(question: Question) -> Answer:

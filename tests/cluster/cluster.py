@@ -1,7 +1,9 @@
 """The cluster as tests and the command line use it: up, down, run as the user, break things."""
 
 import contextlib
+import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import daemons, host, lifecycle, processes, user
-from tests.cluster.config import NODES, ClusterConfig
+from tests.cluster.config import NODES, ClusterConfig, render_slurm_conf
 from tests.cluster.errors import ClusterError, ClusterUnavailableError
 from tests.cluster.lifecycle import DEFAULT_FOLDER
 
@@ -192,6 +194,31 @@ class Cluster:
         if process is not None:
             os.kill(process.pid, signal.SIGKILL)
             processes.wait_gone([process], timeout_s=10)
+
+    def forget_jobs(
+        self, *, first_id: int, last_id: int | None = None, min_job_age_s: int | None = None
+    ) -> None:
+        """Restart the controller without its state: it knows no job.
+
+        Ids begin at `first_id`, and there again after `last_id`. What else `slurm.conf` says stays.
+        """
+        self.stop_daemon("slurmctld")
+        shutil.rmtree(self.config.state)
+        self.config.state.mkdir(mode=0o755)
+        config = self.config
+        if min_job_age_s is not None:
+            config = dataclasses.replace(config, min_job_age_s=min_job_age_s)
+        lines = [f"FirstJobId={first_id}"]
+        lines += [] if last_id is None else [f"MaxJobId={last_id}"]
+        self.config.slurm_conf.write_text(render_slurm_conf(config) + "\n".join(lines) + "\n")
+        self.start_daemon("slurmctld")
+        self.heal_daemons()
+
+    def next_job_id(self) -> int:
+        """Return the id that the controller gives to the next job."""
+        shown = self._admin("scontrol", "show", "config")
+        (line,) = (line for line in shown.splitlines() if line.startswith("NEXT_JOB_ID"))
+        return int(line.partition("=")[2])
 
     def kill_slurmd(self, node: str) -> None:
         """Kill a node's slurmd; its jobs go on until Slurm notices, after slurmd_timeout_s."""

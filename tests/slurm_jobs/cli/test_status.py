@@ -96,8 +96,9 @@ def test_missing_accounts_are_reported_and_prove_nothing(
 
 
 def test_accounts_that_lag_are_reported_and_prove_nothing(
-    status: Command, slurm: FakeSlurm
+    status: Command, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("slurm_jobs.schedulers.agreement.AGREE_S", 0.0)  # the jobs are old
     slurm.says("squeue", "")
     slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))
     output = status(code=3).out

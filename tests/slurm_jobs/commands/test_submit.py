@@ -170,6 +170,7 @@ def nonsense(slurm: FakeSlurm, spec: Path) -> FakeSlurm:
 def in_queue(slurm: FakeSlurm, job_id: str, name: str) -> None:
     """What squeue says of a job that waits, when asked for it by its name and when for all."""
     row = queue_row(job_id, "PENDING", "Priority", name=name)
+    slurm.controller_says(row)
     (slurm.folder / "squeue").write_text(
         f'#!/bin/bash\nprintf "%s\\n" "squeue $*" >> "{slurm.folder}/calls"\n'
         f'case " $* " in *" --name {name} "*) echo "{NAMES_HEADER}{job_id}|PENDING||{name}" ;;\n'

@@ -1,10 +1,11 @@
-"""Programs called squeue and sacct that say what a test tells them to.
+"""Programs called squeue, sacct and scontrol that say what a test tells them to.
 
 The real ones cannot be made to lag, to lose an end, or to be switched off while jobs run.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,34 @@ DATABASE_DOWN = (
 )
 QUEUE_HEADER = "JOBID|ARRAY_JOB_ID|STATE|REASON|SUBMIT_TIME|START_TIME|NODELIST|NAME|COMMAND\n"
 NAMES_HEADER = "JOBID|STATE|NODELIST|NAME\n"
+_JOB = """\
+JobId={plain_id}{array} JobName={name}
+   UserId=ada(1000) GroupId=ada(1000) MCS_label=N/A
+   JobState={state} Reason={reason} Dependency=(null)
+   SubmitTime={submit} EligibleTime={submit}
+   StartTime={start} EndTime=Unknown Deadline=N/A
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList={nodes}
+   Command={command}
+
+"""
+_CONTROLLER = """\
+if test "$*" = --all; then
+  printf "controller" >> "{folder}/calls"
+  code=0
+  while read -r _ _ id; do
+    printf " %s" "${{id:-all}}" >> "{folder}/calls"
+    if test -e "{folder}/controller.silent"; then
+      echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; code=1
+    elif test -z "$id"; then cat "{folder}"/jobs/* 2> /dev/null
+    elif test -e "{folder}/jobs/$id"; then cat "{folder}/jobs/$id"
+    else echo "slurm_load_jobs error: Invalid job id specified" >&2; code=1; fi
+  done
+  echo >> "{folder}/calls"
+  exit $code
+fi
+"""
+"""What `scontrol` does when it reads `show job ID` from its standard input."""
 _HEADERS = {"squeue": QUEUE_HEADER, "sacct": "|".join(SACCT_FIELDS) + "\n"}
 
 
@@ -44,13 +73,16 @@ class FakeSlurm:
 
         `header`: squeue and sacct print the header of the table that they are asked for first.
         """
+        if program == "squeue" and not exit_code and (not text or "|" in text):
+            self.controller_says(text)
         (self.folder / f"{program}.out").write_text(text)
         (self.folder / f"{program}.err").write_text(errors)
         first = _HEADERS.get(program, "") if header and not exit_code else ""
         (self.folder / f"{program}.header").write_text(first)
         names = f'echo "{NAMES_HEADER.strip()}"' if first else ":"
+        start = _CONTROLLER.format(folder=self.folder) if program == "scontrol" else ""
         script = (
-            f'#!/bin/bash\nprintf "%s\\n" "{program} $*" >> "{self.folder}/calls"\n'
+            f'#!/bin/bash\n{start}printf "%s\\n" "{program} $*" >> "{self.folder}/calls"\n'
             f'case " $* " in *" --noheader "*|*" -n "*) ;; *" --name "*) {names} ;; '
             f'*) cat "{self.folder}/{program}.header" ;; esac\n'
             f'cat "{self.folder}/{program}.out"\ncat "{self.folder}/{program}.err" >&2\n'
@@ -60,6 +92,40 @@ class FakeSlurm:
         path.write_text(script)
         path.chmod(0o755)
 
+    def controller_says(self, rows: str) -> None:
+        """What the controller knows from now on, as rows of squeue: the same if not said."""
+        shutil.rmtree(self.folder / "jobs", ignore_errors=True)
+        (self.folder / "jobs").mkdir()
+        for line in rows.splitlines():
+            fields = line.split("|", maxsplit=8)
+            if len(fields) < 9 or not fields[1].isdecimal():
+                continue
+            job_id, plain_id, state, reason, submit, start, nodes, name, command = fields
+            element = job_id.partition("_")[2].strip("[]")
+            array = f" ArrayJobId={plain_id} ArrayTaskId={element}" if element else ""
+            with (self.folder / "jobs" / plain_id).open("a") as stream:
+                stream.write(
+                    _JOB.format(
+                        plain_id=plain_id,
+                        array=array,
+                        name=name,
+                        state=state,
+                        reason=reason,
+                        submit=submit,
+                        start=start,
+                        nodes=nodes,
+                        command=command,
+                    )
+                )
+
+    def controller_is_silent(self) -> None:
+        """From now on the controller answers nobody."""
+        (self.folder / "controller.silent").touch()
+
+    def asked_of_controller(self) -> list[str]:
+        """Ids about which the controller was asked, call by call."""
+        return [line.partition(" ")[2] for line in self.calls("controller")]
+
     def calls(self, program: str) -> list[str]:
         """Command lines of all calls so far."""
         noted = self.folder / "calls"
@@ -68,12 +134,13 @@ class FakeSlurm:
 
 
 def make_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    """A squeue and a sacct that know no job."""
+    """A squeue, a sacct and a controller that know no job."""
     folder.mkdir()
     fake = FakeSlurm(folder)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     fake.says("squeue", "")
     fake.says("sacct", "")
+    fake.says("scontrol", "")
     return fake
 
 

@@ -1,10 +1,12 @@
 """squeue and sacct are programs of the test's own: see `fake_slurm`."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from slurm_jobs.schedulers.agreement import AGREE_S
 from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm import MAX_IDS_NAMED, accounting, find, query
 from slurm_jobs.shared.errors import SchedulerError
@@ -266,3 +268,61 @@ def test_a_name_with_a_bar_does_not_hide_its_job_from_the_accounts(slurm: FakeSl
     slurm.says("sacct", account_row("7", "TIMEOUT", JobName="a|b", Reason="None"))
     (task,) = query(Question(jobs=jobs, since_unix_s=0)).tasks.values()
     assert (task.job_name, task.state, task.reason) == ("a|b", "TIMEOUT", "")
+
+
+def about(*job_ids: str, age_s: float, acts: bool = False) -> Question:
+    """A question about open jobs that were submitted so long ago."""
+    asked = question(*job_ids)
+    since = dict.fromkeys(asked.jobs, time.time() - age_s)
+    return Question(jobs=asked.jobs, since_unix_s=0.0, open_jobs=since, acts=acts)
+
+
+def test_the_controller_is_asked_once_about_fresh_jobs_that_squeue_does_not_list(
+    slurm: FakeSlurm,
+) -> None:
+    slurm.says("squeue", queue_row("1", "RUNNING"))
+    known = queue_row("2", "PENDING", "Dependency") + queue_row("3_[0-2]", "PENDING")
+    slurm.controller_says(known + queue_row("4", "RUNNING", name="words.z.other"))
+    tasks = query(about("1", "2", "3", "4", age_s=20)).tasks
+    assert {key.job_id: (task.source, task.state) for key, task in tasks.items()} == {
+        "1": ("squeue", "RUNNING"),
+        "2": ("scontrol", "PENDING"),
+        **{f"3_{index}": ("scontrol", "PENDING") for index in range(3)},
+    }
+    assert slurm.asked_of_controller() == ["2 3 4"]
+
+
+def test_an_old_job_that_squeue_has_dropped_costs_no_request(slurm: FakeSlurm) -> None:
+    slurm.says("sacct", account_row("2", "FAILED"))
+    query(about("1", "2", age_s=AGREE_S))
+    assert slurm.asked_of_controller() == []
+    slurm.says("sacct", account_row("2", "RUNNING"))
+    assert query(about("1", "2", age_s=AGREE_S)).lagging == {key("2"): "RUNNING"}
+    assert slurm.asked_of_controller() == ["2"]
+
+
+def test_a_command_that_acts_asks_about_every_open_job(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", queue_row("1", "RUNNING") + queue_row("9", "RUNNING"))
+    slurm.controller_says("")
+    asked = about("1", "2", age_s=AGREE_S, acts=True)
+    jobs = {**asked.jobs, **question("8", "9").jobs}
+    found = query(replace(asked, jobs=jobs))
+    assert slurm.asked_of_controller() == ["1 2 9"]
+    assert found.tasks == {}  # squeue is behind
+
+
+def test_a_silent_controller_leaves_open_whether_a_fresh_job_lives(slurm: FakeSlurm) -> None:
+    slurm.controller_is_silent()
+    found = query(about("1", age_s=20))
+    assert found.doubts == {key("1"): "controller silent"}
+    assert [problem.partition(":")[0] for problem in found.problems] == ["scontrol"]
+    assert query(about("1", age_s=AGREE_S)).doubts == {}
+    assert query(about("1", age_s=AGREE_S, acts=True)).doubts == {key("1"): "controller silent"}
+
+
+def test_a_job_that_squeue_does_not_list_yet_is_found_by_its_name(slurm: FakeSlurm) -> None:
+    slurm.controller_says(queue_row("12", "PENDING"))
+    assert find(["words.a.t12", "words.a.t13"]) == {"words.a.t12": "12"}
+    slurm.controller_is_silent()
+    with pytest.raises(SchedulerError, match="scontrol"):
+        find(["words.a.t13"])

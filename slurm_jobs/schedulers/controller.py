@@ -1,0 +1,159 @@
+"""Jobs as the controller knows them: `scontrol show job`.
+
+squeue may be answered from a site's cache, and the accounting lags. The controller is asked about
+single jobs, all in one call, which costs it one small request for each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+from slurm_jobs.schedulers.slurm_environment import query_environment
+from slurm_jobs.shared.errors import SchedulerError
+from slurm_jobs.shared.files import parse_ranges
+from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records import TaskAccounting
+
+COMMAND_TIMEOUT_S = 60
+_UNKNOWN = "Invalid job id specified"
+"""Error of scontrol about an id that the controller does not know, one line for each."""
+_FIRST_LINE = re.compile(
+    r"JobId=(?P<id>\d+)"
+    r"(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<element>[^ ]+))?"
+    r"(?: ArrayTaskThrottle=\d+)?(?: HetJob\w+=[^ ]+)* JobName=(?P<name>.*)"
+)
+
+
+def ask_controller(job_ids: Sequence[str]) -> str:
+    """Return what the controller prints about these jobs; nothing about those it does not know.
+
+    Raises:
+        SchedulerError: it did not answer for each of them.
+    """
+    return _ask([f"show job {job_id}" for job_id in job_ids])
+
+
+def ask_controller_for_all() -> str:
+    """Return what the controller prints about the jobs of all users.
+
+    Raises:
+        SchedulerError: it did not answer.
+    """
+    return _ask(["show job"])
+
+
+def _ask(requests: Sequence[str]) -> str:
+    try:
+        result = subprocess.run(
+            ["scontrol", "--all"],
+            input="".join(f"{request}\n" for request in requests),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+            # Lists of array elements are shortened by default.
+            env={**query_environment(os.environ), "SLURM_BITSTR_LEN": "0"},
+        )
+    except FileNotFoundError as error:
+        message = "`scontrol` was not found; is this a login node of the cluster?"
+        raise SchedulerError(message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"`scontrol` did not answer within {COMMAND_TIMEOUT_S} s"
+        raise SchedulerError(message) from error
+    errors = [line for line in result.stderr.splitlines() if line.strip() and _UNKNOWN not in line]
+    has_answered = result.returncode == 0 or _UNKNOWN in result.stderr
+    if errors or not has_answered:
+        reason = (errors or ["no reason given"])[-1].strip()
+        message = f"`scontrol show job` failed with exit code {result.returncode}: {reason}"
+        raise SchedulerError(message)
+    return result.stdout
+
+
+def parse_jobs(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:
+    """Return the entries of our jobs in the output of `scontrol show job`.
+
+    `wanted` maps each submitted name to a job id. A job that was renamed is recognised by the
+    folder of its batch script, as in `parse_squeue`.
+
+    Raises:
+        SchedulerError: a list of array elements is shortened.
+    """
+    by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in wanted.items()}
+    tasks = {}
+    for entry in entries(text):
+        job_id, name = entry["job_id"], entry["name"]
+        if wanted.get(name) != job_id:
+            name = by_folder.get((job_id, _token_of(entry["Command"])), "")
+        if not name:
+            continue
+        for task_id in _task_ids(job_id, entry["element"]):
+            task = TaskAccounting(
+                job_id=task_id,
+                state=entry["JobState"],
+                source="scontrol",
+                job_name=name,
+                reason="" if entry["Reason"] == "None" else entry["Reason"],
+                submit_unix_s=_time(entry["SubmitTime"]),
+                start_unix_s=_time(entry["StartTime"]),
+                node_list="" if entry["NodeList"] == "(null)" else entry["NodeList"],
+            )
+            tasks[task.key] = task
+    return tasks
+
+
+def entries(text: str) -> list[dict[str, str]]:
+    """Return the fields of each job: `job_id`, `name`, `element` of an array, and Slurm's names."""
+    found: list[dict[str, str]] = []
+    for printed in text.splitlines():
+        line = printed.removeprefix("scontrol: ")  # the prompt, where it is not on its own line
+        if first := _FIRST_LINE.fullmatch(line):
+            names = ("JobState", "Reason", "SubmitTime", "StartTime", "NodeList", "Command")
+            entry = dict.fromkeys(names, "")
+            entry["job_id"] = first["array"] or first["id"]
+            entry["name"] = first["name"]
+            entry["element"] = first["element"] or ""
+            found.append(entry)
+        elif found and line.startswith("   "):
+            _add_fields(found[-1], line)
+    return [entry for entry in found if entry["JobState"]]
+
+
+def _add_fields(entry: dict[str, str], line: str) -> None:
+    """Add the fields of a line; a command is the rest of its line, and may contain blanks."""
+    line = line.strip()
+    if line.startswith("Command="):
+        entry["Command"] = entry["Command"] or line.removeprefix("Command=")
+        return
+    for word in line.split(" "):
+        name, equals, value = word.partition("=")
+        if equals and name in entry and not entry[name]:
+            entry[name] = value
+
+
+def _token_of(command: str) -> str:
+    folder = PurePosixPath(command).parent  # `jobs/TOKEN/` of a run, for our jobs
+    return folder.name if folder.parent.name == "jobs" else ""
+
+
+def _task_ids(job_id: str, element: str) -> list[str]:
+    """Return the ids of one entry; that of a pending array is for several elements.
+
+    Raises:
+        SchedulerError: the list of elements is shortened.
+    """
+    if not element:
+        return [job_id]
+    if "..." in element:
+        message = f"`scontrol show job {job_id}` shortened its list of elements: {element}"
+        raise SchedulerError(message)
+    return [f"{job_id}_{index}" for index in parse_ranges(element.partition("%")[0])]
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() and text != "0" else None
