@@ -44,7 +44,7 @@ ControllerWord = Literal["not asked", "silent", "answered"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Words:
-    """What the sources say of one job or array element."""
+    """Entries of the sources about one job or array element."""
 
     age_s: float
     """Time since the submission."""
