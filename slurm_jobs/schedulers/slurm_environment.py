@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from slurm_jobs.schedulers.launcher_variables import left_by_launchers, rank_identity
+
 # Variables that describe the surrounding job, and that no new job may inherit.
 #
 # A stage may submit jobs of its own. Variables from its scheduler, our supervisor and our rank
@@ -104,8 +106,8 @@ def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
     """Return the names of those `variables` that no new job may inherit.
 
     Slurm's own describe another job or allocation, or are options of srun. They count even without
-    `SLURM_JOB_ID`: a terminal opened from an allocation may have only some of them. The SBATCH_...
-    variables belong to the user, see `slurm_environment`.
+    `SLURM_JOB_ID`: a terminal opened from an allocation may have only some of them. Other launchers
+    leave theirs. The SBATCH_... variables belong to the user, see `slurm_environment`.
     """
     in_stage = "SLURM_JOBS_STAGE" in variables
     names = {
@@ -113,6 +115,7 @@ def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
         for name, value in variables.items()
         if _is_foreign(name) or (name in SITE_SETTINGS and not value)
     }
+    names |= left_by_launchers(variables.keys())
     if _FAKE_CLOCK in variables.get("LD_PRELOAD", ""):
         names |= {"LD_PRELOAD", *(n for n in variables if n.startswith(_FAKE_CLOCK_PREFIXES))}
     if in_stage:
@@ -256,20 +259,22 @@ def step_environment(
     """Return the environment of srun in a job, which its ranks inherit.
 
     The variables that the job's own Slurm has set remain, except an inherited CPU binding: it would
-    pin every rank to the same few cores. SBATCH_... variables remain if they choose the partition
-    and account of jobs that a rank may submit.
+    pin every rank to the same few cores. srun adds the identity of each rank afterwards, so that
+    of any other launcher is left out. SBATCH_... variables remain if they choose the partition and
+    account of jobs that a rank may submit.
 
     Args:
         variables: of the batch process.
         promised: names that the spec's `environment` sets, which remain.
         options: long names of the options that the batch script has.
     """
+    others = rank_identity(variables.keys())
 
     def is_foreign(name: str) -> bool:
         if name.startswith("SBATCH_"):
             return name not in SHELL_DEFAULTS and not name.startswith(_SET_BY_SBATCH)
         if name in _OF_JOB_OPTIONS:
             return _OF_JOB_OPTIONS[name] not in options
-        return name in _NOT_FOR_STEPS or name.startswith(("SLURM_CPU_BIND", "SRUN_"))
+        return name in _NOT_FOR_STEPS | others or name.startswith(("SLURM_CPU_BIND", "SRUN_"))
 
     return {k: value for k, value in variables.items() if k in promised or not is_foreign(k)}

@@ -1,4 +1,4 @@
-"""Whatever Slurm's variables say in a shell: no command is misled by them, and no job runs twice.
+"""Whatever Slurm's and launchers' variables say in a shell: nothing is misled, no job runs twice.
 
 The slow test takes a real Slurm for `SLURM_JOBS_FUZZ_SLURM_S` seconds (60 by default, 600 for a
 long run).
@@ -6,6 +6,7 @@ long run).
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.schedulers.launcher_variables import left_by_launchers
 from slurm_jobs.schedulers.slurm_environment import (
     query_environment,
     sbatch_environment,
@@ -24,6 +26,7 @@ from slurm_jobs.schedulers.slurm_environment import (
 from tests.cluster.cluster import Cluster, wait_until
 from tests.end_to_end.driver import COMMAND
 from tests.fuzz.budget import bounded, examples
+from tests.launcher_variables import LEFT, OF_OUR_RANKS, SETTINGS
 from tests.slurm_variables import NAMES
 
 ODD = ("", "0", "1", "-1", "yes", "no", "NONE", "ALL", "all", "nobody", "x" * 5000, "%i", "gpu:9")
@@ -43,7 +46,10 @@ WHICH_SLURM = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "S
 """That another Slurm is meant, or another user, is for the shell to say."""
 _WHOSE = ("ACCOUNT", "CONSTRAINT", "PARTITION", "QOS", "RESERVATION", "WCKEY")
 OF_SBATCH = frozenset(f"SBATCH_{word}" for word in _WHOSE)
-VARIABLES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(ODD), max_size=40)
+OF_LAUNCHERS = sorted({name for left in LEFT.values() for name in left} - set(NAMES))
+VARIABLES = st.dictionaries(
+    st.sampled_from([*NAMES, *OF_LAUNCHERS, *SETTINGS]), st.sampled_from(ODD), max_size=40
+)
 OPTIONS = st.sets(st.sampled_from(sorted(name[7:].lower() for name in OF_SBATCH)))
 
 
@@ -63,6 +69,8 @@ def test_no_command_gets_a_variable_that_contradicts(
     of_options = {f"SBATCH_{option.upper()}" for option in options}
     assert read <= WHICH_SLURM | (OF_SBATCH - of_options)
     assert all(job[name] == variables[name] for name in job)
+    assert not left_by_launchers(submitted.keys() - {"OMP_NUM_THREADS"})
+    assert (SETTINGS.keys() & variables.keys()) <= ranks.keys()
     assert not {name for name in ranks if name.startswith(("SRUN_", "SLURM_EXPORT"))}
 
 
@@ -72,7 +80,9 @@ cluster: auto
 environment: {GREETING: hello}
 stages:
   a:
-    shell: 'a=a.$SLURM_JOBS_SLICE.$RANK; mkdir $a && echo $GREETING > $a/said && sleep 1'
+    shell: >-
+      a=a.$SLURM_JOBS_SLICE.$RANK; mkdir $a && echo $GREETING > $a/said && sleep 1
+      && env > $a/env && echo $WORLD_SIZE $SLURM_NTASKS $SLURM_PROCID > $a/who
     array: {num_slices: 2}
     resources: {tasks_per_node: 2, timeout_min: 2, slurm: {partition: cpu}}
 """
@@ -97,7 +107,7 @@ def _one_run(cluster: Cluster, folder: Path, drawn: random.Random) -> None:
     (folder / "spec.yaml").write_text(SPEC)
 
     def command(*words: str) -> tuple[int, str]:
-        names = [n for n in NAMES if n not in WHICH_SLURM | OF_SBATCH]
+        names = [n for n in (*NAMES, *OF_LAUNCHERS) if n not in WHICH_SLURM | OF_SBATCH]
         shell = {name: drawn.choice(ODD) for name in drawn.sample(names, drawn.randint(1, 60))}
         done = cluster.run_as_user([*COMMAND, *words, "--json"], cwd=folder, env=shell, check=False)
         assert "Traceback" not in done.stderr, (shell, done.stderr)
@@ -116,3 +126,9 @@ def _one_run(cluster: Cluster, folder: Path, drawn: random.Random) -> None:
     wait_until(is_over, f"the end of {run_dir}", timeout_s=90)
     said = [(folder / f"a.{i}.{rank}" / "said").read_text() for i in range(2) for rank in range(2)]
     assert said == ["hello\n"] * 4
+    for index, rank in itertools.product(range(2), range(2)):
+        place = folder / f"a.{index}.{rank}"
+        assert (place / "who").read_text() == f"2 2 {rank}\n"
+        lines = (place / "env").read_text(errors="surrogateescape").splitlines()
+        given = {line.partition("=")[0] for line in lines} - OF_OUR_RANKS
+        assert not given & {*OF_LAUNCHERS} - {"OMP_NUM_THREADS"}
