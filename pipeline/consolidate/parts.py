@@ -28,6 +28,7 @@ from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, damaged_r
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import dump_json, write_json_atomic
+from slurm_jobs.shared.manifests.text_alone import TextRow
 from slurm_jobs.shared.records import ParentStage, again_command
 
 _MAX_NAMED = 10
@@ -54,6 +55,10 @@ class Parts:
     rejects_by_reason: Mapping[str, int]
     reject_limit: RejectLimit
     """Limits of `preprocess`; the strictest, if its slices had different ones."""
+    text_only: bool
+    """Config of `preprocess`; false if that of any slice is."""
+    first_text_row: TextRow | None
+    """First row without a picture, if no sample of any part has one."""
     identity: str
     """xxh3-128 over the records of all parts: equal for equal parts."""
 
@@ -120,8 +125,19 @@ def gather_parts(parent: ParentStage) -> Parts:
             num_rows=indexes[-1].end_row,
             max_too_long_share=min(index.max_too_long_share for index in indexes),
         ),
+        text_only=all(index.text_only for index in indexes),
+        first_text_row=_first_text_row(indexes),
         identity=xxhash.xxh3_128_hexdigest(words.encode()),
     )
+
+
+def _first_text_row(indexes: Sequence[PartIndex]) -> TextRow | None:
+    """Return the first example; None if a part has a sample with a picture."""
+    with_samples = [index for index in indexes if index.num_samples]
+    rows = [index.first_text_row for index in with_samples if index.first_text_row is not None]
+    if not rows or len(rows) < len(with_samples):
+        return None
+    return TextRow(place=rows[0]["place"], keys=tuple(rows[0]["keys"]))
 
 
 def _read_index(path: PartPaths) -> PartIndex:

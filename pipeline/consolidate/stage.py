@@ -51,6 +51,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
 )
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.shared.manifests.text_alone import text_alone
 from slurm_jobs.shared.processors.folder import processor_checksums, processor_files
 from slurm_jobs.shared.records import TaskContext, resume_command
 
@@ -225,6 +226,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     with _work_dir(piece_paths):
         check_processor(parts)
         _check_losses(parts, stage, context, piece_paths)
+        _check_pictures(parts, stage, context)
         deal = make_deal(stage, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
         # all that determines each sample's position and bytes
         words = f"{parts.identity} {stage.seed} {deal.num_shards}"
@@ -324,6 +326,24 @@ def _check_losses(
             f"{piece_paths.output_dir / REJECTS_NAME}"
         )
         raise StageConfigError(message)
+
+
+def _check_pictures(parts: Parts, stage: ConsolidateConfig, context: TaskContext) -> None:
+    """Refuse a data set without pictures that is not meant so; the first rows alone may be text.
+
+    Raises:
+        StageConfigError: no sample has a picture, and neither config has `text_only`.
+    """
+    is_meant = parts.text_only if stage.text_only is None else stage.text_only
+    if parts.first_text_row is None or is_meant or context.limit is not None:
+        return
+    setting = f"stages.{context.stage}.config.text_only=true"
+    command = resume_command(context.run_dir, "--set", setting)
+    rows = f"none of the {parts.num_samples:,} samples has"
+    remedy = f"keep all parts by `{command}`"
+    problem = text_alone(rows, parts.first_text_row, remedy=remedy)
+    message = f"{parts.settings['manifest']}: {problem}"
+    raise StageConfigError(message)
 
 
 def _write_own(

@@ -17,7 +17,7 @@ import math
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +29,7 @@ from pipeline.data.format import END_OF_ARCHIVE, decode_stored_image
 from pipeline.preprocess.rejects import Reject, SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageFormat
 from slurm_jobs.shared.files import write_bytes_atomic, write_text_atomic
+from slurm_jobs.shared.manifests.text_alone import TextRow
 
 PART_FORMAT = "slurm-jobs-part-2"
 
@@ -115,6 +116,10 @@ class PartIndex:
     """Size of the list of rejects in `write_part`."""
     max_too_long_share: float = 1.0
     """Config of `preprocess`, for rows left out as too long; parts of older versions have none."""
+    text_only: bool = True
+    """Config of `preprocess`: samples without any picture are accepted, as in older versions."""
+    first_text_row: Mapping[str, Any] | None = None
+    """Fields of `TextRow`, if no sample has a picture."""
 
 
 @dataclass(slots=True)
@@ -160,6 +165,8 @@ class PartBuilder:
         rejects_by_reason: Mapping[str, int],
         max_reject_share: float,
         max_too_long_share: float = 1.0,
+        text_only: bool = True,
+        first_text_row: TextRow | None = None,
     ) -> PartIndex:
         """Close the archive and return its index."""
         self._write(END_OF_ARCHIVE)
@@ -181,6 +188,8 @@ class PartBuilder:
             rejects_by_reason=rejects_by_reason,
             max_reject_share=max_reject_share,
             max_too_long_share=max_too_long_share,
+            text_only=text_only,
+            first_text_row=None if first_text_row is None else asdict(first_text_row),
         )
 
     def _write(self, data: bytes) -> None:

@@ -62,8 +62,11 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
+from slurm_jobs.shared.manifests.text_alone import TextRow, text_alone
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.records import TaskContext, resume_command
+from slurm_jobs.shared.units import number_of
 
 _DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "tokenizers", "torch", "transformers")
 """Packages whose version affects samples; the build of a version (`+cpu`) does not matter."""
@@ -164,6 +167,11 @@ class SliceWriter:
     num_truncated: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
     """Number of rows by key that is neither read nor known to be metadata."""
+    notes: Counter[RowNote] = field(default_factory=Counter)
+    """Number of samples by note."""
+    num_text_samples: int = 0
+    """Samples without a picture."""
+    first_text_row: TextRow | None = None
 
     def write(
         self,
@@ -295,6 +303,10 @@ class SliceWriter:
         )
         self.seconds.write += time.perf_counter() - start
         self.num_truncated += tokens.truncated
+        self.notes.update(row.notes)
+        if not stored.images:
+            self.num_text_samples += 1
+            self.first_text_row = self.first_text_row or TextRow.of(row)
         return None
 
 
@@ -407,6 +419,11 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             inputs=inputs,
             has_samples=len(builder.samples) > 0,
         )
+        first_text_row = None
+        if writer.num_text_samples == len(builder.samples):
+            first_text_row = writer.first_text_row
+        if context.num_slices == 1:  # otherwise `consolidate` knows whether others have pictures
+            _check_pictures(first_text_row, stage, context, num_samples=len(builder.samples))
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
@@ -417,11 +434,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             rejects_by_reason=count_reasons(writer.rejects),
             max_reject_share=stage.max_reject_share,
             max_too_long_share=stage.max_too_long_share,
+            text_only=stage.text_only,
+            first_text_row=first_text_row,
         )
     write_part(paths, index, builder.samples)
     if writer.ignored:
         counts = ", ".join(f"`{key}` ({count} rows)" for key, count in writer.ignored.most_common())
         log.warning("%s: keys that are not read: %s", stage.manifest, counts)
+    for note, count in writer.notes.most_common():
+        log.warning("%s: %s", stage.manifest, note_text(note, number_of("row", count)))
     samples, seconds = builder.samples, writer.seconds
     files = (paths.tar, paths.samples, paths.index, paths.rejects)
     return {
@@ -430,6 +451,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         "num_rejected": len(writer.rejects),
         "rejects_by_reason": index.rejects_by_reason,
         "ignored_keys": dict(writer.ignored.most_common()),
+        "row_notes": dict(writer.notes.most_common()),
+        "num_text_samples": writer.num_text_samples,
         "num_too_long": sum(index.rejects_by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
         "num_truncated": writer.num_truncated,
         "num_tokens": int(samples["num_tokens"].sum()),
@@ -445,6 +468,25 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         "outputs": describe_outputs(paths.output_dir, files),
         "num_tokens_histogram": token_histogram(samples["num_tokens"].tolist()),
     }
+
+
+def _check_pictures(
+    first: TextRow | None, stage: PreprocessConfig, context: TaskContext, *, num_samples: int
+) -> None:
+    """Refuse a manifest without pictures that is not meant so; its first rows alone may be text.
+
+    Raises:
+        StageConfigError: no sample has a picture, and the config has no `text_only`.
+    """
+    if first is None or stage.text_only or context.limit is not None:
+        return
+    setting = f"stages.{context.stage}.config.text_only=true"
+    remedy = f"run `{resume_command(context.run_dir, '--set', setting)}`"
+    rows = f"none of {num_samples:,} samples has"
+    if num_samples == 1:
+        rows = "the only sample does not have"
+    message = f"{stage.manifest}: {text_alone(rows, first, remedy=remedy)}"
+    raise StageConfigError(message)
 
 
 def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:

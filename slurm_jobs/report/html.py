@@ -57,6 +57,7 @@ from slurm_jobs.report.report_model import (
 )
 from slurm_jobs.report.rules.training_rules import not_compared
 from slurm_jobs.shared import units
+from slurm_jobs.shared.manifests.row_notes import note_name
 from slurm_jobs.shared.units import TimeShare
 
 _MAX_FAILURES = 20
@@ -446,6 +447,7 @@ def data_section(numbers: DataNumbers) -> Html:
     counts = {
         "rows": numbers.num_rows,
         "samples": numbers.num_samples,
+        "without a picture": numbers.num_text_samples,
         "rejected": numbers.num_rejects,
         "of these too long": numbers.num_too_long,
         "truncated": numbers.num_truncated,
@@ -459,6 +461,9 @@ def data_section(numbers: DataNumbers) -> Html:
     facts += [
         ("shards", units.with_reason(numbers.num_shards)),
         ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
+    ]
+    facts += [
+        (note_name(note), units.number_of("row", count) + more) for note, count in numbers.row_notes
     ]
     statistics = numbers.statistics
     if statistics is not None:

@@ -373,6 +373,7 @@ def _is_image_price(value: Any) -> bool:
 
 _OF_PREPROCESSING: Mapping[str, Callable[[Any], bool]] = {
     "rejects_by_reason": _are_counts,
+    "row_notes": _are_counts,
     "num_tokens_histogram": _are_lengths,
     "stored_image": _is_image_price,
 }

@@ -774,6 +774,12 @@ class DataNumbers:
     mean_tokens: Quantity
     num_shards: Quantity
     num_truncated: Quantity
+    num_text_samples: Quantity
+    """Samples without a picture."""
+    is_text_meant: bool
+    """True if the config of the stage has `text_only`."""
+    row_notes: tuple[tuple[str, int], ...]
+    """Kind of a note on rows (`RowNote`), and the number of its samples, most frequent first."""
     rejects: tuple[tuple[str, int], ...]
     """Reason and count, most frequent first. `too_long` and image limits are the config's choice;
     `num_too_long` counts them all."""

@@ -207,6 +207,9 @@ def _data_of_stage(
         num_rejects=_total(results, "num_rejected"),
         num_too_long=_total(results, "num_too_long"),
         num_truncated=_total(results, "num_truncated"),
+        num_text_samples=_total(results, "num_text_samples"),
+        is_text_meant=stage.config.get("text_only") is True,
+        row_notes=tuple(_counts(results, "row_notes").most_common()),
         num_tokens=tokens,
         mean_tokens=mean_tokens,
         num_shards=missing("count", "no stage consolidates these parts")

@@ -22,6 +22,7 @@ from slurm_jobs.report.report_model import (
 )
 from slurm_jobs.report.sentences import no_finding, rates, statistics_lines, why_stranded
 from slurm_jobs.shared import units
+from slurm_jobs.shared.manifests.row_notes import note_name
 from slurm_jobs.shared.units import TimeShare, shown
 
 # Parts of the terminal's report; all of them wrap and nothing is cut.
@@ -305,6 +306,7 @@ def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
         [
             ("rows", units.quantity(numbers.num_rows)),
             ("samples", units.quantity(numbers.num_samples)),
+            ("without a picture", units.quantity(numbers.num_text_samples)),
             ("rejected", units.quantity(numbers.num_rejects)),
             ("of these too long", units.quantity(numbers.num_too_long)),
             ("tokens", units.quantity(numbers.num_tokens)),
@@ -319,6 +321,8 @@ def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
         rejects += f", {other} {sum(count for _, count in others):,}"
     if rejects:
         yield _indented(f"rejects: {rejects}")
+    for note, count in numbers.row_notes:
+        yield _indented(f"{note_name(note)}: {units.number_of('row', count)}")
     if numbers.stored_image:
         yield _indented(f"stored image: {units.stored_image(numbers.stored_image)}")
     if numbers.statistics is not None:

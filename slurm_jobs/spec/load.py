@@ -46,6 +46,7 @@ from slurm_jobs.spec.checks.stage_checks import (
     row_notes,
     stage_problems,
 )
+from slurm_jobs.spec.checks.text_alone import text_alone_findings
 from slurm_jobs.spec.graph import (
     CheckedSpec,
     LoadedSpec,
@@ -194,6 +195,7 @@ def load_document(
     problems += _elsewhere(problems, of_files)
     notes = []
     for findings in (
+        text_alone_findings(spec),
         missing_image_findings(spec),
         foreign_image_findings(spec),
         unusable_row_findings(spec),

@@ -46,13 +46,18 @@ _TRAINING_RULES = (
     training_rules.around_steps,
     training_rules.unexplained_time,
 )
-_DATA_RULES = (stage_rules.left_out, stage_rules.rejected, stage_rules.slow_tokenising)
+_DATA_RULES = (
+    stage_rules.left_out,
+    stage_rules.rejected,
+    stage_rules.no_pictures,
+    stage_rules.slow_tokenising,
+)
 _STAGE_RULES = (
     stage_rules.array_imbalance,
     stage_rules.memory_request,
     stage_rules.time_request,
 )
-_BEFORE_SPEED = ("left-out:", "rejected:", "foreign-load:")
+_BEFORE_SPEED = ("no-pictures:", "left-out:", "rejected:", "foreign-load:")
 """First among equals: rows that are not learned, and load that affects all other times."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
 

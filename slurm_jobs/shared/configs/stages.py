@@ -40,6 +40,9 @@ class ConsolidateConfig(CheckedConfig):
     again."""
     max_too_long_share: Share | None = None
     """The same for samples that `preprocess` left out as too long."""
+    text_only: bool | None = None
+    """Accept a data set in which no sample has a picture. By default the value of `preprocess`; set
+    it here to accept finished parts."""
     num_read_threads: Count = 16
     """Threads of each array task that read samples ahead. They mostly wait, so more of them help on
     a slow shared file system, whatever the number of cores."""
@@ -172,6 +175,10 @@ class PreprocessConfig(CheckedConfig):
     `max_pixels`, or `size.shortest_edge` and `size.longest_edge`). `{max: 1003520}` gives an image
     of Qwen2.5-VL at most 1,280 tokens. Only for processors that keep the proportions of images
     (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). Evaluation and the exported model use the same limits."""
+    text_only: bool = False
+    """Accept a manifest in which no row has a picture. Without it, such data is an error, because
+    mostly the key of the picture is one that is not read. Pictures are read in any case, and rows
+    with and without pictures may be mixed."""
     too_long: TooLong = "drop"
     """Action for a sample over `max_tokens` or `max_images`. `drop` leaves it out. `truncate_text`
     cuts the end of the text, but never image tokens; a sample with too many of these, or too many

@@ -9,19 +9,38 @@ RowNote = Literal["answer_left_out", "missing_value", "web_page"]
 
 NOTE_TEXTS: Mapping[RowNote, str] = {
     "answer_left_out": (
-        "begin with an answer before any turn of the user, which is left out because there is "
-        "nothing that it answers"
+        "the conversation begins with an answer before any turn of the user, which is left out "
+        "because there is nothing that it answers"
     ),
     "missing_value": (
-        "have an answer such as `nan` or `None`, which programs write where a value is missing; "
-        "remove these rows unless the word is the answer"
+        "the answer is a word such as `nan` or `None`, which programs write where a value is "
+        "missing; remove such rows unless the word is the answer"
     ),
     "web_page": (
-        "have an HTML page as their caption, perhaps that of a failed download; remove these rows "
-        "unless the model is to learn HTML"
+        "the caption is an HTML page, perhaps that of a failed download; remove such rows unless "
+        "the model is to learn HTML"
     ),
 }
-"""What is said of rows with each note, after their number."""
+"""What is said of rows with each note."""
+
+
+NOTE_NAMES: Mapping[RowNote, str] = {
+    "answer_left_out": "began with an answer, left out",
+    "missing_value": "answer is `nan`, `None` or similar",
+    "web_page": "caption is an HTML page",
+}
+"""Short form of each note, for a table of counts."""
+
+
+def note_name(note: str) -> str:
+    """Return the short form of a note; the word itself if another version wrote it."""
+    return NOTE_NAMES.get(note, note)  # type: ignore[call-overload, no-any-return]
+
+
+def note_text(note: RowNote, rows: str) -> str:
+    """Return a note on some rows, such as `1 row` or `3 of the first 1,000 rows`."""
+    return f"in {rows}, {NOTE_TEXTS[note]}"
+
 
 _MISSING = frozenset({"nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "undefined"})
 """Texts of missing values, as Python, pandas, SQL and JavaScript print them."""

@@ -338,7 +338,7 @@ def _must_be_usable(spec: CheckedSpec, images: _NamedImages) -> bool:
     stage = str(images.path[1])
     config = spec.configs.get(stage)
     loses_any = isinstance(config, PreprocessConfig) and config.max_reject_share == 1
-    return spec.files.needs_images and not loses_any and not _may_be_made(spec, stage)
+    return spec.files.needs_images and not loses_any and not may_be_made(spec, stage)
 
 
 def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
@@ -369,7 +369,7 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
         if num_bad == len(rows):
             continue
         has_bad = num_bad > 0
-        is_final = is_whole and not _may_be_made(spec, stage)
+        is_final = is_whole and not may_be_made(spec, stage)
         max_images = None if config is None else config.max_images
         if is_final:
             for kind, place in _unusable_images(rows, images, max_images):
@@ -426,7 +426,7 @@ def _unusable_images(
                 break
 
 
-def _may_be_made(spec: CheckedSpec, stage: str) -> bool:
+def may_be_made(spec: CheckedSpec, stage: str) -> bool:
     """Check whether a stage before this one may create files that a manifest names.
 
     Built-in stages write elsewhere, and the one that `init` writes only downloads models.

@@ -27,6 +27,7 @@ from slurm_jobs.shared.manifest_formats import (
 )
 from slurm_jobs.shared.manifests.keys import normal, split_of, split_of_column
 from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
 from slurm_jobs.shared.processors.folder import changed_files, changed_processor
@@ -166,10 +167,22 @@ def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
         if ignored:
             keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
             notes.append(f"keys that are not read: {keys}")
+        notes += _row_notes(rows)
         is_whole = has_all_rows(item.resolved, rows, spec.files)
         notes += _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
         for note in filter(None, notes):
             yield spec.problem(item.path, f"{item.resolved}: {note}")
+
+
+def _row_notes(rows: Sequence[ManifestRow]) -> Iterator[str]:
+    """Yield a message for each kind of note on rows."""
+    places: dict[RowNote, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            places.setdefault(note, []).append(str(row.origin))
+    for note, found in places.items():
+        subject = f"{len(found):,} of the first {len(rows):,} rows, beginning with {found[0]}"
+        yield note_text(note, subject)
 
 
 def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:

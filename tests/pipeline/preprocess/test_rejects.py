@@ -131,6 +131,7 @@ def test_sample_of_which_a_cut_leaves_nothing_does_not_count_as_broken(
     ]
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = {"manifest": str(manifest), "processor": str(processor_dir), "too_long": too_long}
+    config |= {"text_only": True}
     (result,), _ = run_preprocess(tmp_path, config | {"max_tokens": 100, "max_reject_share": 0.0})
     assert (result["num_samples"], result["num_too_long"], result["num_truncated"]) == (1, 1, 0)
 

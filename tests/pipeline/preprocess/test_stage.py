@@ -120,7 +120,7 @@ def test_text_alone_has_no_stored_image(tmp_path: Path, config: Config) -> None:
     manifest = tmp_path / "text.jsonl"
     turns = [{"role": "user", "content": "ok?"}, {"role": "assistant", "content": "yes"}]
     manifest.write_text(json.dumps({"messages": turns}))
-    (result,), _ = run_preprocess(tmp_path, config | {"manifest": str(manifest)})
+    (result,), _ = run_preprocess(tmp_path, config | {"manifest": str(manifest), "text_only": True})
     assert (result["num_samples"], result["stored_image"]) == (1, None)
 
 

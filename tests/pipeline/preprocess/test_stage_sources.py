@@ -193,6 +193,6 @@ def test_a_list_of_rejects_holds_no_unbounded_text(
     row = json.dumps({"messages": TURNS, "images": [value + "AAAA" * 100_000]})
     manifest = tmp_path / "m.jsonl"
     manifest.write_text(f"{row}\n" * 20 + json.dumps({"messages": TURNS}))
-    found = rejects(preprocess(manifest, max_reject_share=1.0))
+    found = rejects(preprocess(manifest, max_reject_share=1.0, text_only=True))
     assert len(found) == 20
     assert max(map(len, found)) < 5000

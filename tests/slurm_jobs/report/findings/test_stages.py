@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.rules.stage_rules import left_out, rejected, slow_tokenising
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.rules.stage_rules import left_out, no_pictures, rejected, slow_tokenising
 from slurm_jobs.shared.units import known, missing
-from tests.slurm_jobs.report.builders import check, finding, report_from, with_rows, with_stage
+from tests.slurm_jobs.report.builders import (
+    check,
+    finding,
+    printed,
+    report_from,
+    with_rows,
+    with_stage,
+)
 
 GIB = 2**30
 
@@ -161,3 +169,38 @@ def test_tokenising_is_found_where_it_is_most_of_the_work(data, work_s, outcome)
     if outcome == "found":
         assert found.evidence == ("decode 40.0 s, tokenise 90.0 s, write 5.00 s",)
         assert found.ceiling.startswith("slices without tokenising: at most 3.00")
+
+
+@pytest.mark.parametrize(
+    ("num_text", "is_meant", "kind"),
+    [
+        (known(9970, "count"), False, "Finding"),
+        (known(9970, "count"), True, "Check clear"),
+        (known(9969, "count"), False, "Check clear"),
+        (known(0, "count"), False, "Check clear"),
+        (missing("count", "4 slices did not return num_text_samples"), False, "Check abstained"),
+    ],
+)
+def test_a_data_set_without_pictures_is_found_unless_it_is_meant(
+    report_of, num_text, is_meant, kind
+):
+    data = replace(
+        report_of().data[0],
+        num_samples=known(9970, "count"),
+        num_text_samples=num_text,
+        is_text_meant=is_meant,
+    )
+    answer = no_pictures(data)
+    assert f"{type(answer).__name__} {getattr(answer, 'outcome', '')}".strip() == kind
+    if kind == "Finding":
+        assert (answer.rule_id, answer.severity) == ("no-pictures:preprocess", "high")
+        assert answer.evidence == ("9,970 of 9,970 samples have no picture",)
+
+
+def test_notes_on_rows_are_in_the_report(report_of):
+    report = report_of()
+    data = replace(report.data[0], row_notes=(("answer_left_out", 12), ("of_a_later_version", 4)))
+    for show in (printed, render_html):
+        text = show(replace(report, data=(data,)))
+        assert "began with an answer, left out" in text
+        assert "of_a_later_version" in text

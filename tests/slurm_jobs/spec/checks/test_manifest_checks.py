@@ -20,6 +20,7 @@ ROWS = "a.png,words\n" * 9000
 WIDE_ROWS = "1,a.png,words\n" * 9000
 QUESTION, ANSWER = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
 CHAT = {"messages": [QUESTION, ANSWER]}
+TEXT_SPEC = SPEC + "      text_only: true\n"
 VIDEO = {**CHAT, "video": "v.mp4"}
 
 
@@ -33,7 +34,7 @@ def write(folder: Path, data: str | bytes | list[Any], name: str = "m.jsonl") ->
     if isinstance(data, list):
         data = "".join(json.dumps(row) + "\n" for row in data)
     (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-    return SPEC.format(name=name)
+    return TEXT_SPEC.format(name=name)
 
 
 def write_in_each_format(folder: Path, rows: list[dict[str, Any]]) -> None:
@@ -193,7 +194,7 @@ def test_held_out_rows_are_checked_as_those_to_preprocess_are(
         f"      evaluate: {{manifest: {name}}}}}}}\n"
     )
     (line,) = check(spec)
-    assert line.startswith(f"11:28: stages.t.config.evaluate.manifest: {name}{wrong}")
+    assert line.startswith(f"12:28: stages.t.config.evaluate.manifest: {name}{wrong}")
 
 
 @pytest.mark.parametrize("name", ["m.jsonl", "m.json", "m.csv"])
@@ -319,7 +320,7 @@ def test_unusable_rows_are_noted_where_the_stage_may_end_well_nevertheless(
     elif case == "a table":
         table = pa.Table.from_pylist([{**CHAT, "video": row.get("video")} for row in rows])
         pq.write_table(table, tmp_path / "m.parquet")
-        text = SPEC.format(name="m.parquet")
+        text = TEXT_SPEC.format(name="m.parquet")
     elif case == "an array by itself":
         text = text.replace("run: preprocess\n", "run: preprocess\n    array: {num_slices: 7}\n")
     else:

@@ -1,0 +1,54 @@
+"""Data in which no row has a picture: mostly the key of the picture is not one that is read.
+
+The outcome is judged, not the names of keys: a picture may be in `dicom_path`, or only named by a
+number in `image_id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.shared.manifests.messages import ManifestRow
+
+_MAX_KEYS = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextRow:
+    """Row without a picture, as an example in messages."""
+
+    place: str
+    """File and line."""
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: ManifestRow) -> TextRow:
+        """Return the example that a row is."""
+        return cls(place=str(row.origin), keys=row.keys[:_MAX_KEYS])
+
+
+def first_text_row(rows: Sequence[ManifestRow]) -> TextRow | None:
+    """Return the first row if none has a picture; None if any has one, or there are no rows."""
+    if not rows or any(row.images for row in rows):
+        return None
+    return TextRow.of(rows[0])
+
+
+def text_alone(rows: str, first: TextRow | None, *, remedy: str = "set `text_only: true`") -> str:
+    """Return why data without pictures is refused, and what to do.
+
+    Args:
+        rows: which rows have none: `none of the first 40 rows has`.
+        first: the first of them; None if unknown.
+        remedy: what to do if text alone is meant.
+    """
+    example = ""
+    if first is not None:
+        names = ", ".join(f"`{key}`" for key in first.keys)
+        example = f" The first, {first.place}, has the keys {names}."
+    return (
+        f"{rows} a picture that is read, so the model would learn to answer without seeing."
+        f"{example} If a key holds the picture, set `columns: {{image: KEY}}`; if text alone is "
+        f"meant, {remedy}"
+    )
