@@ -436,6 +436,7 @@ _Inspected = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
 NONE_READ = "no image could be opened"
 """Prefix of the note that no image could be read, which is printed last."""
+_ONLY_NAMED = "other files there are read only if a row names them"
 _MEASURED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 """Suffixes of formats whose header has the size; the job measures others."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
@@ -610,7 +611,7 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
             return data, texts, rows, [*lines, *image_data.notes, *unread]
         data = data_files.inspect_data(manifest, as_named=_as_named(manifest, folder))
         _refuse_unreadable(manifest, "train on")
-        lines = [f"data: {manifest}, the list of {path}; other files there are not read"]
+        lines = [f"data: {manifest}, the list of {path}; {_ONLY_NAMED}"]
         if held_out is not None:
             _refuse_unreadable(held_out, "evaluate on")
             lines.append(f"evaluation: {held_out}")
@@ -620,12 +621,14 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
     data = data_files.inspect_data(path, as_named=_as_named(path, folder))
     _refuse_unreadable(path, "train on")
     rows, unread = _listed_sizes(path)
-    if path.is_dir() and (note := archive_note(path)) is not None:
-        unread.append(note)
-    if data.num_rows is None:
-        return data, {}, rows, [f"data: {path}; its rows were not counted", *unread]
-    about = "" if data.is_exact else "about "
-    return data, {}, rows, [f"data: {path}, {about}{data.num_rows:,} rows", *unread]
+    line = f"data: {path}; its rows were not counted"
+    if data.num_rows is not None:
+        line = f"data: {path}, {'' if data.is_exact else 'about '}{data.num_rows:,} rows"
+    if path.is_dir():
+        line += f", from its table; {_ONLY_NAMED}"
+        note = archive_note(path)
+        unread += [] if note is None else [note]
+    return data, {}, rows, [line, *unread]
 
 
 def _refuse_unreadable(manifest: Path, verb: str) -> None:

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,8 @@ _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Manifests of Hugging Face's ImageFolder."""
 _MOST_NAMED = 3
+_LABEL_BYTES = 4096
+"""Beginning of a text by which labels of another task are recognised."""
 _MOST_CAPTION_BYTES = 1_000_000
 """More than the context of the models that can be trained."""
 
@@ -119,7 +122,9 @@ def read_image_folder(folder: Path) -> ImageFolder:
             captions.setdefault(image, []).append(caption)
     captioned = {image for image in all_images if image in captions}
     next_to = sorted({file for image in captioned for file in captions[image]})
-    texts = {file: _text(file) for file in next_to or all_captions}
+    texts = {file: _text(file) for file in next_to}
+    if not next_to:  # labels may be in a folder of their own
+        texts = {file: _beginning(file) for file in all_captions}
     labels = _labels(folder, texts)
     images, drawn = without_drawings(folder, all_images, captioned)
     splits = split_images(folder, images, has_texts=bool(captioned))
@@ -272,6 +277,13 @@ def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> s
         message = f"{image} has two captions that differ, {names}: keep one of them"
         raise InputError(message)
     return next(iter(captions.values()), "")
+
+
+def _beginning(file: Path) -> str:
+    """Return the beginning of a text that belongs to no image; empty if it cannot be read."""
+    with suppress(OSError), file.open("rb") as stream:
+        return stream.read(_LABEL_BYTES).decode(errors="replace")
+    return ""
 
 
 def _text(file: Path) -> str:

@@ -417,6 +417,13 @@ def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
         read_image_folder(tmp_path)
 
 
+def test_a_text_that_no_image_has_may_be_in_any_encoding(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.jpg")
+    (tmp_path / "README.txt").write_bytes(b"caf\xe9")
+    assert rows(tmp_path) == {"cat/1.jpg": "cat"}
+    assert "left out: 1 text file without image (README.txt)" in notes(tmp_path)
+
+
 def test_a_name_that_no_manifest_can_hold_is_refused(tmp_path: Path) -> None:
     touch(tmp_path / "cat", os.fsdecode(b"caf\xe9.jpg"))
     with pytest.raises(InputError, match=r"caf\\udce9\.jpg': its name is not UTF-8"):
