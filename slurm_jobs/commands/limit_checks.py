@@ -21,6 +21,7 @@ from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.plan import Plan, PlannedJob
 from slurm_jobs.shared.configs.stages import TUNE_RUN
 from slurm_jobs.shared.errors import did_you_mean
+from slurm_jobs.shared.records import JobResources
 
 _TRAININGS = frozenset({"train", TUNE_RUN})
 """Stages whose ranks train one model together."""
@@ -188,7 +189,9 @@ def _gpu_problems(job: PlannedJob, partition: Partition, *, trains: bool) -> Ite
             return
     choice = resources.gpu_choice or (None,)
     most = max(kind.num_gpus(name) for kind in partition.kinds for name in choice)
+    named_slices = _named_slices(resources)
     most_cards = max(kind.num_cards(name) for kind in partition.kinds for name in choice)
+    most_cards = 0 if named_slices else most_cards
     key = "gpus_per_node" if resources.gpus_per_node else "slurm"
     if resources.num_gpus > most:
         kind = f"{' or '.join(resources.gpu_choice)} " if resources.gpu else ""
@@ -199,23 +202,32 @@ def _gpu_problems(job: PlannedJob, partition: Partition, *, trains: bool) -> Ite
         )
         yield _problem(job, f"resources.{key}", message)
     elif trains and resources.num_gpus > max(1, most_cards):
-        slices = ", ".join(sorted({*filter(is_slice, resources.gpu_choice or types)}))
+        slices = ", ".join(named_slices or filter(is_slice, types))
         cards = ", ".join(name for name in types if not is_slice(name))
         message = (
-            f"{resources.num_gpus} GPUs a node for one training: partition `{partition.name}` has "
-            f"that many only as MIG slices ({slices}), and a training can use one slice per node, "
-            "because NCCL connects whole cards only; set gpus_per_node and tasks_per_node to "
+            f"{resources.num_gpus} GPUs a node for one training are MIG slices in partition "
+            f"`{partition.name}` ({slices}), and a training can use one slice per node, because "
+            f"NCCL connects whole cards only; set gpus_per_node and tasks_per_node to "
             f"{most_cards or 1}"
             f"{f', or choose whole cards with gpu: {cards}' if cards and not most_cards else ''}"
         )
         yield _problem(job, f"resources.{key}", message)
 
 
+def _named_slices(resources: JobResources) -> list[str]:
+    """Return the slices that a job requests by name, in any key."""
+    named = [*resources.gpu_choice]
+    for key, value in resources.slurm.items():
+        if key.replace("_", "-") in {"gres", "tres-per-task", "gpus-per-socket"}:
+            named.append(str(value))
+    return [name for name in named if is_slice(name)]
+
+
 def limit_notes(plan: Plan, limits: ClusterLimits) -> tuple[str, ...]:
     """Return queries that failed, and trainings that may get a slice of a card by chance."""
     notes = dict.fromkeys(limits.problems)
     for job in plan.jobs:
-        if plan.stage(job.stage).run not in _TRAININGS or not job.resources.num_gpus:
+        if plan.stage(job.stage).run not in _TRAININGS or not job.resources.gpus_per_node:
             continue
         for partition in place(job.resources, limits).partitions:
             types = sorted({name for kind in partition.kinds for name in kind.gpus if name})

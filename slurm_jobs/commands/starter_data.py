@@ -25,7 +25,9 @@ from slurm_jobs.shared.manifest_formats import (
     TableFiles,
     find_table,
     image_tokens,
+    place_of,
 )
+from slurm_jobs.shared.manifests.messages import Content
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import (
@@ -234,12 +236,20 @@ def captions_win(folder: Path, listing: Path) -> bool:
     """
     from slurm_jobs.commands.read_spec import disk_files
 
-    if not has_captions(folder):
-        return False
     files, manifest = disk_files(), str(listing.absolute())
     root = files.image_root_of(manifest)
     rows = files.first_rows(manifest, RowOptions())
-    return not any(files.image_head(image, root) for row in rows for image in row.images)
+    if any(_is_there(image, root) for row in rows for image in row.images):
+        return False
+    return has_captions(folder)  # last, because it may list millions of files
+
+
+def _is_there(image: Content, root: str) -> bool:
+    if image.problem or image.data is not None:
+        return not image.problem
+    with suppress(OSError, ValueError):
+        return Path(place_of(image.value, root)[0]).is_file()
+    return False
 
 
 # Limits of samples and images, chosen so that the rows of a data set fit.

@@ -91,6 +91,9 @@ stages:
         *(("a", 3), ("a", 3), ("a", 2), ("b", 1))
     ]
     run_dir = Path(submitted["run_dir"])
+    orders = [json.loads(path.read_bytes()) for path in run_dir.glob("jobs/*/job.json")]
+    shares = [order["max_running"] for order in orders if order["stage"] == "a"]
+    assert sorted(shares) == [1, 1, 2]
     status = short_arrays.wait(run_dir)
     found = stage_of(status, "a")["slices_by_status"]
     assert found == {"completed": "0-3,5-7", "failed": "4"}

@@ -21,7 +21,7 @@ from PIL import Image
 
 from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.cli import main
-from slurm_jobs.commands.starter.folder_files import list_files
+from slurm_jobs.commands.starter.folder_files import list_files, stems_of, without_damaged
 from slurm_jobs.commands.starter.image_folder import read_image_folder
 from slurm_jobs.shared.errors import InputError
 from tests.fuzz.budget import bounded, examples
@@ -246,6 +246,10 @@ def require_counted(data: Path, printed: str, num_rows: int) -> None:
     assert num_rows + counts["image"] == len(found.by_kind["image"]), printed
     for kind in ("unopened", "list", "unknown"):
         assert counts[kind] == len(found.by_kind[kind]), (kind, printed)
+    images, _notes = without_damaged(found.by_kind["image"])
+    stems = {stem for image in images for stem in stems_of(image)}
+    alone = [file for file in found.by_kind["caption"] if file.with_suffix("") not in stems]
+    assert counts["caption"] == len(alone), printed
     assert counts["leftovers"] == len(found.leftovers), printed
     assert counts["unread"] == len(found.unread), printed
     assert counts["twins"] == len(found.twins), printed
@@ -255,7 +259,7 @@ def kind_of_note(line: str) -> str:
     marks = {
         "without image": "caption",
         "from a system": "leftovers",
-        "broken links": "unread",
+        "cannot be opened (": "unread",
         "links to folders that": "twins",
         "link to folders that": "twins",
         "not opened as images": "unopened",

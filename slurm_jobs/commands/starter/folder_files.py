@@ -202,8 +202,8 @@ def file_notes(files: FolderFiles, captions: Mapping[Path, str]) -> list[str]:
     if files.unread:
         number = number_of("path", len(files.unread))
         notes.append(
-            f"not read: {number} without access, broken links, pipes or devices "
-            f"({named(files.unread)})"
+            f"not read: {number} that cannot be opened ({named(files.unread)}): no access, a "
+            "broken link, a pipe or a device"
         )
     if files.twins:
         number = number_of("link", len(files.twins))

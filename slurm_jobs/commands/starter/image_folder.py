@@ -126,6 +126,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
     if not next_to:  # labels may be in a folder of their own
         texts = {file: _beginning(file) for file in all_captions}
     labels = _labels(folder, texts)
+    labels += _number_notes(texts) if next_to else []
     images, drawn = without_drawings(folder, all_images, captioned)
     splits = split_images(folder, images, has_texts=bool(captioned))
     chosen, notes = _choose(folder, splits.images)
@@ -217,13 +218,16 @@ def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
         notes.append(
             f"{number_of('text file', len(kinds))} of labels, not words ({named([*kinds])})"
         )
-    numbers = [file for file, text in texts.items() if is_number(text)]
-    if numbers:
-        notes.append(
-            f"{number_of('caption', len(numbers))} of one number alone ({named(numbers)}), trained "
-            "on as it is: if it is the index of a class, write its name"
-        )
     return notes
+
+
+def _number_notes(captions: Mapping[Path, str]) -> list[str]:
+    numbers = [file for file, text in captions.items() if is_number(text)]
+    if not numbers:
+        return []
+    number = number_of("caption", len(numbers))
+    note = f"{number} of one number alone ({named(numbers)}), trained on as it is: if it is the "
+    return [f"{note}index of a class, write its name"]
 
 
 def _words_of(

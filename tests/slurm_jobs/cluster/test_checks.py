@@ -263,6 +263,8 @@ def of_slices(
         ((MIG,), {"gpus_per_node": 2, "gpu": ["a100_1g.5gb"]}, "tasks_per_node to 1"),
         ((MIG,), {"slurm": {"gres": "gpu:a100_1g.5gb:2"}}, "tasks_per_node to 1"),
         ((MIG, A100), {"gpus_per_node": 2, "gpu": ["a100_1g.5gb"]}, "with gpu: a100"),
+        ((MIG, A100), {"gpus_per_node": 2, "gpu": ["a100", "a100_1g.5gb"]}, "with gpu: a100"),
+        ((MIG, A100), {"slurm": {"gres": "gpu:a100_1g.5gb:2"}}, "with gpu: a100"),
         ((BOTH,), {"gpus_per_node": 4}, "tasks_per_node to 2"),
     ],
 )
@@ -270,7 +272,7 @@ def test_several_slices_a_node_are_refused_for_one_training(
     kinds: tuple[NodeKind, ...], resources: dict[str, Any], remedy: str
 ) -> None:
     (message,), _notes = of_slices(kinds, **resources)
-    assert "only as MIG slices (" in message
+    assert "are MIG slices in partition `gpu` (" in message
     assert remedy in message
     assert of_slices(kinds, run="own:each_on_its_own", **resources)[0] == []
 

@@ -94,10 +94,12 @@ def test_captions_next_to_images_win_over_a_list_of_urls(tmp_path: Path, list_na
     assert any(f"({list_name})" in line for line in written.said)
 
 
-def test_a_list_of_images_that_are_there_wins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("image", ["1.jpg", "photos.tar::cats/1.jpg"])
+def test_a_list_of_images_that_are_there_wins(tmp_path: Path, image: str) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (tmp_path / "1.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     (tmp_path / "1.txt").write_text("next to it")
-    pq.write_table(pa.table({"image": ["1.jpg"], "text": ["of the list"]}), tmp_path / "a.parquet")
+    (tmp_path / "photos.tar").touch()
+    pq.write_table(pa.table({"image": [image], "text": ["of the list"]}), tmp_path / "a.parquet")
     assert not captions_win(tmp_path, tmp_path)
     assert not is_image_folder(tmp_path)

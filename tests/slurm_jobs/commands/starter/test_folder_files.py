@@ -74,4 +74,4 @@ def test_links_that_lead_back_and_special_files_are_counted(tmp_path: Path) -> N
     assert (
         "2 links to folders that are read already, or that contain this one (same, up)" in printed
     )
-    assert "not read: 3 paths without access, broken links, pipes or devices" in printed
+    assert "not read: 3 paths that cannot be opened" in printed

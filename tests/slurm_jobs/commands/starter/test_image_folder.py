@@ -194,7 +194,7 @@ def test_a_caption_reaches_the_job_with_its_line_breaks(
 def test_a_text_of_a_megabyte_is_no_caption(tmp_path: Path) -> None:
     touch(tmp_path, "i.jpg")
     (tmp_path / "i.txt").symlink_to("/dev/zero")  # neither a file nor a caption
-    assert "not read: 1 path without access, broken links" in refusal(tmp_path)
+    assert "not read: 1 path that cannot be opened" in refusal(tmp_path)
     (tmp_path / "i.txt").unlink()
     write(tmp_path, **{"i.txt": "long " * 250_000})
     assert "over 1,000,000 bytes" in refusal(tmp_path)
