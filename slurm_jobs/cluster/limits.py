@@ -294,7 +294,7 @@ def parse_kinds(text: str) -> dict[str, tuple[NodeKind, ...]]:
 def parse_gpus(gres: str) -> dict[str, int]:
     """Parse GPU counts by type, such as `gpu:a100:4(S:0-1),gpu:2,nvme:1`."""
     gpus: dict[str, int] = {}
-    for word in re.split(r",(?![^(]*\))", gres):
+    for word in re.findall(r"(?:[^,(]|\([^)]*\)?)+", gres):
         match = _GPU.fullmatch(word)
         if match is not None:
             gpus[match[1] or ""] = gpus.get(match[1] or "", 0) + int(match[2])

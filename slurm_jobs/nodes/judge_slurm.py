@@ -246,7 +246,7 @@ def _commands(facts: SlurmFacts) -> Iterator[Check]:
     else:
         yield Check.ok("commands", f"{', '.join(NEEDED)} are on PATH")
     answer = facts.answers["version"]
-    match = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", answer.text)
+    match = re.search(r"(?<!\d)(\d+)\.(\d+)(?:\.(\d+))?", answer.text)
     if match is None:
         reason = answer.problem or f"sbatch --version said {answer.text.strip()!r}"
         yield Check.unknown("slurm-version", reason)

@@ -162,6 +162,7 @@ def others_busy(probe: NodeProbe) -> float | None:
 
 
 _GROUP = re.compile(r"\[([^\[\]]*)\]")
+_IN_BRACKETS = re.compile(r"\[[^\]]*\]?")
 _ITEM = re.compile(r"[A-Za-z0-9._-]+(\[[0-9,-]+\][A-Za-z0-9._-]*)*")
 
 
@@ -172,7 +173,9 @@ def num_named(text: str) -> int:
         ValueError: it is not a host list.
     """
     total = 0
-    for item in map(str.strip, re.split(r",(?![^\[]*\])", text)):
+    joined = _IN_BRACKETS.sub(lambda group: group[0].replace(",", "\0"), text)
+    for each in joined.split(","):
+        item = each.replace("\0", ",").strip()
         if not _ITEM.fullmatch(item):
             message = f"`{item}` is neither the name of a node nor a list such as gpu[01-04,7]"
             raise ValueError(message)

@@ -145,7 +145,7 @@ def adjusted(
 
 def split_nodes(text: str) -> list[str]:
     """Split Slurm's node lists at the commas outside of brackets: `a[1,3],b`."""
-    return [name for name in re.split(r",(?![^\[]*\])", text) if name]
+    return re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,9 +16,9 @@ from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
 # `${stage.output_dir}` is the only form. A shell gets the same folder in a variable.
 
 
-REFERENCE = re.compile(r"\$\{([^}]*)\}")
+REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 """Pattern of everything that looks like a reference; its group is the text in the braces."""
-UNESCAPED_REFERENCE = re.compile(r"(?<!\\)\$\{([^}]*)\}")
+UNESCAPED_REFERENCE = re.compile(r"(?<!\\)\$\{([^{}]*)\}")
 """Pattern of a reference in text for a shell: after a backslash it is plain text there."""
 _OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
 

@@ -403,7 +403,7 @@ _GPU_REQUEST = re.compile(
 )
 _SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 """Suffixes of a count, from Slurm's src/common/gres.c."""
-_SOCKETS = re.compile(r"\(S:[^)]*\)")
+_SOCKETS = re.compile(r"\(S:[^()]*\)")
 """Socket list in Slurm's own output, which people copy."""
 
 

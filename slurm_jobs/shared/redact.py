@@ -14,7 +14,11 @@ from typing import Any
 # related words, and counts or names of text tokens); SECRET, PASSWORD, PASSWD, PASSPHRASE or
 # CREDENTIAL; API_KEY, ACCESS_KEY, PRIVATE_KEY, OPENAI_KEY or similar; DBPASS; or one of the words
 # PASS, PWD, PAT, AUTH, AUTHORIZATION, SIG, SIGNATURE (as in signed URLs). A name in capitals, as
-# of a variable, also does if it ends in _KEY. In doubt a value is hidden.
+# of a variable, also does if it ends in _KEY, and so does any name that is too long for one. In
+# doubt a value is hidden.
+#
+# Texts come from logs and from runs of others. Each pattern reads a character a bounded number of
+# times, whatever the text: no repeat begins again within the characters of another one.
 
 
 NOT_SHOWN = "(not shown)"
@@ -22,12 +26,17 @@ MIN_KNOWN_CHARS = 4
 """Length from which a secret is searched for in other texts: a shorter one would match many words.
 """
 
+MAX_NAME_CHARS = 256
+"""Length above which a name counts as a secret's, without being read."""
+MAX_KNOWN = 200
+"""Number of secrets above which a text is hidden whole, because each is searched for in it."""
+
 _SECRET_NAME = re.compile(
     r"TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
     r"|(API|ACCESS|ACCOUNT|AUTH|ENCRYPTION|LICENSE|MASTER|PRIVATE|SERVICE|SIGNING|SSH|STORAGE"
     r"|ANTHROPIC|AWS|AZURE|COHERE|COMET|DEPLOY|GEMINI|GITHUB|GITLAB|HF|HMAC|JWT|MISTRAL|NEPTUNE"
     r"|OPENAI|OPENROUTER|REPLICATE|WANDB)[-_]?KEY"
-    r"|(?-i:(?<![A-Za-z0-9])[A-Z][A-Z0-9_]*(?<!PUBLIC)(?<!PRIMARY)(?<!SORT)(?<!CACHE)_KEY"
+    r"|(?-i:(?<![A-Za-z0-9])[A-Z0-9]+(?<!PUBLIC)(?<!PRIMARY)(?<!SORT)(?<!CACHE)_+KEY"
     r"(?![A-Za-z0-9_]))"
     r"|(ADMIN|DB|FTP|LDAP|MAIL|MONGO|PG|PROXY|REDIS|ROOT|SMTP|SQL|USER)(PASS|PWD)(?![A-Z0-9])"
     r"|(?<![A-Z0-9])(PASS|PWD|PAT|AUTH|AUTHORIZATION|SIG|SIGNATURE)(?![A-Z0-9])",
@@ -85,11 +94,13 @@ _USER_OPTIONS = ("-u", "--user", "--proxy-user")
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _PAIR_NAMES = ("name", "key", "variable")
 """Keys under which a mapping has the name of its own `value`."""
-_URL_USER = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<user>[^/\s'\"]*)@")
+_URL_USER = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]+://)(?P<user>[^/\s'\"]*)@")
 
 
 def looks_secret(name: str) -> bool:
     """Check whether a variable or key of this name is likely to hold a secret."""
+    if len(name) > MAX_NAME_CHARS:
+        return True
     return _SECRET_NAME.search(_TEXT_TOKENS.sub("", name)) is not None
 
 
@@ -114,6 +125,8 @@ def hidden_text(text: str, known: Collection[str] = ()) -> str:
     `${X:-abc}`. A value is a whole word of the shell; after an unclosed quote it is the rest of the
     line.
     """
+    if len(known) > MAX_KNOWN and text:
+        return NOT_SHOWN
     for secret in sorted(known, key=len, reverse=True):
         text = text.replace(secret, NOT_SHOWN)
     pieces: list[str] = []
@@ -139,7 +152,8 @@ def _value_end(text: str, name: re.Match[str], quote: str) -> int:
         return start
     if name["listing"]:  # of several parameters, some in quotes
         end = _line_end(text, start)
-        return max(start, text.rfind(quote, start, end)) if quote else end
+        closing = text.rfind(quote, start, end) if quote else -1
+        return end if closing < 0 else closing
     is_written_out = _WRITTEN_OUT.match(text, start) is not None
     if not is_user and _FROM_ELSEWHERE.match(text, start) and not is_written_out:
         return start

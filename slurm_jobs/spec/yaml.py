@@ -141,7 +141,7 @@ _ODD_ENDS = re.compile(f"^[{ODD}]+|[{ODD}]+$")
 _WIDE_COLON = "\uff1a"
 _ODD_ANYWHERE = re.compile(f"[{ODD}]")
 _ODD_SEPARATOR = re.compile(
-    f"^(?P<before>[ ]*(?:- +)*)(?P<indent>[ ]*[{ODD}])|^[ ]*(?:- +)*[\\w.-]+:(?P<colon>[{ODD}])"
+    f"^[ ]*(?:- +)*(?P<indent>[{ODD}])|^[ ]*(?:- +)*[\\w.-]+:(?P<colon>[{ODD}])"
     f"|^[ ]*-(?P<dash>[{ODD}])|^[ ]*(?:- +)*[\\w.-]+(?P<wide>{_WIDE_COLON})"
 )
 """Odd blanks at the beginning of a line: in its indentation, after its key's colon, after its dash,
@@ -266,7 +266,7 @@ def _named(line: str, position: int) -> tuple[int, str]:
 # An error of the YAML parser -> its place, and what to write instead.
 
 
-_KEY_BEFORE = re.compile(r"\S.*:\s")
+_KEY_BEFORE = re.compile(r"\s*\S.*:\s")
 """A key and its value, before a second colon on the line."""
 
 _WRITE_QUOTED = "put quotes around the text"
@@ -371,7 +371,7 @@ def _cause_above(what: str, lines: list[str], mark: yaml.Mark) -> tuple[yaml.Mar
     if tab := _TAB_AFTER_DASH.match(before):
         at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
         return at, "there is a tab between the dash and a key; type a space"
-    if _KEY_BEFORE.search(before) or before.lstrip().startswith("- "):
+    if _KEY_BEFORE.match(before) or before.lstrip().startswith("- "):
         return None
     first = None  # of the last lines without a key, which the parser took for one text
     for number in range(mark.line - 1, -1, -1):
@@ -408,7 +408,7 @@ def _is_below_item(before: str, above: list[str]) -> bool:
 def _remedy(what: str, before: str, above: list[str]) -> str:
     is_item = "<block sequence start>" in what or "found '-'" in what or before.startswith("-")
     is_item = is_item or before.lstrip().startswith("- ")
-    if "mapping values are not allowed" in what and _KEY_BEFORE.search(before):
+    if "mapping values are not allowed" in what and _KEY_BEFORE.match(before):
         return "put quotes around a value that holds a colon, or write | and the text below it"
     if is_item and _is_below_item(before, above):
         return "begin this line in the same column as the item above it"
