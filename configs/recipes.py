@@ -64,39 +64,31 @@ def models(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 def _download(name: str, settings: ModelsConfig, context: TaskContext) -> None:
     """Download the files of a model that are not there yet."""
     from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+
+    from pipeline.models.hub import DOWNLOAD_ERRORS, download_failure, failure_text
 
     on_hub, place = settings.models[name], context.output_dir / name
     if place.is_symlink():  # to the user's folder, by an attempt with another `source`
         place.unlink()
     revision = settings.revisions.get(name)
-    failed = f"cannot download {on_hub} from {constants.ENDPOINT}"
     try:
         snapshot_download(on_hub, revision=revision, local_dir=place, allow_patterns=list(FILES))
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        wanted = f"it has no revision {revision}" if revision else "there is no such model"
-        message = (
-            f"{failed}: {wanted}, or it is private or gated: correct its name in "
-            "`config`, or accept its terms there and export your HF_TOKEN in `setup`"
-        )
-        raise StageConfigError(message) from error
-    except LocalEntryNotFoundError as error:  # neither there nor in the output folder
-        cause = error.__cause__ or error
-        if isinstance(cause, HfHubHTTPError):  # the hub is down: a retry may help
+    except DOWNLOAD_ERRORS as error:
+        failure = download_failure(error)
+        if failure is None:
             raise
+        if failure.kind not in {"unreachable", "offline"}:
+            message = failure_text(failure, on_hub, revision)
+            raise (StageError if failure.is_transient else StageConfigError)(message) from error
         downloads = " and ".join(
             f"`hf download {model}{_revision(settings, folder)} --local-dir FOLDER/{folder}`"
             for folder, model in settings.models.items()
         )
         option = f"stages.{context.stage}.config.source=FOLDER"
         message = (
-            f"{failed}: {context.node_name} has no network, or does not reach it ({cause}). On a "
-            f"machine with a network: {downloads}; copy FOLDER to where the nodes read it, then "
+            f"cannot download {on_hub} from {constants.ENDPOINT}: {context.node_name} has no "
+            f"network, or does not reach it ({failure.cause}). On a machine with a network: "
+            f"{downloads}; copy FOLDER to where the nodes read it, then "
             f"`{resume_command(context.run_dir, '--set', option)}`"
         )
         raise StageError(message) from error  # a retry may succeed after a short fault

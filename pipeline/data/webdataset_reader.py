@@ -36,6 +36,7 @@ from pipeline.data.format import (
 )
 from pipeline.data.loader import Augmentation, Prefetcher, make_pool
 from pipeline.data.order import BatchLayout
+from pipeline.data.shard_addresses import address_problem
 from pipeline.timing.recorder import ThreadClock, ThreadTimes, add_up
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.heartbeat import beat
@@ -159,7 +160,7 @@ class StreamReader(Prefetcher):
         try:
             rows = [next(self._samples) for _ in range(num_rows)]
         except (OSError, ValueError, EOFError, tarfile.TarError) as error:
-            message = f"a shard of the stream cannot be read: {error}"
+            message = address_problem(error) or f"a shard of the stream cannot be read: {error}"
             raise StageError(message) from error
         return rows, clock.read()
 

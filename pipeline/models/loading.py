@@ -17,10 +17,11 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedConf
 from transformers.utils.logging import disable_progress_bar
 
 from pipeline.models.families import check_image_kind, find_family
+from pipeline.models.hub import DOWNLOAD_ERRORS, download_failure, failure_text
 from pipeline.models.hugging_face import HuggingFaceVLM
 from pipeline.models.layouts import DataFacts
 from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.processors.folder import read_folder_json
 
@@ -49,11 +50,12 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
 
     Raises:
         StageConfigError: there is none, or it needs custom code.
+        StageError: a download failed, and another attempt may succeed.
     """
     source = source_of(config)
     try:
         return AutoConfig.from_pretrained(source, **_access(config))
-    except (OSError, ValueError) as error:
+    except DOWNLOAD_ERRORS as error:
         raise _not_loaded(source, error, _remedy(config)) from error
 
 
@@ -62,13 +64,14 @@ def find_folder(config: ModelConfig) -> Path:
 
     Raises:
         StageConfigError: the hub has no such model, or is unreachable.
+        StageError: the download failed, and another attempt may succeed.
     """
     if config.path is not None:
         return Path(config.path)
     source = source_of(config)
     try:
         return Path(snapshot_download(source, allow_patterns=["*.json", "*.jinja"]))
-    except (OSError, ValueError) as error:
+    except DOWNLOAD_ERRORS as error:
         raise _not_loaded(source, error, _remedy(config)) from error
 
 
@@ -116,7 +119,7 @@ def load_whole(
     model_class: Any,
     source: str,
     *,
-    remedy: str,
+    remedy: str | None,
     dtype: torch.dtype | Literal["auto"] = torch.float32,
     **options: Any,
 ) -> Any:
@@ -125,7 +128,7 @@ def load_whole(
     Args:
         model_class: Class of transformers.
         source: Folder, or name on the hub.
-        remedy: Advice if it cannot be loaded.
+        remedy: Advice if a folder cannot be loaded; None for a name on the hub.
         dtype: Dtype of the weights; "auto" is that of the files.
         options: Options of `from_pretrained`.
 
@@ -144,7 +147,7 @@ def load_whole(
             "tensors, and reading it could run any code: use a copy with safetensors"
         )
         raise StageConfigError(message) from error
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (*DOWNLOAD_ERRORS, RuntimeError, SafetensorError) as error:
         raise _not_loaded(source, error, remedy) from error
     lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     if lacking:
@@ -204,22 +207,24 @@ def _some(names: set[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
-def _remedy(config: ModelConfig) -> str:
-    if config.path is not None:
-        return _folder_remedy("model.path")
-    return (
-        "compute nodes often have no network: download it once on the login node "
-        f"(`hf download {config.name}`), or set model.path to a folder"
-    )
+def _remedy(config: ModelConfig) -> str | None:
+    """Return advice for a folder; None for a name on the hub."""
+    return None if config.path is None else _folder_remedy("model.path")
 
 
 def _folder_remedy(key: str) -> str:
     return f"{key} must be the folder with config.json and the weights"
 
 
-def _not_loaded(source: str, error: Exception, remedy: str) -> StageConfigError:
+def _not_loaded(source: str, error: Exception, remedy: str | None) -> StageError:
+    """Return the error to raise; one that a retry may not fix is a StageConfigError."""
+    failure = download_failure(error) if remedy is None else None
+    if failure is not None:
+        message = f"model {failure_text(failure, source)}; or set model.path to a folder"
+        return StageError(message) if failure.is_transient else StageConfigError(message)
     first = str(error).partition("\n")[0]
-    return StageConfigError(f"model {source} cannot be loaded ({first}): {remedy}")
+    advice = remedy or "model.name must be a model with config.json and weights on the hub"
+    return StageConfigError(f"model {source} cannot be loaded ({first}): {advice}")
 
 
 _CANDIDATES = (
