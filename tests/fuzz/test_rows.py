@@ -36,6 +36,8 @@ KNOWN = (
     *("sys", "instruction", "persona", "kto_tag", "chosen", "learnable", "sample_weight", "A", "B"),
     *("option_a", "article", "completion"),
     *("reasoning_content", "source", "width", "loss", "weight", "Image Path", "mood", "photo"),
+    *("mask", "turn_mask", "supervised_turns", "image_classes", "answers", "captions", "media"),
+    *("dicom_path", "image_id", "imageLeft", "masked_pictures"),
 )
 KEYS = st.one_of(st.sampled_from(KNOWN), st.text(max_size=6))
 SCALARS = st.one_of(
@@ -44,6 +46,9 @@ SCALARS = st.one_of(
     st.integers(-2, 2),
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(["", " ", "a.png", "b.png", "v.mp4", "x", "<image>", "<video>", "<image>\nx"]),
+    st.sampled_from(
+        ["<vid>", "[IMG_0]", "<|imgpad|>", "{image_1}", "nan", "None", "<html>", "null"]
+    ),
     st.text(max_size=5),
 )
 ROLES = st.sampled_from(["user", "assistant", "human", "gpt", "system", "tool", None, 3])
@@ -70,7 +75,10 @@ GOOD = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 VALUES = st.one_of(
     SCALARS,
     st.lists(SCALARS, max_size=2),
-    st.dictionaries(st.sampled_from(["bytes", "path", "url", "x"]), SCALARS, max_size=2),
+    st.dictionaries(st.sampled_from(["bytes", "path", "url", "x", "type"]), SCALARS, max_size=2),
+    st.lists(
+        st.dictionaries(st.sampled_from(["type", "path", "text", "answer"]), SCALARS), max_size=2
+    ),
     CHATS,
 )
 ROWS = st.builds(
@@ -99,14 +107,33 @@ def require_accounted(row: ManifestRow, value: dict[str, Any]) -> None:
         assert says_nothing(item) or is_read(key) or is_metadata(key) or printable in row.ignored, (
             key
         )
+    require_asked_and_seen(row, value)
     if not isinstance(value.get("messages"), list):
         return
-    answers = [turn for turn in value["messages"] if turn["role"] in ("assistant", "gpt")]
+    roles = [str(turn["role"]).lower() for turn in value["messages"]]
+    asked = next(place for place, role in enumerate(roles) if role in ("user", "human"))
+    assert ("answer_left_out" in row.notes) == (not {"assistant", "gpt"}.isdisjoint(roles[:asked]))
+    answers = [turn for turn in value["messages"][asked:] if turn["role"] in ("assistant", "gpt")]
     read = [message for message in row.messages if message.role == "assistant"]
     for turn, message in zip(answers, read, strict=True):
         off = {key for key in LOSS_KEYS - UNLEARNED_KEYS if _reads(turn.get(key), NO)}
         off |= {key for key in UNLEARNED_KEYS if _reads(turn.get(key), YES)}
         assert not (off and message.is_learned), turn
+
+
+def require_asked_and_seen(row: ManifestRow, value: dict[str, Any]) -> None:
+    """Each usable row asks something first, has no foreign mark, and keeps its pictures."""
+    first = next(message for message in row.messages if message.role != "system")
+    assert first.role == "user"
+    assert first.text.strip() or row.images
+    for message in row.messages:
+        assert not any(mark in message.text for mark in ("<vid>", "[IMG_0]", "<|imgpad|>"))
+    for key, item in value.items():
+        names = item if isinstance(item, list) else [item]
+        if RowOptions().meaning(key) == "image" and "a.png" in names:
+            assert row.images, key
+        assert normal(key) != "supervised_turns" or says_nothing(item), key
+        assert normal(key) not in ("mask", "turn_mask") or not _reads(item, NO | YES), key
 
 
 def _reads(value: object, words: frozenset[str]) -> bool:
