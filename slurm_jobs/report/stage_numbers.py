@@ -156,6 +156,8 @@ def _number(price: Mapping[str, object], name: str) -> float:
 
 
 CONSOLIDATE_RUN = "consolidate"
+_MOST_NOTES = 10
+"""Kinds of notes on rows in a report; there are fewer, but the records may be another person's."""
 _WORK = ("decode", "store", "tokenise", "write")
 
 
@@ -209,7 +211,7 @@ def _data_of_stage(
         num_truncated=_total(results, "num_truncated"),
         num_text_samples=_total(results, "num_text_samples"),
         is_text_meant=stage.config.get("text_only") is True,
-        row_notes=tuple(_counts(results, "row_notes").most_common()),
+        row_notes=tuple(_counts(results, "row_notes").most_common(_MOST_NOTES)),
         num_tokens=tokens,
         mean_tokens=mean_tokens,
         num_shards=missing("count", "no stage consolidates these parts")

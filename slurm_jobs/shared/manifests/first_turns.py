@@ -1,8 +1,11 @@
 """Beginning of a conversation: something must be asked before anything is answered.
 
-Conversations that were cut out of longer ones begin with an answer, as many of ShareGPT do. LLaVA's
-training skips such a turn. So does this reader, for all model families alike; otherwise some chat
-templates would refuse the row, and with the others the model would learn an answer to nothing.
+Conversations that were cut out of longer ones begin with an answer, as some of ShareGPT do. Left to
+the chat templates, some families would refuse the row, and the others would learn an answer to
+nothing. Two rules treat all families alike: refuse the row, or leave the turn out. Refusing loses
+the good turns after it, and the user would have to edit the manifest to the same end. So the turn
+is left out and counted, as LLaVA's own training does. A row that would lose more than words, a
+picture or its only answer, is refused.
 """
 
 from __future__ import annotations

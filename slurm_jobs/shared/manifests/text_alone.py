@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from slurm_jobs.shared.manifests.messages import ManifestRow
 
-_MAX_KEYS = 12
+_MAX_KEYS, _MAX_KEY_CHARS = 12, 60
+"""Most keys of a row that a message lists, and the characters of each: a manifest may have any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,11 +22,13 @@ class TextRow:
     place: str
     """File and line."""
     keys: tuple[str, ...]
+    """The first keys of the row."""
 
     @classmethod
     def of(cls, row: ManifestRow) -> TextRow:
         """Return the example that a row is."""
-        return cls(place=str(row.origin), keys=row.keys[:_MAX_KEYS])
+        keys = tuple(key[:_MAX_KEY_CHARS] for key in row.keys[:_MAX_KEYS])
+        return cls(place=str(row.origin), keys=keys)
 
 
 def first_text_row(rows: Sequence[ManifestRow]) -> TextRow | None:
