@@ -412,30 +412,73 @@ def _element_cause(part: SliceStatus, parents: Parents) -> str | None:
     return None
 
 
-def _is_stuck(part: SliceStatus, parents: Parents) -> bool:
-    """Check whether a pending job stays in the queue, and never starts without intervention.
+def _stuck_slices(
+    summary: StageSummary,
+    slices: Iterable[SliceStatus],
+    parents: Parents,
+    own: Mapping[int, Intent],
+    stuck_jobs: dict[JobKey, str],
+) -> dict[int, str | None]:
+    """Return the stuck slices of a stage, each with the stuck job that its own job waits for.
 
-    Slurm keeps a job, also a held one, until one of its dependencies can no longer be met. An array
-    that it depends on as a whole decides that only when all elements have ended.
+    A job may wait for more than its stage comes after: for an earlier job of the same stage, and
+    for all of an array of which the spec names single elements.
+
+    Args:
+        summary: the stage.
+        slices: status of each slice.
+        parents: of the stage.
+        own: the newest intent, by slice.
+        stuck_jobs: reason for what waits for a stuck job or element; those of this stage are added.
     """
-    if part.job_id is None or part.state not in PENDING_STATES:
-        return False
-    if part.reason == NEVER:
-        return True  # the scheduler does not remove it
-    depends_on_stuck, index = False, part.slice_index
-    for kind, parent in parents:
-        waits_for = parent.stuck & {index} if kind == "aftercorr" else parent.stuck
-        if waits_for:
-            depends_on_stuck = True
-        elif _is_unmet(kind, parent, index):
-            return False
-    return depends_on_stuck or (part.status == "stranded" and bool(part.wait))
+    paired = [parent for kind, parent in parents if kind == "aftercorr"]
+    whole = [(kind, parent) for kind, parent in parents if kind != "aftercorr"]
+    waits_for_stuck = any(parent.stuck for _, parent in whole)
+    is_unmet = any(not parent.stuck and _is_unmet(kind, parent) for kind, parent in whole)
+    cause = _stage_cause(parents)
+    found: dict[int, str | None] = {}
+    pending = [s for s in slices if s.state in PENDING_STATES and s.slice_index in own]
+    for part in sorted(pending, key=lambda part: own[part.slice_index].number):
+        index, key = part.slice_index, part.job
+        assert key is not None
+        above = _stuck_job_above(own[index], key, stuck_jobs)
+        # Slurm keeps a job, also a held one, until one of its dependencies can no longer be met.
+        is_removed = is_unmet or (above is None and any(_has_ended_badly(p, index) for p in paired))
+        waits = waits_for_stuck or above is not None or any(index in p.stuck for p in paired)
+        is_stuck = waits or (part.status == "stranded" and part.wait)
+        if part.reason != NEVER and (is_removed or not is_stuck):
+            continue
+        found[index] = above
+        label = f"`{summary.name}`" + (f" slice {index}" if summary.is_array else "")
+        reason = _stuck_cause(label, [part]) or above or cause or _element_cause(part, parents)
+        stuck_jobs[key] = reason or f"{label} can never start"
+        stuck_jobs.setdefault(key.job, stuck_jobs[key])
+    return found
 
 
-def _is_unmet(kind: str, parent: StageStatus, index: int) -> bool:
-    """Check whether the dependency on a stage without stuck jobs can no longer be met."""
-    if kind == "aftercorr":
-        return parent.slices[index].status in _UNSUCCESSFUL
+def _stuck_job_above(
+    intent: Intent, element: JobKey, stuck_jobs: Mapping[JobKey, str]
+) -> str | None:
+    """Return why a job or element that this one was submitted to wait for never starts."""
+    number = element.job_id.partition("_")[2]
+    for kind, keys in (intent.dependencies or {}).items():
+        for key in keys:
+            awaited = JobKey(key.name, f"{key.job_id}_{number}") if kind == "aftercorr" else key
+            if awaited in stuck_jobs:
+                return stuck_jobs[awaited]
+    return None
+
+
+def _has_ended_badly(parent: StageStatus, index: int) -> bool:
+    """Check whether a slice has failed, or its job will be removed, so that `aftercorr` fails."""
+    return index not in parent.stuck and parent.slices[index].status in _UNSUCCESSFUL
+
+
+def _is_unmet(kind: str, parent: StageStatus) -> bool:
+    """Check whether the dependency on all of a stage without stuck jobs can no longer be met.
+
+    Slurm decides that for an array only when all of its elements have ended.
+    """
     if kind == "afternotok":
         return parent.status == "completed"
     is_over = not (parent.counts["running"] or parent.counts["waiting"])
@@ -534,6 +577,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     stages: dict[str, StageStatus] = {}
     ages: dict[str, Ages] = {}
     newest: dict[str, dict[int, Intent]] = {}
+    stuck_jobs: dict[JobKey, str] = {}
     is_silent = not answer.knows_the_living
     for summary in run.stages:
         name, after = summary.name, summary.after
@@ -561,7 +605,10 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
             for i in intent.slices
             if intents[i] is not intent
         }
-        stage = _stage_status(summary, slices, parents, newest, earlier, is_silent=is_silent)
+        stuck = _stuck_slices(summary, slices, parents, intents, stuck_jobs)
+        stage = _stage_status(
+            summary, slices, parents, newest, earlier, stuck=stuck, is_silent=is_silent
+        )
         stages[name] = stage
         ages[name] = ages_of(after, {} if stage.is_not_needed else intents, ages, len(slices))
     # Where no source reports which jobs are alive, unknown ones may still be running.
@@ -585,6 +632,7 @@ def _stage_status(
     newest: Mapping[str, Mapping[int, Intent]],
     earlier: Mapping[int, int],
     *,
+    stuck: Mapping[int, str | None],
     is_silent: bool,
 ) -> StageStatus:
     """Return the status of a stage; slices that wait for what cannot happen become stranded.
@@ -598,9 +646,9 @@ def _stage_status(
         parents: of the stage.
         newest: the newest intent, by stage and slice.
         earlier: number of the intent before the newest, by slice of this stage.
+        stuck: stuck slices of this stage, as `_stuck_slices` returns them.
         is_silent: no source reports which jobs are alive.
     """
-    stuck = frozenset(s.slice_index for s in slices if _is_stuck(s, parents))
     cause = _stage_cause(parents)
     # The same for all slices of a job.
     removal_cause = functools.cache(functools.partial(_removal_cause, parents, newest))
@@ -612,7 +660,7 @@ def _stage_status(
         may_be_removed = not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
         reason = None
         if waits or may_be_removed:
-            reason = cause or _element_cause(part, parents)
+            reason = cause or _element_cause(part, parents) or stuck.get(part.slice_index)
         if reason is None and may_be_removed:
             reason = removal_cause(earlier.get(part.slice_index, 0))
         if reason is not None:
@@ -634,5 +682,9 @@ def _stage_status(
         first = next(s.reason for s in marked if s.status == "stranded")
         stage_reason = cause or first if is_shown else ""
     return StageStatus(
-        stage=summary, status=status, slices=tuple(marked), reason=stage_reason, stuck=stuck
+        stage=summary,
+        status=status,
+        slices=tuple(marked),
+        reason=stage_reason,
+        stuck=frozenset(stuck),
     )

@@ -453,7 +453,7 @@ def submit_plan(
         # Not after the intent, which would take the slices from the other command's jobs.
         refuse_if_lost(turn, newest)
         order = make_order(context, plan, job, secrets.token_hex(4))
-        _write_intent(paths, order, scheduler.render(order, dependencies))
+        _write_intent(paths, order, dependencies, scheduler.render(order, dependencies))
         try:
             job_id = scheduler.submit(order, dependencies)
         except SchedulerError as error:
@@ -468,7 +468,9 @@ def submit_plan(
     return submitted
 
 
-def _write_intent(paths: RunPaths, order: JobOrder, script: str) -> None:
+def _write_intent(
+    paths: RunPaths, order: JobOrder, dependencies: JobDependencies, script: str
+) -> None:
     """Write everything that the job needs, and then its intent."""
     make_private_dir(paths.job_dir(order.token))
     make_private_dir(paths.logs_dir(order.stage))
@@ -484,6 +486,9 @@ def _write_intent(paths: RunPaths, order: JobOrder, script: str) -> None:
         "max_running": order.max_running,
         "fingerprint": order.fingerprint,
         "job_name": order.job_name,
+        "dependencies": {
+            kind: [[key.name, key.job_id] for key in keys] for kind, keys in dependencies.items()
+        },
         "base_attempts": {str(i): attempts[i][-1] for i in order.slices if attempts.get(i)},
     }
     append_entry(paths.ledger_dir, "intent", order.token, intent)

@@ -83,6 +83,8 @@ class Intent:
     max_running: int | None = None
     """Elements that may run at once; None for no limit, or if an older version submitted the job.
     """
+    dependencies: Mapping[str, tuple[JobKey, ...]] | None = None
+    """Jobs and array elements that it waits for, by kind; None if an older version submitted it."""
 
     @property
     def cancelled(self) -> bool:
@@ -121,6 +123,7 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
                 "is_array": values["is_array"],
                 "slices_per_task": values.get("slices_per_task"),
                 "max_running": values.get("max_running"),
+                "dependencies": _read_dependencies(values.get("dependencies")),
                 "fingerprint": values["fingerprint"],
                 "job_name": values["job_name"],
                 "time_unix_s": values["time_unix_s"],
@@ -137,6 +140,14 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
             slices = intent["slices"] if ranges is None else parse_ranges(ranges)
             intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
     return [Intent(**values) for values in by_token.values()]
+
+
+def _read_dependencies(
+    values: Mapping[str, Iterable[Sequence[str]]] | None,
+) -> dict[str, tuple[JobKey, ...]] | None:
+    if values is None:
+        return None
+    return {kind: tuple(JobKey(*pair) for pair in pairs) for kind, pairs in values.items()}
 
 
 def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.conftest import STAGES
-from tests.end_to_end.driver import Driver, stage_of
+from tests.end_to_end.driver import Driver, stage_of, words_of
 
 IMPOSSIBLE = """\
 name: limits
@@ -101,6 +101,34 @@ stages:
     resumed = short_arrays.json("resume", str(run_dir))
     assert [(job["stage"], job["slices"]) for job in resumed["jobs"]] == [("a", "4"), ("b", "0")]
     assert short_arrays.wait(run_dir)["status"] == "completed"
+
+
+@pytest.mark.cluster
+def test_arrays_that_run_in_turns_are_stranded_when_the_first_is_held(short_arrays: Driver) -> None:
+    short_arrays.write(
+        "spec.yaml",
+        """
+name: turns
+cluster: auto
+stages:
+  a:
+    run: user_stages:work
+    array: {num_slices: 8, max_running: 2}
+    resources: {mem_gb: 0.2, slurm: {begin: now+1hour}}
+  b: {run: "user_stages:work", after: {a: afterany}, resources: {mem_gb: 0.2}}
+""",
+    )
+    submitted = short_arrays.json("submit", "spec.yaml")
+    assert [job["stage"] for job in submitted["jobs"]] == ["a", "a", "a", "b"]
+    run_dir = submitted["run_dir"]
+    assert short_arrays.status(Path(run_dir))["status"] == "waiting"
+    assert short_arrays.cluster is not None
+    first = submitted["jobs"][0]["job_id"].partition("_")[0]
+    short_arrays.cluster.run_as_user(["scontrol", "hold", first])
+    short_arrays.run("watch", run_dir, check=1)
+    status = short_arrays.status(Path(run_dir))
+    assert words_of(status) == {"a": "stranded", "b": "stranded"}
+    assert stage_of(status, "b")["reason"] == "`a` is held (JobHeldUser)"
 
 
 @pytest.mark.slow  # Slurm looks at time limits twice a minute

@@ -8,8 +8,19 @@ from collections.abc import Sequence
 import pytest
 
 from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.status import RunStatus
-from tests.slurm_jobs.runs import DONE, FAILED, NEVER, WAITS, Ends, reconciled, stage, statuses
+from tests.slurm_jobs.runs import (
+    DONE,
+    FAILED,
+    NEVER,
+    WAITS,
+    Ends,
+    intent,
+    reconciled,
+    stage,
+    statuses,
+)
 
 HELD = "PENDING:JobHeldUser"
 KINDS = ("afterok", "afterany", "afternotok", "aftercorr")
@@ -100,3 +111,52 @@ def test_a_job_of_an_earlier_version_that_is_not_needed_stays_and_strands_the_re
     found = reconciled(stages, {"mail": f"PENDING:{NEVER}", "end": WAITS}, ["a"])
     assert statuses(found) == "completed stranded stranded -> stranded"
     assert found.stage("end").reason == "`mail` can never start"
+
+
+def _key(number: int, element: str = "") -> JobKey:
+    return JobKey(f"n{number}", f"{number}{element}")
+
+
+def test_jobs_of_one_stage_that_run_in_turns_wait_for_the_first_that_is_held() -> None:
+    """A stage has several arrays where the site limits their size; `max_running` chains them."""
+    jobs = [
+        intent(number, "a", str(number), slices=(number - 1,), is_array=True, dependencies=after)
+        for number, after in [(1, {}), (2, {"afterany": (_key(1),)}), (3, {"afterany": (_key(2),)})]
+    ]
+    jobs.append(intent(4, "b", "4", dependencies={"afterany": (_key(1), _key(2), _key(3))}))
+    states = {"1_0": HELD, "2_1": WAITS, "3_2": WAITS, "4": WAITS}
+    found = reconciled([stage("a", 3), stage("b", a="afterany")], states, intents=jobs)
+    assert statuses(found) == "stranded stranded -> stranded"
+    reasons = [part.reason for part in found.stage("a").slices]
+    assert reasons == ["held (JobHeldUser)", *["`a` slice 0 is held (JobHeldUser)"] * 2]
+
+
+@pytest.mark.parametrize("other", ["COMPLETED", "FAILED"])
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_a_job_that_got_afterok_instead_of_aftercorr_waits_for_every_held_slice(
+    kind: str, other: str
+) -> None:
+    stages = [stage("fan", 2), stage("pair", 2, fan="aftercorr"), stage("total", pair=kind)]
+    jobs = [
+        intent(1, "fan", "1", 2),
+        intent(2, "pair", "2", 2, dependencies={"afterok": (_key(1),)}),
+        intent(3, "total", "3", dependencies={kind: (_key(2),)}),
+    ]
+    states = {"1_0": other, "1_1": HELD, "2_0": WAITS, "2_1": WAITS, "3": WAITS}
+    ends: dict[str, Ends] = {"fan": {0: DONE if other == "COMPLETED" else FAILED}}
+    found = reconciled(stages, states, intents=jobs, ends=ends)
+    assert found.status == ("stranded" if other == "COMPLETED" else "failed")
+    assert [part.status for part in found.stages[1:]] == ["stranded", "stranded"]
+
+
+def test_a_job_that_waits_for_one_element_of_an_earlier_job_is_stuck_with_that_element() -> None:
+    stages = [stage("a", 2), stage("b", 2, a="aftercorr"), stage("c", b="afterany")]
+    jobs = [
+        intent(1, "a", "1", 2),
+        intent(2, "b", "2", 2, dependencies={"afterok": (_key(1, "_1"),)}),
+        intent(3, "c", "3"),
+    ]
+    states = {"1_0": "RUNNING", "1_1": HELD, "2_0": WAITS, "2_1": WAITS, "3": WAITS}
+    found = reconciled(stages, states, intents=jobs)
+    assert [part.status for part in found.stage("b").slices] == ["stranded", "stranded"]
+    assert found.stage("c").status == "stranded"

@@ -146,6 +146,10 @@ def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> 
         {"afterok": [made[0].job]},
         {"afterok": [made[0].job], "afterany": [made[1].job]},
     ]
+    assert [intent.dependencies for intent in intents(ledger(given))] == [
+        {kind: tuple(keys) for kind, keys in dependencies.items()}
+        for _, dependencies in scheduler.seen
+    ]
     assert scheduler.was_started
 
 
