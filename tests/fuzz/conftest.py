@@ -7,6 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.budget import FACTOR
+
+_LIMIT_S = 600
+"""Time limit of a test that draws no more examples than usual."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that draw many times as many examples as much more time."""
+    for item in items:
+        if FACTOR and item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(_LIMIT_S * FACTOR))
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:

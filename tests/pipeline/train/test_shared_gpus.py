@@ -10,6 +10,7 @@ from pipeline.train.device import DeviceFacts, prepare_device
 from pipeline.train.preflight import RankFacts, compare_ranks
 from pipeline.train.shared_gpus import shared_gpu_problems
 from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.errors import StageConfigError
 from tests.contexts import make_context
 from tests.pipeline.train.preflight.cards import A100, CPU
 
@@ -84,3 +85,16 @@ def test_a_rank_uses_the_gpu_of_its_number_among_those_it_sees(
     context = make_context("train", tmp_path, local_rank=local_rank, num_local_ranks=4)
     prepare_device(TrainConfig(num_steps=1), context)
     assert [device.index for device in chosen] == [index]
+
+
+def test_every_rank_fails_before_training_on_a_shared_gpu(monkeypatch, make_train_run):
+    monkeypatch.setenv("GPU_UUID", "one")
+    run = make_train_run(num_steps=1)
+    run.attempt = 1
+    shared = {"main_port": run.new_port(), "config": run.config}
+    contexts = [run.context(rank, 2, **shared) for rank in range(2)]
+    ranks = [run.spawn("shared_gpu_rank.py", *pair) for pair in enumerate(contexts)]
+    ends = run.finish(ranks)
+    assert [code for code, _ in ends] == [StageConfigError.exit_code] * 2
+    for _, printed in ends:
+        assert "ranks 0-1 (node-0) would compute on one GPU" in printed

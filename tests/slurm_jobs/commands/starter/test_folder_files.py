@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from slurm_jobs.commands.starter.folder_files import has_captions, has_images, list_files
+from slurm_jobs.commands.starter.folder_files import (
+    has_captions,
+    has_images,
+    list_files,
+    without_damaged,
+)
 from slurm_jobs.commands.starter.image_folder import read_image_folder
+from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
 from tests.slurm_jobs.commands.starter.test_image_folder import notes, rows, touch, write
 
 
@@ -75,3 +83,15 @@ def test_links_that_lead_back_and_special_files_are_counted(tmp_path: Path) -> N
         "2 links to folders that are read already, or that contain this one (same, up)" in printed
     )
     assert "not read: 3 paths that cannot be opened" in printed
+
+
+def test_images_of_each_format_are_whole(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (32, 24), (200, 30, 30))
+    written = []
+    for suffix in sorted(IMAGE_SUFFIXES):
+        file = tmp_path / f"picture{suffix}"
+        with contextlib.suppress(OSError, ValueError, KeyError):  # formats that are only read
+            picture.save(file)
+            written.append(file)
+    assert len(written) > len(IMAGE_SUFFIXES) / 2
+    assert without_damaged(written) == (written, [])
