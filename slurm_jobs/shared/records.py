@@ -23,7 +23,7 @@ from slurm_jobs.shared.job_key import JobKey
 
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
-it was fenced off and did no work."""
+it was fenced off, so that what it did does not count."""
 
 RecordT = TypeVar("RecordT")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from slurm_jobs.run_folder.orders import JobOrder, slices_of_element
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import with_own_constraint
+from slurm_jobs.schedulers.controller import parse_jobs
 from slurm_jobs.schedulers.local import LocalBook
 from slurm_jobs.schedulers.slurm_environment import query_environment
 from slurm_jobs.shared.machine import local_node_name
@@ -224,11 +225,25 @@ def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | 
         book = LocalBook(RunPaths(Path(order.run_dir)).local_dir)
         book.request("requeue", environment.element_id)
         return None
-    problem = failure_of(["scontrol", "requeue", environment.element_id])
+    problem = _stranger(order, environment.element_id)
+    if problem is None:
+        problem = failure_of(["scontrol", "requeue", environment.element_id])
     if problem is None and gpu:
         # If this fails, the next start detects and repairs it.
         keep_kind(order, environment.element_id, gpu)
     return problem
+
+
+def _stranger(order: JobOrder, element_id: str) -> str | None:
+    """Return why the id is not this job's any more; None if it is, or cannot be shown.
+
+    After the controller has lost its state, another job may have the id.
+    """
+    shown = output_of(["scontrol", "show", "job", element_id])
+    job_id = element_id.partition("_")[0]
+    if shown is None or parse_jobs(shown, {order.job_name: job_id}):
+        return None
+    return f"Slurm's controller has another job under the id {element_id}"
 
 
 def rank_variables() -> dict[str, int | str]:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +21,14 @@ from typing import Any
 
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.slurm_environment import step_environment
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
+from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.process import STOP_SIGNAL, kill_session, noted_stop_time_s, script_command
 from slurm_jobs.shared.records import Outcome, near_gpus
 from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
+from slurm_jobs.worker.fence import FENCE_POLL_S
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
 from slurm_jobs.worker.ignored_end import IgnoredEnd
 from slurm_jobs.worker.late_exit import read_returned
@@ -98,9 +99,15 @@ class RankProcesses:
         else:
             self._due.add(number)
 
-    def run(self, task_dir: Path) -> RanksEnd:
-        """Start the ranks, wait for all of them, and return the outcome."""
+    def run(self, task_dir: Path, *, is_fenced_off: Callable[[], bool] = lambda: False) -> RanksEnd:
+        """Start the ranks, wait for all of them, and return the outcome.
+
+        `is_fenced_off` tells whether a later attempt waits for this one to end.
+        """
         self._task_dir = task_dir
+        self._is_fenced_off = is_fenced_off
+        self._fence_at_s = time.monotonic() + FENCE_POLL_S
+        self._was_fenced_off = False
         self._processes = []
         self._has_killed = False
         self._stalled_s: float | None = None
@@ -124,6 +131,12 @@ class RankProcesses:
             kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
         end = read_end(task_dir, self._num_ranks, codes, was_asked=self.stop_signalled)
         end = self._explained(end)
+        if self._was_fenced_off:
+            return RanksEnd(
+                outcome="superseded",
+                exit_code=SUPERSEDED_EXIT_CODE,
+                reason="a later attempt at this slice has begun, so this one was ended",
+            )
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
             # The rank ended just before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
@@ -153,7 +166,10 @@ class RankProcesses:
             if self.term_signalled:
                 self._note_ignored_end()
             if kill_at_s is None:
-                if self._is_stalled():
+                if self._must_make_way():
+                    kill_at_s = time.monotonic() + KILL_WAIT_S
+                    self._signal_all(signal.SIGTERM)
+                elif self._is_stalled():
                     kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
                 elif any(codes):
                     kill_at_s = time.monotonic() + KILL_WAIT_S
@@ -179,6 +195,14 @@ class RankProcesses:
         if self._ignored_end.finds_place():
             with suppress(OSError):  # the log may be on a full disk
                 print(f"slurm-jobs: {self._ignored_end.text}", file=sys.stderr, flush=True)
+
+    def _must_make_way(self) -> bool:
+        """Check at times whether a later attempt waits for this one to end."""
+        if time.monotonic() < self._fence_at_s:
+            return False
+        self._fence_at_s = time.monotonic() + FENCE_POLL_S
+        self._was_fenced_off = self._is_fenced_off()
+        return self._was_fenced_off
 
     def _is_stalled(self) -> bool:
         """Request stacks if no rank makes progress for long; return whether to end the ranks.

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ from slurm_jobs.worker.environment import (
     requeue,
     second_address,
 )
+from slurm_jobs.worker.fence import await_earlier_attempts, has_successor
 from slurm_jobs.worker.launch import AFTER_SIGTERM, RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
 
@@ -284,7 +286,7 @@ def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
             return SUPERSEDED_EXIT_CODE
         completion = _attempt(task, ranks)
         if completion.outcome == "superseded":
-            return SUPERSEDED_EXIT_CODE
+            return 0 if task.is_complete() else SUPERSEDED_EXIT_CODE
         if completion.outcome == "completed":
             return 0
         if completion.outcome == "stopped":
@@ -307,15 +309,33 @@ def _is_superseded(task: SliceTask) -> bool:
     return True
 
 
+def _is_fenced_off(task: SliceTask, record: AttemptRecord) -> bool:
+    """Check whether a later attempt waits for this one to end; see `fence`.
+
+    A claim by the job of an older intent does not count: that job finds itself superseded.
+    """
+    if not has_successor(task.paths, record):
+        return False
+    path = task.paths.attempt(record.stage, record.slice_index, record.attempt + 1)
+    is_own = read_json(path)["token"] == record.token
+    return is_own or _is_superseded(task)
+
+
 def _attempt(task: SliceTask, ranks: RankProcesses) -> CompletionRecord:
     record = task.claim()
     _say(f"attempt {record.attempt}")
     if _is_superseded(task):  # again: a submit sees this attempt, or we see its intent
         return task.record_end(record, RanksEnd(outcome="superseded"), {})
+    problem = await_earlier_attempts(task.paths, record, _say)
+    if problem is not None:
+        end = RanksEnd(outcome="failed", exit_code=1, reason=problem, retryable=False)
+        return task.record_end(record, end, {})
+    if task.is_complete():  # by an earlier start of this job, which was taken for dead
+        return task.record_end(record, RanksEnd(outcome="superseded"), {})
     task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
     try:
         _write_launch_files(task, record, task_dir)
-        end = ranks.run(task_dir)
+        end = ranks.run(task_dir, is_fenced_off=partial(_is_fenced_off, task, record))
     except StageConfigError as error:
         end = RanksEnd(
             outcome="failed", exit_code=error.exit_code, reason=str(error), retryable=False

@@ -31,6 +31,13 @@ LOCAL = {
     "SLURM_JOBS_LOCAL_END_UNIX_S": "1700000000.5",
 }
 SLURM = {"SLURM_JOB_ID": "40", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_END_TIME": "1700000000"}
+SHOWS_JOB = """\
+case "$*" in
+  "show job 12_3") echo "JobId=15 ArrayJobId=12 ArrayTaskId=3 JobName={name}"
+    echo "   JobState=RUNNING Reason=None" ;;
+  "requeue 12_3") ;;
+  *) exit 1 ;;
+esac"""
 ELEMENT = {"SLURM_ARRAY_JOB_ID": "38", "SLURM_ARRAY_TASK_ID": "7", "SLURM_RESTART_COUNT": "1"}
 
 
@@ -169,7 +176,11 @@ def test_a_local_task_is_requeued_through_the_book(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ('[ "$*" = "requeue 12_3" ]', None),
+        (SHOWS_JOB.format(name="n"), None),
+        (
+            SHOWS_JOB.format(name="other"),
+            "Slurm's controller has another job under the id 12_3",
+        ),
         ("echo no such job >&2; exit 1", "scontrol requeue failed: no such job"),
         (None, "scontrol is missing on this node; `slurm-jobs resume` runs it again"),
     ],
