@@ -63,7 +63,7 @@ def test_an_attempt_of_such_a_job_counts_as_running(slurm: FakeSlurm, paths: Run
     assert words == ["waiting", "running", "waiting"]
 
 
-def test_a_job_that_only_the_accounting_has_alive_is_not_replaced_until_it_is_old(
+def test_a_fresh_job_that_only_the_accounting_has_alive_is_not_replaced(
     slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))

@@ -103,7 +103,7 @@ def test_an_old_job_that_neither_squeue_nor_the_controller_has_has_ended(
         ("silent", "FAILED", OLD_S, True, "controller silent"),
     ],
 )
-def test_a_job_that_squeue_does_not_list_is_open_where_nothing_proves_its_end(
+def test_an_unlisted_job_is_open_where_nothing_proves_its_end(
     controlled: str, accounted: str | None, age_s: float, doubt: Doubt | None, *, acts: bool
 ) -> None:
     agreement = found(None, controlled, accounted, age_s=age_s, acts=acts)

@@ -117,7 +117,7 @@ def test_an_attempt_on_another_host_is_given_the_time_to_see_the_claim(
     assert len(announced) == 1
 
 
-def test_a_running_attempt_makes_way_for_its_own_job_and_for_a_newer_one_alone(
+def test_a_running_attempt_makes_way_for_its_own_job_and_for_a_newer_one(
     paths: RunPaths,
 ) -> None:
     intent = {
