@@ -102,7 +102,7 @@ class RankProcesses:
     def run(self, task_dir: Path, *, is_fenced_off: Callable[[], bool] = lambda: False) -> RanksEnd:
         """Start the ranks, wait for all of them, and return the outcome.
 
-        `is_fenced_off` tells whether a later attempt waits for this one to end.
+        `is_fenced_off` returns whether a later attempt waits for this one to end.
         """
         self._task_dir = task_dir
         self._is_fenced_off = is_fenced_off
