@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from slurm_jobs.run_folder.ledger import submitting
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers import scheduler_for
 from slurm_jobs.schedulers.batch_script import chosen_options
+from slurm_jobs.schedulers.launcher_variables import left_by_launchers
 from slurm_jobs.schedulers.slurm_environment import (
     OWN_PREFIX,
     SHELL_DEFAULTS,
@@ -113,7 +114,7 @@ def shell_notes(
     `recorded` are the variables of the run's submission, for a resume that knows them.
     """
     if profile.scheduler == "local":
-        return []
+        return _ignored_notes(left_by_launchers(os.environ))
     notes = []
     ignored = {name for name in foreign_to_new_jobs(os.environ) if not name.startswith(OWN_PREFIX)}
     before = recorded or {}
@@ -136,14 +137,19 @@ def shell_notes(
                 with_before = f"with {name}={before[name]}" if before.get(name) else "without it"
                 note += f". The run was submitted {with_before}"
             notes.append(note)
-    if ignored:
-        shown = sorted(ignored, key=lambda name: (not name.startswith("SBATCH_"), name))
-        more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
-        notes.append(
-            f"variables of this shell that jobs do not get: {', '.join(shown[:_MAX_SHOWN])}{more}; "
-            "write options of sbatch under `slurm:`, other variables under `environment:`"
-        )
-    return notes
+    return [*notes, *_ignored_notes(ignored)]
+
+
+def _ignored_notes(ignored: Collection[str]) -> list[str]:
+    if not ignored:
+        return []
+    shown = sorted(ignored, key=lambda name: (not name.startswith("SBATCH_"), name))
+    more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+    note = (
+        f"variables of this shell that jobs do not get: {', '.join(shown[:_MAX_SHOWN])}{more}; "
+        "write options of sbatch under `slurm:`, other variables under `environment:`"
+    )
+    return [note]
 
 
 def _options(plan: Plan) -> dict[str, frozenset[str]]:

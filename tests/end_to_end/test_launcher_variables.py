@@ -66,7 +66,9 @@ def test_two_ranks_train_under_the_variables_of_another_launcher(
     names = sorted(LEFT[launcher].keys() - OF_OUR_RANKS - {"OMP_NUM_THREADS", "LT_STRATEGY"})
     local.write("two_ranks.py", STAGE)
     local.write("spec.yaml", SPEC.format(names=json.dumps(names)))
-    run_dir = local.submit("spec.yaml")
+    submitted = local.run("submit", "spec.yaml")
+    assert f"variables of this shell that jobs do not get: {names[0]}" in submitted.stdout
+    run_dir = next((local.folder / "runs").iterdir())
     assert words_of(local.wait(run_dir)) == {"a": "completed"}
     (record,) = (run_dir / "completions/a").iterdir()
     result = json.loads(record.read_text())["result"]

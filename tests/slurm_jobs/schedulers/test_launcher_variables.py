@@ -59,7 +59,7 @@ _SETTINGS_OF_LAUNCHERS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "KMP_AFFINITY", "KM
 @pytest.mark.parametrize(
     "command",
     [
-        ["torch.distributed.run", "--nproc-per-node=2"],
+        ["torch.distributed.run", "--standalone", "--nproc-per-node=2"],
         [
             *("accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1"),
             *("--mixed_precision=no", "--dynamo_backend=no"),
