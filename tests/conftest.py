@@ -155,8 +155,12 @@ def _signals_as_found() -> Iterator[None]:
         signal.signal(number, found[number])
     left += signal.pthread_sigmask(signal.SIG_SETMASK, blocked) ^ blocked
     if left:
-        names = ", ".join(signal.Signals(number).name for number in left)
+        names = ", ".join(map(_signal_name, left))
         pytest.fail(f"this test does not restore the handler or the mask of {names}", pytrace=False)
+
+
+def _signal_name(number: int) -> str:
+    return number.name if isinstance(number, signal.Signals) else f"signal {number}"
 
 
 @pytest.fixture(autouse=True)

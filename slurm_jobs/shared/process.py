@@ -31,6 +31,11 @@ from slurm_jobs.shared.signal_handlers import handle
 STOP_SIGNAL = signal.SIGUSR2
 """Signal that requests a stop. SIGUSR1 belongs to NCCL's tools; SIGTERM, which a site sends on
 preemption, counts too."""
+RELAY_SIGNAL = signal.SIGRTMIN + 9
+"""Signal by which a rank's keeper passes `STOP_SIGNAL` on to the stage's function alone. Some
+clusters send the signals of a step to all its processes. So functions ignore `STOP_SIGNAL`, which
+their children inherit, executed programs too: it would end a program or the worker of a pool while
+the function wants to finish what they work on."""
 
 _signals_seen: set[int] = set()
 
@@ -40,16 +45,13 @@ def _remember(number: int, _frame: FrameType | None) -> None:
 
 
 def install_stop_handler() -> None:
-    """Let `STOP_SIGNAL` and SIGTERM set the flag; call it once, in the main thread.
-
-    Forked children do not set it. SIGTERM ends them, as `terminate()` expects. They ignore
-    `STOP_SIGNAL`: some clusters send it to all processes of a step, and its default action would
-    end the workers of a pool while the stage may want to finish what they work on.
-    """
-    handle(STOP_SIGNAL, _remember, in_children=signal.SIG_IGN)
+    """Let `RELAY_SIGNAL` and SIGTERM set the flag; call it once, in the main thread."""
+    signal.signal(STOP_SIGNAL, signal.SIG_IGN)
+    handle(RELAY_SIGNAL, _remember)
     handle(signal.SIGTERM, _remember)
     # The parent blocks them until now, so that none is lost or ends the process during its start.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT))
+    held = (STOP_SIGNAL, RELAY_SIGNAL, signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
 
 
 def stop_requested() -> bool:

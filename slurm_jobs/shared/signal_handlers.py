@@ -19,14 +19,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import IO, NamedTuple
+from typing import IO
 
 Handler = Callable[[int, FrameType | None], object]
-
-
-class _Installed(NamedTuple):
-    handler: Handler
-    in_children: signal.Handlers
 
 
 class _Fork(threading.local):
@@ -36,22 +31,17 @@ class _Fork(threading.local):
     """Signals that were blocked before it; None outside of a fork, and if there is no handler."""
 
 
-_installed: dict[int, _Installed] = {}
-_stacks_signals: set[int] = set()
+_installed: dict[int, Handler] = {}
+_writing_stacks: dict[int, object] = {}
+"""What Python knew as the handler of such a signal; it does not know the one that is in C."""
 _wakeup_fd: int | None = None
 _fork = _Fork()
 
 
-def handle(number: int, handler: Handler, *, in_children: signal.Handlers = signal.SIG_DFL) -> None:
-    """Install a handler for this process alone; call it in the main thread.
-
-    Args:
-        number: of the signal.
-        handler: called in the main thread.
-        in_children: what forked children do with the signal.
-    """
+def handle(number: int, handler: Handler) -> None:
+    """Install a handler for this process alone; call it in the main thread."""
     signal.signal(number, handler)
-    _installed[number] = _Installed(handler, in_children)
+    _installed[number] = handler
 
 
 @contextmanager
@@ -76,7 +66,7 @@ def write_stacks_on(number: int, stream: IO[bytes]) -> None:
     The handler needs no interpreter lock: it also answers if the main thread hangs in a C call.
     """
     faulthandler.register(number, stream, all_threads=True, chain=False)
-    _stacks_signals.add(number)
+    _writing_stacks[number] = signal.getsignal(number)
 
 
 def wake_by(descriptor: int) -> None:
@@ -101,14 +91,14 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     global _wakeup_fd  # noqa: PLW0603 - a process has one
-    for number, (handler, in_children) in _installed.items():
+    for number, handler in _installed.items():
         if signal.getsignal(number) == handler:
-            signal.signal(number, in_children)
+            signal.signal(number, signal.SIG_DFL)
     _installed.clear()
-    for number in _stacks_signals:
-        if signal.getsignal(number) == signal.SIG_DFL:  # Python does not see the handler in C
+    for number, known in _writing_stacks.items():
+        if signal.getsignal(number) == known:
             faulthandler.unregister(number)
-    _stacks_signals.clear()
+    _writing_stacks.clear()
     if _wakeup_fd is not None:
         found = signal.set_wakeup_fd(-1)
         if found != _wakeup_fd:

@@ -22,7 +22,7 @@ from slurm_jobs.shared.files import storage_problem
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command that the first word names, and exit with its exit code."""
-    from slurm_jobs.worker.rank import FORWARDED
+    from slurm_jobs.worker.rank import HELD
 
     verb, folder, *rest = arguments
     try:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
         code = 1
     # During Python's shutdown signals have their default effect again. A late one, such as a
     # warning of the time limit, would turn a recorded end into a death by signal.
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     sys.exit(code)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.process import STOP_SIGNAL, stop_requested
+from slurm_jobs.shared.process import RELAY_SIGNAL, stop_requested
 from slurm_jobs.shared.signal_handlers import handle, wake_by
 
 PATIENCE_S = 120.0
@@ -36,7 +36,7 @@ ASKED_PATIENCE_S = 2.0
 KEEPER_MARGIN_S = 3.0
 """Delay after which the keeper ends a process that should have ended itself."""
 PATIENCE_VARIABLE = "SLURM_JOBS_EXIT_PATIENCE_S"
-_SIGNALS = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (RELAY_SIGNAL, signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.2
 _MOST_NAMED = 3
 

@@ -48,6 +48,7 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.machine import interface_towards
 from slurm_jobs.shared.process import (
+    RELAY_SIGNAL,
     STOP_SIGNAL,
     adopt_orphans,
     dies_with_parent,
@@ -64,6 +65,8 @@ from slurm_jobs.worker.late_exit import LateExit, late_text, read_returned
 GROUP_PATIENCE_S = 10.0
 """Patience for processes that a rank left behind and that the kernel does not end at once."""
 FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
+HELD = (*FORWARDED, RELAY_SIGNAL)
+"""Signals that a rank's process blocks until it can take them, and again while it exits."""
 PERHAPS_HALF_DONE = (
     "the command ended with exit code 0 after SIGTERM, which may have ended a part of its work "
     "early; 75 means that it stopped and can continue"
@@ -185,11 +188,12 @@ class _Keeper:
         def prepare() -> None:
             die_with_keeper()
             os.setpgid(0, 0)  # processes that the rank starts end with it
+            signal.signal(STOP_SIGNAL, signal.SIG_IGN)  # see `RELAY_SIGNAL`
             if self._is_shell:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
                 signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function still ignores it
 
-        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # the child inherits this, see call.py
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
                 nsight_command(command, context) if self._order["nsight"] else command,
@@ -204,7 +208,7 @@ class _Keeper:
             handle(number, self._forward)
         if not self._is_shell:
             handle(REQUEST_SIGNAL, self._pass_on_request)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
         started = {
             "rank": self._rank,
             "pid": self._process.pid,
@@ -223,14 +227,17 @@ class _Keeper:
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         """Pass a signal on: to a function's process, or to all processes of a shell command.
 
-        A shell command gets no STOP_SIGNAL, which would end it. nsys gets none that its function
-        can take, because it must not end before it has written its report.
+        A shell command gets no STOP_SIGNAL. nsys gets none that its function can take, because it
+        must not end before it has written its report.
         """
         self._asked.append(number)
         # Not through `Popen`: it would reap the child, whose end is waited for elsewhere.
         with suppress(ProcessLookupError):
             if not self._is_shell:
-                os.kill(self._function_pid(), number)
+                pid = self._function_pid()
+                if number == STOP_SIGNAL:
+                    os.kill(pid, RELAY_SIGNAL)
+                os.kill(pid, number)  # the stop signal, too: the function may have a handler for it
             elif number != STOP_SIGNAL:
                 os.killpg(self._process.pid, number)
 

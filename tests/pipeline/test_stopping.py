@@ -64,7 +64,7 @@ def test_shortage_names_rows_seconds_and_the_remedy() -> None:
 @pytest.fixture
 def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(process, "_signals_seen", set())
-    numbers = (process.STOP_SIGNAL, signal.SIGTERM)
+    numbers = (process.STOP_SIGNAL, process.RELAY_SIGNAL, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
     process.install_stop_handler()
     yield
@@ -75,7 +75,9 @@ def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_handlers")
 def test_both_signals_ask_to_stop_and_only_sigterm_says_that_the_end_is_near() -> None:
     assert (process.stop_requested(), process.end_requested()) == (False, False)
-    os.kill(os.getpid(), process.STOP_SIGNAL)
+    os.kill(os.getpid(), process.STOP_SIGNAL)  # as of a whole step
+    assert not process.stop_requested()
+    os.kill(os.getpid(), process.RELAY_SIGNAL)
     assert (process.stop_requested(), process.end_requested()) == (True, False)
     os.kill(os.getpid(), signal.SIGTERM)
     assert (process.stop_requested(), process.end_requested()) == (True, True)

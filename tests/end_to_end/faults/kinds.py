@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.shared.process import RELAY_SIGNAL
 from tests.end_to_end.demo import held
 from tests.end_to_end.driver import wait_for
 from tests.end_to_end.faults.scene import Scene
@@ -144,10 +145,10 @@ def time_limit_near(scene: Scene) -> None:
 
 
 def _is_told(pid: int) -> bool:
-    """Whether SIGUSR2 waits for a process."""
+    """Whether the request to stop waits for a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (pending,) = (int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
-    return bool(pending >> (signal.SIGUSR2 - 1) & 1)
+    return bool(pending >> (RELAY_SIGNAL - 1) & 1)
 
 
 def time_limit_hit(scene: Scene) -> None:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import signal
 import time
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from pipeline.train import job
 from pipeline.train.checkpoint_files import list_checkpoints
 from pipeline.train.job import TimeLimitError, answer_after_steps
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
+from slurm_jobs.shared.process import RELAY_SIGNAL
 from tests.pipeline.train.conftest import run_ranks
 
 # Two minutes before the end of an hour; half of the held-out samples took twenty minutes.
@@ -162,7 +162,7 @@ def test_stop_signal_on_one_rank_ends_the_evaluation_on_both(make_train_run, dem
     deadline = time.monotonic() + 60
     while not (run.output_dir / "model").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    processes[1].send_signal(signal.SIGUSR2)
+    processes[1].send_signal(RELAY_SIGNAL)
     ends = run.finish(processes)
     assert [code for code, _ in ends] == [STOPPED_EXIT_CODE] * 2, ends
     assert all("StageStoppedError: asked to stop after the last step" in said for _, said in ends)

@@ -13,6 +13,7 @@ from pipeline.models.small_vlm import SmallVLM
 from pipeline.train import checkpoint
 from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.shared.process import RELAY_SIGNAL
 from slurm_jobs.shared.timings import STEP_PHASES
 
 NUM_STEPS = 120
@@ -47,7 +48,7 @@ def disturbed(make_train_run, long_config):
     whole = [not damaged_files(folder, read_info(folder).files) for _, folder in left]
     processes = run.start()
     wait_for_checkpoint(run, 40)
-    processes[1].send_signal(signal.SIGUSR2)
+    processes[1].send_signal(RELAY_SIGNAL)
     stopped = run.finish(processes)
     saved_steps = [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")]
     return run, (killed, whole), stopped, saved_steps, run.run()

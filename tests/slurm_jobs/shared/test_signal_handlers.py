@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.shared.process import RELAY_SIGNAL
+
 ROOT = Path(__file__).resolve().parents[3]
 BEGIN = """
 import json, multiprocessing, os, pathlib, signal, subprocess, sys, threading, time
 from slurm_jobs.shared import signal_handlers
-from slurm_jobs.shared.process import STOP_SIGNAL, install_stop_handler, stop_requested
+from slurm_jobs.shared.process import RELAY_SIGNAL, STOP_SIGNAL
+from slurm_jobs.shared.process import install_stop_handler, stop_requested
 
 def forked(function, *arguments):
     "Return what a function returns in a forked child."
@@ -41,9 +44,10 @@ def actions(*numbers, pid="self"):
         found.append(" ".join(words) or "default")
     return found
 
-BOTH = (signal.SIGTERM, STOP_SIGNAL)
+ALL = (signal.SIGTERM, RELAY_SIGNAL, STOP_SIGNAL)
 install_stop_handler()
 """
+IN_PARENT, IN_CHILDREN = ["caught", "caught", "ignored"], ["default", "default", "ignored"]
 
 
 def said(script: str, *words: str, before: str = "") -> Any:
@@ -91,22 +95,25 @@ print(json.dumps([ended(pid), stop_requested()]))
 def test_children_at_any_depth_end_on_sigterm_and_ignore_the_stop_signal(depth: int) -> None:
     script = """
 def nested(depth):
-    return forked(nested, depth - 1) if depth else actions(*BOTH)
+    return forked(nested, depth - 1) if depth else actions(*ALL)
 
-print(json.dumps([nested(int(sys.argv[1])), actions(*BOTH)]))
+print(json.dumps([nested(int(sys.argv[1])), actions(*ALL)]))
 """
-    assert said(script, str(depth)) == [["default", "ignored"], ["caught", "caught"]]
+    assert said(script, str(depth)) == [
+        ["default", "default", "ignored"],
+        ["caught", "caught", "ignored"],
+    ]
 
 
 def test_a_child_forked_in_a_thread_has_the_default_actions_too() -> None:
     script = """
 found = []
-thread = threading.Thread(target=lambda: found.append(forked(actions, *BOTH)))
+thread = threading.Thread(target=lambda: found.append(forked(actions, *ALL)))
 thread.start()
 thread.join()
-print(json.dumps(found + [actions(*BOTH)]))
+print(json.dumps(found + [actions(*ALL)]))
 """
-    assert said(script) == [["default", "ignored"], ["caught", "caught"]]
+    assert said(script) == [IN_CHILDREN, IN_PARENT]
 
 
 def test_a_handler_of_the_stage_stays_in_its_children() -> None:
@@ -133,9 +140,12 @@ signal_handlers.write_stacks_on(signal.SIGQUIT, sys.stdout)
 def test_signals_that_the_stage_blocks_stay_blocked_on_both_sides_of_a_fork() -> None:
     script = """
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-print(json.dumps([forked(actions, *BOTH), actions(*BOTH)]))
+print(json.dumps([forked(actions, *ALL), actions(*ALL)]))
 """
-    assert said(script) == [["blocked", "ignored"], ["blocked caught", "caught"]]
+    assert said(script) == [
+        ["blocked", "default", "ignored"],
+        ["blocked caught", "caught", "ignored"],
+    ]
 
 
 @pytest.mark.parametrize("prepare", ["None", "list"])
@@ -144,12 +154,11 @@ def test_an_executed_program_starts_with_the_default_actions(prepare: str) -> No
 child = subprocess.Popen(["sleep", "60"], preexec_fn={prepare})
 while b"sleep" not in pathlib.Path(f"/proc/{{child.pid}}/cmdline").read_bytes():
     time.sleep(0.01)
-found = actions(*BOTH, pid=child.pid)
+found = actions(*ALL, pid=child.pid)
 child.terminate()
 print(json.dumps([found, child.wait()]))
 """
-    stop = "default" if prepare == "None" else "ignored"
-    assert said(script) == [["default", stop], -15]
+    assert said(script) == [IN_CHILDREN, -15]
 
 
 def test_a_child_writes_neither_to_the_stacks_nor_to_the_pipe_of_its_parent(
@@ -172,10 +181,10 @@ try:
     woken = list(os.read(reading, 9))
 except BlockingIOError:
     woken = []
-os.kill(os.getpid(), STOP_SIGNAL)
+os.kill(os.getpid(), RELAY_SIGNAL)
 print(json.dumps([woken, list(os.read(reading, 9)), stacks.tell(), stop_requested()]))
 """
-    assert said(script, str(tmp_path / "stacks")) == [[], [12], 0, True]
+    assert said(script, str(tmp_path / "stacks")) == [[], [RELAY_SIGNAL], 0, True]
 
 
 def test_handlers_of_a_block_are_neither_left_behind_nor_inherited() -> None:
@@ -185,7 +194,7 @@ with signal_handlers.handling([signal.SIGTERM, hup], lambda *_: None):
     with signal_handlers.handling([hup], lambda *_: None):
         within = forked(actions, signal.SIGTERM, hup)
     found = [within, forked(actions, signal.SIGTERM, hup), actions(hup)]
-found += [forked(actions, *BOTH, hup), actions(*BOTH, hup)]
+found += [forked(actions, *ALL, hup), actions(*ALL, hup)]
 os.kill(os.getpid(), signal.SIGTERM)
 print(json.dumps([*found, stop_requested()]))
 """
@@ -193,8 +202,8 @@ print(json.dumps([*found, stop_requested()]))
         ["default", "default"],
         ["default", "default"],
         ["caught"],
-        ["default", "ignored", "default"],
-        ["caught", "caught", "default"],
+        [*IN_CHILDREN, "default"],
+        [*IN_PARENT, "default"],
         True,
     ]
 

@@ -15,6 +15,7 @@ import pytest
 
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
 from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.process import RELAY_SIGNAL
 from slurm_jobs.shared.records import TaskContext
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path, find_rank, nsight_command
@@ -34,8 +35,8 @@ START = f"""
 import os, signal, sys, time
 if os.fork() == 0:
     time.sleep(60)  # has the same command, and is not the one that is meant
-signal.signal(signal.SIGUSR2, lambda *_: sys.exit({STOPPED_EXIT_CODE}))
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+signal.signal({RELAY_SIGNAL}, lambda *_: sys.exit({STOPPED_EXIT_CODE}))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [{RELAY_SIGNAL}])
 open(sys.argv[2] + ".ready", "w").close()
 time.sleep(60)
 """
