@@ -17,6 +17,7 @@ from tests.end_to_end.conftest import end_processes
 from tests.end_to_end.driver import Driver, processes_naming, wait_for
 from tests.end_to_end.stages_with_children import WAYS
 
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for all stages
 STAGES = Path(__file__).with_name("stages_with_children.py")
 LIMIT_S = 300.0
 """Time for all stages together, on two cores with eight busy loops."""

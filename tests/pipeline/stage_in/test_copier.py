@@ -37,7 +37,7 @@ SLOW = replace(BESIDE, num_threads=1, max_mb_per_s=0.02)
 
 def wait_for(condition: Callable[[], T], what: str) -> T:
     """For what another process or thread does, which tells nobody."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (found := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.002)

@@ -159,7 +159,7 @@ def test_stop_signal_on_one_rank_ends_the_evaluation_on_both(make_train_run, dem
     }
     run = make_train_run(evaluate=evaluate)
     processes = run.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not (run.output_dir / "model").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     processes[1].send_signal(RELAY_SIGNAL)

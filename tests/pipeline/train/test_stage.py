@@ -55,13 +55,13 @@ def disturbed(make_train_run, long_config):
 
 
 def wait_for_checkpoint(run, at_least):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         found = list_checkpoints(run.output_dir / "checkpoints")
         if found and found[0][0] >= at_least:
             return
         time.sleep(0.005)
-    pytest.fail(f"no checkpoint of step {at_least} within a minute")
+    pytest.fail(f"no checkpoint of step {at_least} within five minutes")
 
 
 def test_result_says_what_ran(undisturbed):
