@@ -507,7 +507,8 @@ def foreign_format(name: str, head: bytes) -> str:
             unpack = f"{command} {shlex.quote(name)}"
             return f"compressed with {kind}, which is not read; unpack it first: `{unpack}`"
     if head.startswith(_RECORD_MARK):
-        plain = shlex.quote(f"{posixpath.splitext(name)[0]}.jsonl")
+        # Another name: a shell empties the file of `>` before it reads that of `<`.
+        plain = shlex.quote(f"{posixpath.splitext(name)[0]}.lines.jsonl")
         return (
             "a JSON text sequence (RFC 7464), in which the character 0x1e begins each row; write "
             f"it as JSON lines: `tr -d '\\036' < {shlex.quote(name)} > {plain}`"
