@@ -398,6 +398,10 @@ def unpack_sample(buffer: memoryview) -> Sample:
     return Sample(key=key, input_ids=tokens[0], labels=tokens[1], images=tuple(images), meta=meta)
 
 
+MAX_STORED_PIXELS = 178_956_970
+"""Limit of a stored image, and of what Pillow opens."""
+
+
 def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
     """Return a stored image as uint8 [height, width, 3].
 
@@ -406,13 +410,27 @@ def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
 
     Raises:
         UnidentifiedImageError: the data is neither PNG nor WebP.
+        ValueError: it states more pixels than are decoded.
     """
     if suffix.endswith(".npy"):
         return view_npy(data)
     if suffix.endswith(".jpg"):
+        height, width, *_ = simplejpeg.decode_jpeg_header(data)
+        _check_pixels(width, height)
         decoded: np.ndarray = simplejpeg.decode_jpeg(data, "RGB")
         return decoded
-    return np.asarray(Image.open(io.BytesIO(data), formats=("PNG", "WEBP")))
+    try:
+        image = Image.open(io.BytesIO(data), formats=("PNG", "WEBP"))
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from error
+    _check_pixels(*image.size)
+    return np.asarray(image)
+
+
+def _check_pixels(width: int, height: int) -> None:
+    if width * height > MAX_STORED_PIXELS:
+        message = f"{width} x {height} pixels; stored images have at most {MAX_STORED_PIXELS:,}"
+        raise ValueError(message)
 
 
 def view_npy(data: memoryview) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import stat
@@ -17,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import xxhash
@@ -392,6 +394,32 @@ def _cut_short(num_bytes: int) -> str:
     return f"truncated: it ends at byte {num_bytes}, within a member"
 
 
+_MAX_DIRECTORY_BYTES = 1 << 30
+"""Limit of a zip's directory: that of ten million members."""
+
+
+class _ZipDirectory(io.RawIOBase):
+    """Open zip of which `zipfile` reads the directory, but not one that takes all memory."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _MAX_DIRECTORY_BYTES:
+            message = f"its directory has {size:,} bytes; {_MAX_DIRECTORY_BYTES:,} are read"
+            raise zipfile.BadZipFile(message)
+        return self._stream.read(size)
+
+
 def list_zip(fd: int) -> MemberTable:
     """Return the members of the zip in an open file, from the directory at its end.
 
@@ -401,7 +429,7 @@ def list_zip(fd: int) -> MemberTable:
     values = array("Q")
     with open(fd, "rb", closefd=False, buffering=1 << 20) as stream:
         try:
-            with zipfile.ZipFile(stream) as archive:
+            with zipfile.ZipFile(_ZipDirectory(stream)) as archive:
                 infos = archive.infolist()
             num_bytes = stream.seek(0, os.SEEK_END)
         # what `zipfile` raises for a malformed directory

@@ -36,6 +36,7 @@ from pipeline.preprocess.tokenizer import (
 )
 from slurm_jobs.shared.configs.stages import (
     DEFAULT_IMAGE_DECODING,
+    DEFAULT_MAX_IMAGE_MB,
     DEFAULT_MAX_IMAGES,
     DEFAULT_MAX_PIXELS,
     DEFAULT_MAX_TOKENS,
@@ -91,6 +92,7 @@ class SampleEncoder:
         max_images: int = DEFAULT_MAX_IMAGES,
         too_long: TooLong = "drop",
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        max_image_mb: int = DEFAULT_MAX_IMAGE_MB,
         index_dir: Path | None = None,
         image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING,
     ) -> None:
@@ -109,7 +111,12 @@ class SampleEncoder:
         self.chat: ChatTokenizer = make_chat_tokenizer(tokenizer, processor_dir, kind.image_token)
         self.images = RowImages(
             processor=self.processor,
-            source=ImageSource(image_root, within=images_within, index_dir=index_dir),
+            source=ImageSource(
+                image_root,
+                within=images_within,
+                index_dir=index_dir,
+                max_bytes=max_image_mb * 1_000_000,
+            ),
             max_pixels=max_pixels,
             decoding=image_decoding,
         )

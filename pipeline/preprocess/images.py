@@ -59,6 +59,10 @@ FORMATS = (
 MAX_ICON_PIXELS = 1024 * 1024
 """Limit for an image in an .ico: Windows shows 256 x 256, and its directory cannot state more."""
 
+MAX_JPEG_SCANS = 500
+"""Limit for the scans of a JPEG, libjpeg-turbo's own for untrusted files: each scan may touch every
+pixel, so a small file of some thousand scans takes hours. Encoders write about ten."""
+
 _CONVERT = "; convert it to PNG or JPEG"
 _DOWNLOAD = ", probably from a failed download; download the picture again"
 _UNPACK = "; unpack it, and name the pictures in it"
@@ -160,6 +164,14 @@ def _check_icon(data: bytes, name: str) -> None:
             raise SampleRejectedError(reason="too_many_pixels", message=message)
 
 
+def _check_scans(data: bytes, name: str) -> None:
+    """Refuse a JPEG with more scans than any encoder writes; MPO: of all its images together."""
+    num_scans = data.count(b"\xff\xda") if data.startswith(b"\xff\xd8") else 0
+    if num_scans > MAX_JPEG_SCANS:
+        message = f"{name}: a JPEG of {num_scans:,} scans; up to {MAX_JPEG_SCANS} are decoded"
+        raise SampleRejectedError(reason="corrupt_image", message=message)
+
+
 # Image files without metadata, so that broken metadata does not reject a whole image.
 #
 # Text, ICC profiles, EXIF, XMP, thumbnails and further images are removed from the file's
@@ -176,6 +188,8 @@ _MAX_TEXT_BYTES = 1 << 20
 _MAX_PARTS = 4096
 """Limit of parts of a file between which metadata is removed: far above what any writer
 produces, and a bound on memory."""
+_MAX_TAG_VALUES = 1_000_000
+"""Limit of the values of a TIFF's tag: Pillow makes a Python number of each."""
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 _TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -191,6 +205,10 @@ _TIFF_TAGS = frozenset(
 _JPEG_KEPT = frozenset({0xE0, 0xEE})
 """JFIF and Adobe segments: they define the channels."""
 _WEBP_KEPT = frozenset({b"VP8X", b"ALPH", b"VP8 ", b"VP8L", b"ANIM", b"ANMF", b"EXIF", b"XMP "})
+
+
+class _HostileImageError(ValueError):
+    """A part of the file that no writer makes, and that would take memory out of proportion."""
 
 
 def without_metadata(data: bytes) -> bytes:
@@ -275,6 +293,9 @@ def _strip_tiff(data: bytes) -> bytes:
         return data
     entries = [data[at : at + entry_size] for at in range(first, end, entry_size)]
     kept = [e for e in entries if struct.unpack_from(order + "H", e)[0] in _TIFF_TAGS]
+    if any(struct.unpack_from(order + offset_format, e, 4)[0] > _MAX_TAG_VALUES for e in kept):
+        message = f"a tag of more than {_MAX_TAG_VALUES:,} values, of strips or tiles"
+        raise _HostileImageError(message)
     if len(kept) == count and not next_page:
         return data
     directory = struct.pack(order + count_format, len(kept)) + b"".join(kept)
@@ -389,12 +410,15 @@ def open_image(data: bytes, *, max_pixels: int, name: str) -> Image.Image:
         SampleRejectedError: not an image, a broken header, or too many pixels.
     """
     _check_icon(data, name)
+    _check_scans(data, name)
     is_read_while_decoding = data.startswith((_PNG, *_TIFF_STARTS))
-    plain = without_metadata(data) if is_read_while_decoding else data
     try:
+        plain = without_metadata(data) if is_read_while_decoding else data
         image = Image.open(io.BytesIO(plain), formats=FORMATS)
     except MemoryError:
         raise
+    except _HostileImageError as error:
+        raise broken(error, name) from error
     except Exception as error:  # noqa: BLE001 - Pillow's plugins raise any for broken bytes
         try:
             image = Image.open(io.BytesIO(without_metadata(data)), formats=FORMATS)
@@ -440,7 +464,8 @@ def broken(error: Exception, name: str) -> SampleRejectedError:
     if isinstance(error, Image.DecompressionBombError):
         return SampleRejectedError(reason="too_many_pixels", message=f"{name}: {error}")
     reason: Reason = "truncated_image" if "truncated" in str(error).lower() else "corrupt_image"
-    kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+    is_plain = isinstance(error, (OSError, _HostileImageError))
+    kind = "" if is_plain else f"{type(error).__name__}: "
     return SampleRejectedError(reason=reason, message=f"{name}: {kind}{error}")
 
 

@@ -28,7 +28,8 @@ from slurm_jobs.shared.manifest_formats import (
     foreign_format,
     unknown_format,
 )
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.bounded_lines import long_row_problem
+from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.shared.manifests.text import (
     BLOCK_BYTES,
     Block,
@@ -48,7 +49,7 @@ from slurm_jobs.shared.manifests.values import RowOptions
 
 _WORTH_KEEPING_BYTES = 16 * 1024 * 1024
 """A smaller file is scanned faster than its index is loaded."""
-_INDEX_FORMAT = "slurm-jobs-text-index-1"
+_INDEX_FORMAT = "slurm-jobs-text-index-2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +75,7 @@ class TextManifest:
         self._format = text_format
         self._facts = facts_of(path)
         keep_in = index_dir if self._facts.num_bytes >= _WORTH_KEEPING_BYTES else None
-        about = f"{type(text_format).__name__} {limit}"
+        about = f"{type(text_format).__name__} 2 {limit}"
         self._kept = kept_file(keep_in, "manifest", [self._facts], about=about)
         index = _load(self._kept)
         if index is None:
@@ -107,6 +108,12 @@ class TextManifest:
                     self._kept.remove()
                     cause = f"the bytes at {block.offset} differ from those that were counted"
                     raise changed(self.path, cause)
+                if block.long_bytes:
+                    origin = RowOrigin(
+                        row=block.first_row, line=block.line or None, manifest=self.path
+                    )
+                    yield bad_row(origin, long_row_problem(block.long_bytes))
+                    continue
                 for row in self._format.parse(data, block, self._index.header):
                     if row.origin.row in wanted:
                         yield row
@@ -146,6 +153,7 @@ def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
                     num_bytes=len(record.data),
                     line=record.line,
                     xxh3=xxhash.xxh3_64_intdigest(record.data),
+                    long_bytes=record.long_bytes,
                 )
                 blocks.append(block)
                 num_rows += record.num_rows

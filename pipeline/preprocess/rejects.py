@@ -27,6 +27,7 @@ Reason = Literal[
     "truncated_image",
     "corrupt_image",
     "unexpected_error",  # unexpected error of the decoder or of this code
+    "too_many_bytes",  # of the file, before it is read
     "too_many_pixels",  # as stored, or when resized before the crop
     "unfit_size",  # the processor refuses images of this shape
     "unsupported_mode",  # 32-bit, floating-point or LAB: the value of white is unknown
@@ -258,6 +259,8 @@ def about_places(
             ". max_pixels rejects larger image files instead of resizing them; image_pixels.max "
             "is the limit that images are resized to"
         )
+    if "too_many_bytes" in counts:
+        hints += f". If these are your images, raise the limit: `{command}.max_image_mb=NUMBER`"
     return hints
 
 

@@ -26,6 +26,7 @@ from pipeline.preprocess.archives import (
     CompressedArchiveError,
     DamagedMemberError,
     OpenArchives,
+    read_at,
 )
 from pipeline.preprocess.images import (
     SIDEWAYS,
@@ -44,7 +45,11 @@ from pipeline.preprocess.images import (
 )
 from pipeline.preprocess.manifest_files import open_at_once
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import DEFAULT_IMAGE_DECODING, ImageDecoding
+from slurm_jobs.shared.configs.stages import (
+    DEFAULT_IMAGE_DECODING,
+    DEFAULT_MAX_IMAGE_MB,
+    ImageDecoding,
+)
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.manifest_formats import is_within, missing_hint, normal_forms, place_of
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
@@ -65,28 +70,45 @@ _JPEG_FORMATS = frozenset({"JPEG", "MPO"})
 """MPO: a JPEG followed by further images, as phones write them."""
 
 
-def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
+_MAX_BYTES = DEFAULT_MAX_IMAGE_MB * 1_000_000
+
+
+def too_many_bytes(name: str, num_bytes: int, max_bytes: int) -> SampleRejectedError:
+    """Return the rejection of an image file that is too large to be read."""
+    message = f"{name}: {num_bytes:,} bytes; max_image_mb allows {max_bytes:,}"
+    return SampleRejectedError(reason="too_many_bytes", message=message)
+
+
+def read_image_bytes(file: Path, *, name: str, root: Path, max_bytes: int = _MAX_BYTES) -> bytes:
     """Return the content of an image file.
 
     Args:
         file: Path to open.
         name: Its name in the manifest, for messages.
         root: Folder that must exist before a file counts as missing.
+        max_bytes: Size above which it is not read.
 
     Raises:
-        SampleRejectedError: the file is missing, empty, or its mode forbids this user to read
-            it.
+        SampleRejectedError: the file is missing, empty, too large, or its mode forbids this user
+            to read it.
         OSError: the file system failed.
     """
     try:
         with _rejecting_missing("file", name, root):
             fd = open_at_once(file)
         try:
-            mode = os.fstat(fd).st_mode
+            facts = os.fstat(fd)
+            mode = facts.st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # no end, or no writer
                 raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))  # as opening a socket
-            with open(fd, "rb", buffering=0, closefd=False) as stream:
-                return _filled(stream.readall(), name)
+            if facts.st_size > max_bytes:
+                raise too_many_bytes(name, facts.st_size, max_bytes)
+            data = read_at(fd, 0, facts.st_size + 1)
+            if len(data) > facts.st_size:  # a network file system stated an old size
+                data += read_at(fd, len(data), max_bytes + 1 - len(data))
+            if len(data) > max_bytes:
+                raise too_many_bytes(name, len(data), max_bytes)
+            return _filled(data, name)
         finally:
             os.close(fd)
     except OSError as error:
@@ -209,7 +231,12 @@ class ImageSource:
     """Reads images named by a manifest; for any number of threads."""
 
     def __init__(
-        self, root: Path, *, within: Path | None = None, index_dir: Path | None = None
+        self,
+        root: Path,
+        *,
+        within: Path | None = None,
+        index_dir: Path | None = None,
+        max_bytes: int = _MAX_BYTES,
     ) -> None:
         """Create it; nothing is read yet.
 
@@ -218,8 +245,10 @@ class ImageSource:
             within: Another folder that may contain images; None: only the root.
             index_dir: Folder for lists of archives' members, shared with other slices; None for
                 none.
+            max_bytes: Size of an image file above which it is not read.
         """
         self.root = root
+        self._max_bytes = max_bytes
         self._absolute_root = str(root.absolute())
         self._folders = [str(folder.absolute()) for folder in (root, within) if folder is not None]
         self._archives = OpenArchives(index_dir)
@@ -233,6 +262,8 @@ class ImageSource:
             StageConfigError: its archive is broken.
             OSError: the file system failed, or an archive was changed meanwhile.
         """
+        if image.data is not None and len(image.data) > self._max_bytes:
+            raise too_many_bytes(image.value, len(image.data), self._max_bytes)
         if image.data is not None:
             return _filled(image.data, image.value)
         if image.problem:
@@ -271,12 +302,12 @@ class ImageSource:
     def _read_named(self, name: str) -> bytes:
         file, member = self._allowed_place(name)
         if member is None:
-            return read_image_bytes(file, name=name, root=self.root)
+            return read_image_bytes(file, name=name, root=self.root, max_bytes=self._max_bytes)
         try:
             with _rejecting_missing("archive", name, self.root):
                 archive = self._archives.open(file)
             try:
-                return _look_up(archive, member, name)
+                return _look_up(archive, member, name, max_bytes=self._max_bytes)
             except (SampleRejectedError, BrokenArchiveError):
                 archive.check_table()
                 raise
@@ -295,7 +326,7 @@ class ImageSource:
         return Path(path), member
 
 
-def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
+def _look_up(archive: Archive, member_name: str, name: str, *, max_bytes: int) -> bytes:
     member = archive.table.find(member_name.encode())
     if member is None and not archive.table.has_end:
         message = f"no member {member_name}, and the archive has no end mark: it may be truncated"
@@ -306,6 +337,9 @@ def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
     if member.kind in WHY_UNREADABLE:
         message = f"{name}: {WHY_UNREADABLE[member.kind]}"
         raise SampleRejectedError(reason="unreadable_image", message=message)
+    num_bytes = max(member.num_bytes, member.stored_bytes)
+    if num_bytes > max_bytes:  # a zip's member is inflated to no more than it states
+        raise too_many_bytes(name, num_bytes, max_bytes)
     try:
         return _filled(archive.read(member), name)
     except DamagedMemberError as error:

@@ -48,6 +48,7 @@ from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import (
     CHOSEN_REASONS,
+    DEFAULT_MAX_IMAGE_MB,
     KNOWN_COLUMNS,
     ImageFormat,
     PreprocessConfig,
@@ -98,6 +99,8 @@ def part_settings(
     }
     if stage.image_pixels is not None:  # omitted otherwise: older parts do not have it
         settings["image_pixels"] = {"min": stage.image_pixels.min, "max": stage.image_pixels.max}
+    if stage.max_image_mb != DEFAULT_MAX_IMAGE_MB:
+        settings["max_image_mb"] = stage.max_image_mb
     return settings
 
 
@@ -262,7 +265,9 @@ class SliceWriter:
                     prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
                 )
         except MemoryError as error:
-            message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
+            message = (
+                f"{error}; raise resources.mem_gb, or lower num_threads, max_pixels or max_image_mb"
+            )
             raise StageError(message) from error
         except Exception as error:  # noqa: BLE001 - `_reject` raises other errors
             return _reject(row, error)
@@ -375,6 +380,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         max_images=stage.max_images,
         too_long=stage.too_long,
         max_pixels=stage.max_pixels,
+        max_image_mb=stage.max_image_mb,
         index_dir=index_dir,
         image_decoding=stage.image_decoding,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -30,6 +31,10 @@ from slurm_jobs.shared.manifests.values import RowOptions, read_row
 BATCH_BYTES = 32 * 1024 * 1024
 """Limit of a table's rows in memory at once, as Arrow data; a single row may be more."""
 MAX_BATCH_ROWS = 1024
+MAX_BULK_BYTES = 256 * 1024 * 1024
+"""Limit of the Python values of a batch; rows of a larger one are converted one by one."""
+MAX_TABLE_ROW_BYTES = 1024 * 1024 * 1024
+"""Limit of one row's values, pictures included."""
 _INDEX_FORMAT = "slurm-jobs-table-index-1"
 
 
@@ -174,14 +179,38 @@ def rows_a_batch(num_rows: int, num_bytes: int) -> int:
 
 def _values(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | str]:
     """Yield each row as Python values, or why it has none, such as invalid UTF-8."""
-    try:
-        yield from batch.to_pylist()
-    except ValueError:  # raised before the first row was yielded
-        for index in range(batch.num_rows):
-            try:
-                yield batch.slice(index, 1).to_pylist()[0]
-            except ValueError as error:
-                yield f"a value that cannot be read ({error})"
+    if sum(map(_num_bytes, batch.columns)) <= MAX_BULK_BYTES:
+        try:
+            yield from batch.to_pylist()
+        except ValueError:  # raised before the first row was yielded
+            pass
+        else:
+            return
+    for index in range(batch.num_rows):
+        row = batch.slice(index, 1)
+        num_bytes = sum(map(_num_bytes, row.columns))
+        if num_bytes > MAX_TABLE_ROW_BYTES:
+            limit = f"rows of more than {MAX_TABLE_ROW_BYTES:,} are not read"
+            yield f"its values have {num_bytes:,} bytes; {limit}"
+            continue
+        try:
+            yield row.to_pylist()[0]
+        except ValueError as error:
+            yield f"a value that cannot be read ({error})"
+
+
+def _num_bytes(column: pa.Array) -> int:
+    """Return the bytes of all values: a value that a dictionary holds once may be in any row."""
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(column.dictionary)
+        return pc.sum(lengths.take(column.indices)).as_py() or 0
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _num_bytes(column.flatten())
+    if pa.types.is_struct(kind):
+        return sum(map(_num_bytes, column.flatten()))
+    return column.nbytes
 
 
 def _fingerprint(files: Sequence[_File]) -> str:
@@ -228,6 +257,7 @@ class ParquetTable:
                 page_checksum_verification=True,
             )
         self._metadata = self._file.metadata
+        self._column_names = self._byte_columns()
         self._options = options
         self.names = self._file.schema_arrow.names
         self._needed_columns = needed_columns(self._file.schema_arrow, options)
@@ -246,8 +276,20 @@ class ParquetTable:
         with broken_file(self._path, "Parquet"), self._path.open("rb") as stream:
             for start, num_bytes in self._text_chunks(piece):
                 stream.seek(start)
-                digest.update(stream.read(num_bytes))
+                left = num_bytes
+                while data := stream.read(min(left, _BUFFER_BYTES)):
+                    digest.update(data)
+                    left -= len(data)
         return digest.intdigest()
+
+    def _byte_columns(self) -> list[str]:
+        """Return the columns of texts and bytes, which are read with their dictionaries.
+
+        A file of some kilobytes may name one value of megabytes in thousands of rows.
+        """
+        schema = self._metadata.schema
+        columns = [schema.column(index) for index in range(len(schema))]
+        return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
     def _text_chunks(self, piece: int) -> Iterator[tuple[int, int]]:
         """Yield offset and size of the chunks that are read and do not contain images."""
@@ -267,7 +309,16 @@ class ParquetTable:
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a piece (`TableFile.batches`)."""
         group = self._metadata.row_group(piece)
-        batches_of_group = self._file.iter_batches(
+        with broken_file(self._path, "Parquet"):
+            file = pq.ParquetFile(
+                self._path,
+                metadata=self._metadata,
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                page_checksum_verification=True,
+                read_dictionary=self._column_names,
+            )
+        batches_of_group = file.iter_batches(
             batch_size=rows_a_batch(group.num_rows, group.total_byte_size),
             row_groups=[piece],
             columns=self._needed_columns,
@@ -363,12 +414,39 @@ def _read_batches(path: Path, source: pa.MemoryMappedFile) -> list[pa.RecordBatc
     if any(_has_dictionary(field.type) for field in reader.schema):
         message = f"{path}: a dictionary-encoded column; cast it to its values, and save it again"
         raise StageConfigError(message)
-    batches = list(reader)
+    source.seek(0)
+    for message in pa.ipc.MessageReader.open_stream(source):
+        if message.type == "record batch" and _is_compressed(message.metadata):
+            text = f"{path}: its batches are compressed; save it again with `datasets`"
+            raise StageConfigError(text)
+    source.seek(0)
+    batches = list(pa.ipc.open_stream(source))
     source.seek(max(0, source.size() - len(_END)))
     if source.read() != _END:
         message = f"{path}: truncated, the stream has no end; copy it again"
         raise StageConfigError(message)
     return batches
+
+
+_COMPRESSION_SLOT, _HEADER_SLOT = 10, 8
+"""Places of `RecordBatch.compression` and `Message.header` in the tables of a message's flatbuffer
+(Arrow's format/Message.fbs)."""
+
+
+def _is_compressed(metadata: pa.Buffer) -> bool:
+    """Check whether a batch is compressed: unpacking it could take any amount of memory."""
+    data = memoryview(metadata)
+
+    def field(table: int, slot: int) -> int:
+        fields = table - int.from_bytes(data[table : table + 4], "little", signed=True)
+        num_bytes = int.from_bytes(data[fields : fields + 2], "little")
+        place = int.from_bytes(data[fields + slot : fields + slot + 2], "little")
+        return table + place if slot < num_bytes and place else 0
+
+    message = int.from_bytes(data[:4], "little")
+    header = field(message, _HEADER_SLOT)
+    batch = header + int.from_bytes(data[header : header + 4], "little")
+    return field(batch, _COMPRESSION_SLOT) > 0
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

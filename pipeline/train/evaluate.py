@@ -29,7 +29,7 @@ from pipeline.train.batches import to_device
 from pipeline.train.device import RankDevice
 from pipeline.train.job import Ending
 from pipeline.train.ranks import Ranks
-from slurm_jobs.shared.configs.stages import Columns
+from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
 from slurm_jobs.shared.configs.train import EvaluateConfig, LevelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
@@ -335,6 +335,7 @@ def make_encoder(
         max_tokens=preprocess["max_tokens"],
         max_images=preprocess["max_images"],
         max_pixels=preprocess["max_pixels"],
+        max_image_mb=preprocess.get("max_image_mb", DEFAULT_MAX_IMAGE_MB),
         # older data sets have only this
         image_decoding=preprocess.get("image_decoding", "exact"),
     )

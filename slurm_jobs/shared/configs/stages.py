@@ -70,6 +70,7 @@ DEFAULT_PROMPT = "Describe the image."
 DEFAULT_MAX_TOKENS = 2048
 DEFAULT_MAX_IMAGES = 8
 DEFAULT_MAX_PIXELS = 100_000_000
+DEFAULT_MAX_IMAGE_MB = 512
 
 TooLong = Literal["drop", "truncate_text", "error"]
 ImageFormat = Literal["png", "jpeg", "webp", "webp_lossless", "raw"]
@@ -208,6 +209,10 @@ class PreprocessConfig(CheckedConfig):
     max_pixels: Count = DEFAULT_MAX_PIXELS
     """Image files with more pixels are rejected before they are decoded, to protect memory. To make
     images smaller, set `image_pixels`."""
+    max_image_mb: Count = DEFAULT_MAX_IMAGE_MB
+    """Image files with more than this many 10^6 bytes are rejected before they are read, to protect
+    memory: each of `num_threads` holds the files of one row. 100 million pixels without compression
+    have 300 (RGB) or 400 (RGBA); raise it together with `max_pixels` for whole-slide images."""
     num_threads: Count | None = None
     """Threads that decode images; by default one for each CPU that the task may use."""
 

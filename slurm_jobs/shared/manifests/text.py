@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.manifests import bounded_lines
+from slurm_jobs.shared.manifests.bounded_lines import HEAD_BYTES, BoundedLines, LongLine
 from slurm_jobs.shared.manifests.keys import shorten
 from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.shared.manifests.values import TOO_DEEP, RowOptions, read_row
@@ -30,9 +32,11 @@ class Found:
     data: bytes
     num_rows: int
     line: int
-    """Line of its first byte, from 1."""
+    """Line of its first byte, from 1; 0 in a list, whose rows have no lines of their own."""
     header: tuple[str, ...] = ()
     """Names of columns, if the format has them; only in the first block."""
+    long_bytes: int = 0
+    """Size of a row that is too long to be read, alone in its run: `data` is its beginning."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +49,12 @@ class Block:
     num_bytes: int
     line: int
     xxh3: int
+    long_bytes: int = 0
+    """As in `Found`."""
+
+
+def _found_long(long: LongLine, offset: int, line: int) -> Found:
+    return Found(offset=offset, data=long.head, num_rows=1, line=line, long_bytes=long.num_bytes)
 
 
 class TextFormat(Protocol):
@@ -65,8 +75,6 @@ class TextFormat(Protocol):
 
 
 _BOM = b"\xef\xbb\xbf"
-_MAX_CELL_CHARS = 2**31 - 1
-"""Longest cell: the maximum of a C long on every platform."""
 _CHECKED_CELL_CHARS = 131_072
 """Longest cell that is read at first: the library's own limit. A longer one is checked before more
 is read, because it may be an unclosed quote that contains all rows up to the next quote."""
@@ -89,11 +97,13 @@ class _Lines:
     """
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
-        self._stream = stream
+        self._stream = BoundedLines(stream)
         self._path = path
         with path.open("rb") as file:
-            self._has_newlines = file.readline().endswith(b"\n")
+            self._has_newlines = file.readline(bounded_lines.MAX_ROW_BYTES).endswith(b"\n")
         self.block: list[bytes] = []
+        self.long: LongLine | None = None
+        """The line after the block, if it is too long to be read."""
         self.place = 0
         """Index in `block` of the next line."""
         self._start = 0
@@ -103,6 +113,7 @@ class _Lines:
     def read_block(self) -> None:
         """Replace the block, all of which was returned, by the next lines."""
         self.block = self._stream.readlines(BLOCK_BYTES)
+        self.long = self._stream.long
         if not self._has_newlines:  # carriage returns end its lines
             self.block = b"".join(self.block).splitlines(keepends=True)
         self.place = 0
@@ -112,7 +123,11 @@ class _Lines:
 
     def __next__(self) -> str:
         if self.place == len(self.block):  # a record continues after the block
-            line = self._stream.readline()
+            line = b"" if self.long else self._stream.readline()
+            if self.long or len(line) > bounded_lines.MAX_ROW_BYTES:
+                limit = bounded_lines.MAX_ROW_BYTES
+                message = f"a line of more than {limit:,} bytes in a text of several lines"
+                raise csv.Error(message)
             if not line:
                 raise StopIteration
             self.block.append(line)
@@ -133,7 +148,7 @@ class _Lines:
         """
         self._start = self.place
         cells, problem, is_long = None, "", False
-        for most in (_CHECKED_CELL_CHARS, _MAX_CELL_CHARS):
+        for most in (_CHECKED_CELL_CHARS, bounded_lines.MAX_ROW_BYTES):
             csv.field_size_limit(most)  # one of the whole process
             self.place = self._start
             try:
@@ -157,7 +172,8 @@ class _Lines:
             return cells
         if "new-line character" in problem:
             return _CUT
-        first = self.block[self._start].lstrip(b"\r").partition(b"\r")[0]
+        line_of_start = b"".join(self.block[self._start : self._start + 1])
+        first = line_of_start.lstrip(b"\r").partition(b"\r")[0]
         if self.place == self._start + 1 and first.count(b'"') % 2 == 0:
             return f"not valid CSV ({problem})"
         problem = f"{problem} at line {line + self.place - self._start - 1}"
@@ -211,13 +227,16 @@ class CsvFile:
         lines = _Lines(stream, self.path)
         header, offset = self.read_header(lines)
         shape, line = self._shape(header), 1 + lines.place
-        while lines.block:
+        while lines.block or lines.long:
             start = lines.place
             num_rows = _count_rows(lines, line, shape)
             data = b"".join(lines.block[start:])
             decoded(data, self.path)
             yield Found(offset=offset, data=data, num_rows=num_rows, line=line, header=header)
             offset, line = offset + len(data), line + len(lines.block) - start
+            if lines.long:
+                yield _found_long(lines.long, offset, line)
+                offset, line = offset + lines.long.num_bytes, line + 1
             lines.read_block()
 
     def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
@@ -323,13 +342,17 @@ class JsonLines:
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
         """Yield blocks of whole lines."""
         offset, line = 0, 1
-        while lines := stream.readlines(BLOCK_BYTES):
+        bounded = BoundedLines(stream)
+        while (lines := bounded.readlines(BLOCK_BYTES)) or bounded.long:
             num_blank = sum(map(bytes.isspace, lines))
             data = b"".join(lines)
             if _BOM in data:
                 num_blank = sum(not text.removeprefix(_BOM).strip() for text in lines)
             yield Found(offset=offset, data=data, num_rows=len(lines) - num_blank, line=line)
             offset, line = offset + len(data), line + len(lines)
+            if bounded.long:
+                yield _found_long(bounded.long, offset, line)
+                offset, line = offset + bounded.long.num_bytes, line + 1
 
     def parse(
         self, data: bytes, block: Block, _header: tuple[str, ...], /
@@ -352,6 +375,8 @@ class JsonLines:
                 yield read_row(origin, value, self._options)
 
 
+MAX_LIST_BYTES = 8 * 1024**3
+"""Limit of a JSON list, which is held in memory while its rows are counted."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 _BLANK_OR_COMMA = re.compile(r"[ \t\n\r,]*")
 
@@ -367,8 +392,14 @@ class JsonList:
         """Yield blocks of whole elements, including the commas between them.
 
         Raises:
-            StageConfigError: the JSON is invalid anywhere.
+            StageConfigError: the JSON is invalid anywhere, or too long to be read whole.
         """
+        if self.path.stat().st_size > MAX_LIST_BYTES:
+            message = (
+                f"{self.path}: a JSON list of more than {MAX_LIST_BYTES:,} bytes, which would have "
+                "to be read whole; save it as JSON lines, one row in each line"
+            )
+            raise StageConfigError(message)
         data = stream.read()
         try:
             text = data.removeprefix(_BOM).decode("utf-8")
@@ -376,7 +407,13 @@ class JsonList:
             for start, end, num_rows in _runs(text):
                 offset += len(text[place:start].encode())
                 block = text[start:end].encode()
-                yield Found(offset=offset, data=block, num_rows=num_rows, line=1)
+                long_bytes = (
+                    len(block) if num_rows == 1 and len(block) > bounded_lines.MAX_ROW_BYTES else 0
+                )
+                kept = block[:HEAD_BYTES] if long_bytes else block
+                yield Found(
+                    offset=offset, data=kept, num_rows=num_rows, line=0, long_bytes=long_bytes
+                )
                 offset, place = offset + len(block), end
         except ValueError as error:
             message = f"{self.path}: starts like a JSON list but is not valid JSON ({error})"
@@ -411,21 +448,27 @@ def _runs(text: str) -> Iterator[tuple[int, int, int]]:
     """
     decoder = json.JSONDecoder()
     start = place = _skip(_BLANK, text, _skip(_BLANK, text, 0) + 1)
-    num_rows, mark = 0, text[place : place + 1]
+    num_rows, end, mark = 0, place, text[place : place + 1]
     while mark != "]":
         try:
-            _, end = decoder.raw_decode(text, place)
+            _, after = decoder.raw_decode(text, place)
         except json.JSONDecodeError:
             json.loads(text)
             raise
-        num_rows += 1
+        is_long = (
+            after - place > bounded_lines.MAX_ROW_BYTES // 4
+        )  # a character has at most four bytes
+        if is_long and num_rows:
+            yield start, end, num_rows
+            start, num_rows = place, 0
+        num_rows, end = num_rows + 1, after
         place = _skip(_BLANK, text, end)
         mark = text[place : place + 1]
         if mark == ",":
             place = _skip(_BLANK, text, place + 1)
         elif mark != "]":
             json.loads(text)
-        if mark == "]" or end - start >= BLOCK_BYTES:
+        if mark == "]" or is_long or end - start >= BLOCK_BYTES:
             yield start, end, num_rows
             start, num_rows = place, 0
     if _skip(_BLANK, text, place + 1) != len(text):
