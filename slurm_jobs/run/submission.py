@@ -237,23 +237,57 @@ _NEED_SUCCESS: tuple[DependencyKind, ...] = ("afterok", "aftercorr")
 met."""
 
 
-class Parents:
-    """Jobs that a command submitted, with the time until which the state of each is trusted."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parent:
+    """Job, or element of an array, that others wait for."""
 
-    def __init__(self, paths: RunPaths, plan: Plan, scheduler: Scheduler) -> None:
+    stage: str
+    token: str
+    job: JobKey
+    slices_by_task: Mapping[str, Slices]
+    """Slices by id of the array element, or of the whole job."""
+
+
+class Parents:
+    """Jobs that others wait for, with the time until which the state of each is trusted.
+
+    These are the jobs that a command submitted, and those that continue unchanged.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        scheduler: Scheduler,
+        active: Mapping[str, Mapping[JobKey, Slices]] | None = None,
+    ) -> None:
         self._paths = paths
-        self._plan = plan
         self._scheduler = scheduler
-        self._jobs: dict[JobKey, SubmittedJob] = {}
+        self._jobs: dict[JobKey, _Parent] = {}
         self._since_unix_s = time.time()
         self._added_s: dict[JobKey, float] = {}
         self._trusted_until_s: dict[JobKey, float] = {}
+        for stage, jobs in (active or {}).items():
+            for job, slices in jobs.items():
+                token = job.name.rpartition(".")[2]
+                self._add(
+                    _Parent(stage=stage, token=token, job=job, slices_by_task={job.job_id: slices})
+                )
 
     def add(self, job: SubmittedJob) -> None:
         """Add a job that Slurm has just accepted."""
-        self._jobs[job.job] = job
-        self._added_s[job.job] = time.time()
-        self._trusted_until_s[job.job] = time.time() + TRUSTED_S
+        slices, per_task = job.planned.slices, job.planned.slices_per_task
+        slices_by_task = {
+            f"{job.job_id}_{element}": frozenset(slices_of_element(slices, per_task, element))
+            for element in array_indices(slices, per_task)
+        }
+        self._add(
+            _Parent(stage=job.stage, token=job.token, job=job.job, slices_by_task=slices_by_task)
+        )
+
+    def _add(self, parent: _Parent) -> None:
+        self._jobs[parent.job] = parent
+        self._added_s[parent.job] = time.time()
+        self._trusted_until_s[parent.job] = time.time() + TRUSTED_S
 
     def refuse_gone(self, job: PlannedJob, dependencies: JobDependencies) -> None:
         """Raise if a job would wait for the success of one that is gone or has failed.
@@ -270,7 +304,7 @@ class Parents:
             return
         answer = self._scheduler.query(
             Question(
-                jobs={parent.job.name: parent.job_id for parent in due},
+                jobs={parent.job.name: parent.job.job.job_id for parent in due},
                 open_jobs={parent.job.name: self._added_s[parent.job] for parent in due},
                 acts=True,
                 since_unix_s=self._since_unix_s,
@@ -282,7 +316,7 @@ class Parents:
             why = self._why_gone(parent, answer) if is_known else ""
             if why:
                 message = (
-                    f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} "
+                    f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job.job_id} "
                     f"{why} while this command was running, so the new job cannot wait for it. "
                     "No further job was submitted; jobs submitted before stay queued. To continue: "
                     f"slurm-jobs resume {self._paths.run_dir}"
@@ -290,13 +324,13 @@ class Parents:
                 raise SchedulerError(message)
             self._trusted_until_s[parent.job] = time.time() + TRUSTED_S
 
-    def _why_gone(self, job: SubmittedJob, answer: Answer) -> str:
+    def _why_gone(self, parent: _Parent, answer: Answer) -> str:
         """Return why a job can no longer be waited for; empty if it is alive or completed.
 
         A job that Slurm has forgotten completed if its records show it.
         """
-        age_s = time.time() - self._added_s[job.job]
-        tasks = {key: task for key, task in answer.tasks.items() if key.job == job.job}
+        age_s = time.time() - self._added_s[parent.job]
+        tasks = {k: task for k, task in answer.tasks.items() if parent.job in {k, k.job}}
         for task in tasks.values():
             has_ended = task.state not in LIVING_STATES and task.state != "COMPLETED"
             duration_s = -math.inf  # both times are by Slurm's clock
@@ -305,20 +339,20 @@ class Parents:
             is_remembered = task.source in {"squeue", "scontrol"}
             if has_ended and not is_remembered and age_s - duration_s > REMEMBERED_S:
                 return f"ended as {task.state}"
-        slices, per_task = job.planned.slices, job.planned.slices_per_task
-        known = {key.job_id for key in tasks}
-        forgotten = {
-            index
-            for element in array_indices(slices, per_task)
-            if known.isdisjoint((job.job_id, f"{job.job_id}_{element}"))
-            for index in slices_of_element(slices, per_task, element)
-        }
+        jobs_of_tasks = {key.job for key in tasks}
+        forgotten: set[int] = set()
+        for task_id, slices in parent.slices_by_task.items():
+            key = JobKey(parent.job.name, task_id)
+            if key not in tasks and key.job not in tasks and key not in jobs_of_tasks:
+                forgotten |= slices
         if not forgotten:
             return ""
         completed = {
             index
-            for index, by_attempt in read_stage_records(self._paths, job.stage).endings.items()
-            if any(e.token == job.token and e.outcome == "completed" for e in by_attempt.values())
+            for index, by_attempt in read_stage_records(self._paths, parent.stage).endings.items()
+            if any(
+                e.token == parent.token and e.outcome == "completed" for e in by_attempt.values()
+            )
         }
         return "" if forgotten <= completed else "is gone"
 
@@ -446,7 +480,7 @@ def submit_plan(
     paths, scheduler = context.paths, context.scheduler
     submitted: list[SubmittedJob] = []
     newest = turn.begin
-    parents = Parents(paths, plan, scheduler)
+    parents = Parents(paths, scheduler, connections.active)
     for job in plan.jobs:
         dependencies = job_dependencies(plan, job, submitted, connections)
         parents.refuse_gone(job, dependencies)

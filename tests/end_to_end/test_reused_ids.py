@@ -108,6 +108,7 @@ def test_a_stage_is_not_running_because_another_has_the_id_that_it_had(
     assert _log(on_slurm) == sorted([*2 * AT_WORK, *DONE])
 
 
+@pytest.mark.slow
 def test_ids_that_wrap_around_cancel_nothing_and_run_nothing_twice(
     on_slurm: Driver, forgetful: Cluster
 ) -> None:

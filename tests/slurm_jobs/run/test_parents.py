@@ -80,9 +80,13 @@ HandIn = Callable[..., Parents]
 def hand_in(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> HandIn:
     """Submit `clean` as job 11 and `cut` as array 12, so many seconds ago."""
 
-    def submitted(fake: Fake, ago_s: float = TRUSTED_S + 1) -> Parents:
+    def submitted(
+        fake: Fake,
+        ago_s: float = TRUSTED_S + 1,
+        active: Mapping[str, Mapping[JobKey, frozenset[int]]] | None = None,
+    ) -> Parents:
         monkeypatch.setattr("slurm_jobs.run.submission.time", fake)
-        parents = Parents(paths, plan(), fake)  # type: ignore[arg-type]
+        parents = Parents(paths, fake, active)  # type: ignore[arg-type]
         for job_id, stage in (("11", "clean"), ("12", "cut")):
             token = f"t{job_id}"
             job = JobKey(f"words.{stage}.{token}", job_id)
@@ -206,3 +210,19 @@ def test_what_may_be_waited_for_all_the_same_is(
 ) -> None:
     hand_in(fake).refuse_gone(TRAIN, dependencies)
     assert len(fake.asked) == (not fake.knows)
+
+
+@pytest.mark.parametrize("job_id", ["9", "10_2"])
+def test_a_job_that_continues_is_waited_for_only_while_its_id_is_its_own(
+    paths: RunPaths, hand_in: HandIn, job_id: str
+) -> None:
+    """A slow resume: the job ended and was forgotten, and another may have its id by now."""
+    going = key(job_id)
+    active = {"clean": {going: frozenset({0})}}
+    fake = Fake({job_id: "RUNNING"})
+    hand_in(fake, active=active).refuse_gone(TRAIN, {"afterok": [going]})
+    assert [dict(question.jobs) for question in fake.asked] == [{going.name: going.job.job_id}]
+    with pytest.raises(SchedulerError, match=f"whose job {job_id} is gone"):
+        hand_in(Fake({}), active=active).refuse_gone(TRAIN, {"afterok": [going]})
+    complete(paths, "clean", f"t{going.job.job_id}", (0,))
+    hand_in(Fake({}), active=active).refuse_gone(TRAIN, {"afterok": [going]})
