@@ -38,6 +38,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 def run_check(options: argparse.Namespace) -> int:
     """Check, and print that all is valid; problems are raised as one error."""
     from slurm_jobs.commands.read_spec import load, table_notes
+    from slurm_jobs.commands.stage_packages import package_notes
     from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.run.snapshot import code_sources, refuse_uncopyable
     from slurm_jobs.shared.units import number_of
@@ -48,7 +49,7 @@ def run_check(options: argparse.Namespace) -> int:
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
     notes += [str(with_short_path(note)) for note in loaded.notes]
     notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
-    notes += [*module_notes(loaded), *table_notes(loaded.spec)]
+    notes += [*module_notes(loaded), *package_notes(loaded), *table_notes(loaded.spec)]
     if options.json:
         values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
         print_json({"problems": [], **values})

@@ -1,0 +1,135 @@
+"""Packages that built-in stages import, looked for in the Python that runs each stage.
+
+No program is started, because a spec may come from somebody else: another Python's packages are
+looked up in its folders.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import site
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.model import Stage
+from slurm_jobs.spec.profile import ClusterProfile
+
+NEEDED: Mapping[str, frozenset[str]] = {
+    "preprocess": frozenset({"PIL", "numpy", "pyarrow", "simplejpeg", "torch", "xxhash"}),
+    "consolidate": frozenset({"PIL", "numpy", "pyarrow", "simplejpeg", "xxhash"}),
+    "train": frozenset(
+        {
+            *("PIL", "accelerate", "huggingface_hub", "numpy", "pyarrow", "safetensors"),
+            *("simplejpeg", "torch", "transformers", "xxhash", "yaml"),
+        }
+    ),
+    "report": frozenset({"numpy"}),
+}
+"""Modules that a built-in stage imports before it does anything, by the stage."""
+
+
+def package_notes(loaded: LoadedSpec) -> list[str]:
+    """Return notes on the Pythons of stages that lack what these stages import."""
+    missing: dict[str, set[str]] = {}
+    stages: dict[str, list[str]] = {}
+    profile = loaded.profile or ClusterProfile()
+    for name, stage in loaded.spec.stages.items():
+        if _may_change(stage, loaded, profile):
+            continue
+        python = stage.python or profile.python or ""
+        lacking = missing_modules(python, NEEDED.get(stage.run or "", frozenset()))
+        if lacking:
+            missing.setdefault(python, set()).update(lacking)
+            stages.setdefault(python, []).append(name)
+    notes = []
+    for python, modules in missing.items():
+        program = python or sys.executable
+        packages = "package" if len(modules) == 1 else "packages"
+        notes.append(
+            f"{program}, the Python of {' and '.join(stages[python])}, lacks the {packages} "
+            f"{', '.join(sorted(modules))}: install slurm-jobs[train] there, or name the Python "
+            "that has it as `python:`"
+        )
+    return notes
+
+
+def _may_change(stage: Stage, loaded: LoadedSpec, profile: ClusterProfile) -> bool:
+    """Check whether set-up, environment or a container may give the stage other packages."""
+    options = {**profile.slurm, **profile.gpu_slurm, **stage.resources.slurm}
+    environment = {**profile.environment, **loaded.spec.environment, **stage.environment}
+    return (
+        bool(stage.setup or loaded.spec.setup or profile.setup)
+        or any(name.startswith("PYTHON") for name in environment)
+        or any(option.startswith("container") for option in options)
+    )
+
+
+def missing_modules(python: str, modules: Collection[str]) -> set[str]:
+    """Return which modules a Python certainly lacks; empty for a program that is no plain Python.
+
+    Args:
+        python: Path of the program; empty for the one that runs now.
+        modules: Names of top-level modules.
+    """
+    if not python:
+        return {name for name in modules if importlib.util.find_spec(name) is None}
+    # A bare name is looked up in the job's PATH.
+    folders = list(_package_folders(Path(python))) if "/" in python else []
+    if not folders:
+        return set()
+    return {name for name in modules if not any(_has(folder, name) for folder in folders)}
+
+
+def _has(folder: Path, module: str) -> bool:
+    return (folder / module).is_dir() or any(folder.glob(f"{module}.*"))
+
+
+def _package_folders(python: Path) -> Iterator[Path]:
+    """Yield the folders of packages that a Python looks in; none if it cannot be known."""
+    try:
+        environment = python.parent.parent / "pyvenv.cfg"
+        program = python.resolve(strict=True)
+        with program.open("rb") as stream:
+            is_script = stream.read(2) == b"#!"  # it may start anything
+        if is_script or not program.name.startswith("python"):
+            return
+        if not environment.is_file():
+            yield from _folders_below(program.parent.parent)
+            if site.ENABLE_USER_SITE:
+                yield from _folders_below(Path(site.getuserbase()))
+            return
+        folders = list(_folders_below(python.parent.parent))
+        if _sees_system(environment.read_text(encoding="utf-8")):
+            folders += _folders_below(program.parent.parent)
+    except (OSError, ValueError):  # it is not on this machine, or cannot be read
+        return
+    yield from folders
+
+
+def _sees_system(settings: str) -> bool:
+    """Check whether a virtual environment also uses the packages of its base."""
+    values: dict[str, Any] = {}
+    for line in settings.splitlines():
+        key, _, value = line.partition("=")
+        values[key.strip()] = value.strip().lower()
+    return values.get("include-system-site-packages") == "true"
+
+
+def _folders_below(prefix: Path) -> Iterator[Path]:
+    for place in ("lib", "lib64", "local/lib"):
+        for pattern in ("python3*/site-packages", "python3*/dist-packages"):
+            for folder in sorted((prefix / place).glob(pattern)):
+                yield folder
+                yield from _linked(folder)
+
+
+def _linked(folder: Path) -> Iterator[Path]:
+    """Yield the folders that `.pth` files add, as for editable installs."""
+    for file in sorted(folder.glob("*.pth")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            path = folder / line.strip()
+            if line.strip() and path.is_dir():
+                yield path
