@@ -1,6 +1,6 @@
-"""Packages that built-in stages import, looked for in the Python that runs each stage.
+"""Check of the Pythons of built-in stages for the packages that these stages import.
 
-No program is started, because a spec may come from somebody else: another Python's packages are
+No program is started, because a spec may come from another user: another Python's packages are
 looked up in its folders.
 """
 
