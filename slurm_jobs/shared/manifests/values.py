@@ -427,7 +427,12 @@ class _Row:
             if names & {"role", "from"}:
                 return f"`{key}` holds turns; set `columns: {{messages: {key}}}` to read them"
             meanings = {SPELLINGS.get(name) for name in names}
-            if is_row and isinstance(value, list) and ("text" in meanings or names_answers(key)):
+            if is_row and {"prompt", "text"} <= meanings:
+                return (
+                    f"`{key}` holds questions with answers; write a row for each, or the turns of "
+                    "one conversation as `messages`"
+                )
+            if is_row and first is not None and ("text" in meanings or names_answers(key)):
                 return _several_answers(key, value)
             if not names.isdisjoint(SPELLINGS):
                 return f"`{key}` holds a list of rows; write that list alone as the manifest"

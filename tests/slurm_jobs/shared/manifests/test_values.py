@@ -133,6 +133,20 @@ def test_captions_next_to_a_picture_are_several_answers() -> None:
     assert problem.startswith("`captions` holds several answers (2)")
 
 
+def test_questions_with_answers_next_to_a_picture_are_rows_or_turns() -> None:
+    pairs = [{"question": "What is it?", "answer": "A cat."}]
+    assert row_of({**PICTURE, "qa": pairs}).problem == (
+        "`qa` holds questions with answers; write a row for each, or the turns of one conversation "
+        "as `messages`"
+    )
+
+
+@pytest.mark.parametrize("answers", [[], "cat", {"a": 1}, [None]])
+def test_what_is_no_list_of_answers_is_not_called_one(answers: Any) -> None:
+    problem = row_of({**PICTURE, "question": "What?", "answers": answers}).problem
+    assert problem.startswith("neither `messages` nor `conversations`, nor an answer")
+
+
 def test_a_list_of_rows_alone_is_the_manifest() -> None:
     rows = [{**PICTURE, "text": "A cat."}, {**PICTURE, "text": "A dog."}]
     assert row_of({"data": rows}).problem == (
