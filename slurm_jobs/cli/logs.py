@@ -258,22 +258,11 @@ def run_logs(options: argparse.Namespace) -> int:
     status = status_of(run_dir, fresh=False)
     choice = _Choice(run_dir, options)
     everywhere = stage_name is None and pattern is not None
-    failed = [s for s in status.stages if any(part.status == "failed" for part in s.slices)]
-    index = options.slice_index
-    if everywhere or (stage_name is None and options.failed and failed):
-        stages = list(status.stages) if everywhere else failed
-        stages = [s for s in stages if index is None or 0 <= index < s.stage.num_slices] or stages
-    elif stage_name is None:
-        stages = [_stage_to_show(status, choice)]
-    else:  # all combinations of a matrix
-        origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
-        stages = [status.stage(name) for name in stages_named(stage_name, origins)]
-    for stage in stages:
-        number = stage.stage.num_slices
-        if index is not None and not 0 <= index < number:
-            which = f"the slices 0 to {number - 1}" if number > 1 else "slice 0 alone"
-            message = f"--slice {index}: `{stage.stage.name}` has {which}"
-            raise InputError(message)
+    has_failed = any(part.status == "failed" for stage in status.stages for part in stage.slices)
+    if options.failed and not has_failed and stage_name is None and not options.follow:
+        print(f"no slice of {run_dir.name} failed", file=sys.stderr)
+        return 0 if pattern is None else NO_MATCH_EXIT_CODE
+    stages = _selected_stages(status, stage_name, choice, options)
     if (options.attempt is not None and options.attempt < 1) or (options.rank or 0) < 0:
         choice.refuse_rank_and_attempt(stages)
     name = stage_name or "`, `".join(stage.stage.name for stage in stages)
@@ -299,6 +288,33 @@ def run_logs(options: argparse.Namespace) -> int:
         more = "1 more log" if num_left == 1 else f"{num_left} more logs"
         print(f"... and {more}; name a stage for all of its logs", file=sys.stderr)
     return 0
+
+
+def _selected_stages(
+    status: RunStatus, stage_name: str | None, choice: _Choice, options: argparse.Namespace
+) -> list[StageStatus]:
+    """Return the stages whose logs are printed or searched.
+
+    Raises:
+        InputError: none of them has the named slice, or the stage does not exist.
+    """
+    index, is_search = options.slice_index, options.grep is not None
+    failed = [s for s in status.stages if any(part.status == "failed" for part in s.slices)]
+    if stage_name is not None:  # all combinations of a matrix
+        origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
+        stages = [status.stage(name) for name in stages_named(stage_name, origins)]
+    elif is_search or (options.failed and failed):
+        stages = list(status.stages) if is_search else failed
+        stages = [s for s in stages if index is None or 0 <= index < s.stage.num_slices] or stages
+    else:
+        stages = [_stage_to_show(status, choice)]
+    for stage in stages:
+        number = stage.stage.num_slices
+        if index is not None and not 0 <= index < number:
+            which = f"the slices 0 to {number - 1}" if number > 1 else "slice 0 alone"
+            message = f"--slice {index}: `{stage.stage.name}` has {which}"
+            raise InputError(message)
+    return stages
 
 
 def _compiled(text: str) -> re.Pattern[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,8 +141,9 @@ def test_the_peak_of_a_known_card_comes_with_its_source(precision, card, peak):
 
 
 @pytest.mark.parametrize(("tf32", "peak"), [(False, 67e12), (True, 494e12)])
-def test_the_peak_in_fp32_is_that_of_tf32_where_it_is_on(tf32, peak):
-    prepare_device(TrainConfig(num_steps=1, device="cpu", tf32=tf32), make_context("train", Path()))
+def test_the_peak_in_fp32_is_that_of_tf32_where_it_is_on(tf32, peak, tmp_path):
+    config = TrainConfig(num_steps=1, device="cpu", tf32=tf32)
+    prepare_device(config, make_context("train", tmp_path))
     assert torch.backends.cudnn.allow_tf32 == tf32
     found = describe_flops(place("cuda", "fp32"), "NVIDIA H100 80GB HBM3")
     assert found["peak_flops_per_s"] == peak

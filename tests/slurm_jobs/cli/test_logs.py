@@ -287,6 +287,14 @@ def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
     assert logs(paths, "--failed") == (whole[:4], said)
 
 
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--grep", "x"), 1)])
+def test_failed_logs_of_a_run_without_failures_name_the_run(
+    sweep: RunPaths, logs: Logs, words: tuple[str, ...], code: int
+) -> None:
+    said = f"no slice of {sweep.run_dir.name} failed\n"
+    assert logs(sweep, "--failed", *words, code=code) == ([], said)
+
+
 def test_empty_logs_are_called_so(ended: RunPaths, logs: Logs) -> None:
     log(ended, "preprocess", 0, text="")
     head = "==> s0000{}.a0001.rank-00000.log <=={}"
