@@ -147,3 +147,45 @@ def test_functions_that_tests_slow_down_exist() -> None:
         owner = importlib.import_module(module)
         for name in names.split("."):
             owner = getattr(owner, name)
+
+
+READ_DIRECTLY = {
+    "slurm_jobs/commands/doctor.py": "the kernel's mounts, and packages of this Python",
+    "slurm_jobs/commands/init.py": "files that ship with slurm-jobs",
+    "slurm_jobs/run/snapshot.py": "sources and bytecode of slurm-jobs",
+    "slurm_jobs/shared/expand.py": "files that ship with slurm-jobs",
+    "slurm_jobs/shared/machine.py": "the kernel's files",
+    "slurm_jobs/shared/regular_files.py": "the readers themselves",
+    "slurm_jobs/worker/rank.py": "the kernel's files",
+}
+"""Files that may read without `slurm_jobs.shared.regular_files`, and what they read."""
+OF_FILES = {"disk", "files", "spec.files", "self"}
+"""Names of a loader's `Files`, which reads what `slurm_jobs/commands/read_spec.py` opens."""
+
+
+def direct_reads(path: Path) -> Iterator[int]:
+    """Lines that open a file for reading, and would wait for the writer of a pipe."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        owner, _, name = ast.unparse(node.func).rpartition(".")
+        modes = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        if (
+            name == "open"
+            and owner not in {"os", "Image", "tarfile"}
+            and (not modes or str(modes[0]).startswith("r"))
+        ):
+            yield node.lineno
+        is_known = owner in {"", *OF_FILES} or "/proc/" in owner
+        if name in {"read_text", "read_bytes"} and not is_known:
+            yield node.lineno
+
+
+def test_records_are_read_only_by_the_readers_of_regular_files() -> None:
+    found = {
+        f"{name_of(path)}:{line}"
+        for path in sources("slurm_jobs")
+        if name_of(path) not in READ_DIRECTLY
+        for line in direct_reads(path)
+    }
+    assert found == set()

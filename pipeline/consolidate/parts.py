@@ -30,6 +30,7 @@ from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import dump_json, write_json_atomic
 from slurm_jobs.shared.manifests.text_alone import TextRow
 from slurm_jobs.shared.records import ParentStage, again_command
+from slurm_jobs.shared.regular_files import read_bytes
 
 _MAX_NAMED = 10
 _NUM_THREADS = 16
@@ -287,7 +288,7 @@ def remove_other_pieces(paths: PiecePaths, dealing: str) -> None:
     """
     for path in paths.info.parent.glob("piece-*.json"):
         try:
-            other = json.loads(path.read_bytes())["dealing"]
+            other = json.loads(read_bytes(path))["dealing"]
         except (FileNotFoundError, ValueError, TypeError, LookupError):
             continue
         if other != dealing:
@@ -312,7 +313,7 @@ def read_pieces(paths: Sequence[PiecePaths], dealing: str) -> list[Piece] | None
     pieces = []
     for path in paths:
         try:
-            values: dict[str, Any] = json.loads(path.info.read_bytes())
+            values: dict[str, Any] = json.loads(read_bytes(path.info))
             if values.pop("format") != _FORMAT or values["dealing"] != dealing:
                 return None
             shards = tuple(ShardInfo(**shard) for shard in values["shards"])

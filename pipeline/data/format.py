@@ -23,6 +23,7 @@ from PIL import Image
 
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.manifest_formats import INFO_NAME, ImageKind
+from slurm_jobs.shared.regular_files import read_bytes
 
 # Test for files on this machine's own disks or memory, as opposed to network file systems.
 
@@ -168,7 +169,7 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
     """
     path = dataset_dir / INFO_NAME
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(read_bytes(path))
     except FileNotFoundError as error:
         message = f"{path}: missing, so the data set is not finished; run consolidate"
         raise StageError(message) from error

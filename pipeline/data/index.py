@@ -22,6 +22,7 @@ import xxhash
 
 from pipeline.data.format import DatasetInfo, IndexInfo
 from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.regular_files import open_regular
 
 # Columns of fixed width in one Arrow file, memory-mapped by readers.
 #
@@ -81,6 +82,8 @@ def map_columns(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
 
 
 def _mapped(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
+    with open_regular(path):  # pyarrow waits for the writer of a pipe
+        pass
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
         if reader.schema != _schema(types) or reader.num_record_batches != 1:

@@ -29,6 +29,7 @@ from pipeline.data.format import (
 )
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.heartbeat import beat
+from slurm_jobs.shared.regular_files import open_regular
 
 # Opened shard of a data set: memory-mapped, or read in pieces.
 
@@ -44,7 +45,7 @@ class MappedShard:
             StageError: its size is wrong.
         """
         self.path = path
-        with path.open("rb", buffering=0) as stream:
+        with open_regular(path, buffering=0) as stream:
             status = os.fstat(stream.fileno())
             check_size(path, status.st_size, expected)
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -73,7 +74,7 @@ class StreamedShard:
 
     def __init__(self, path: Path, expected: ShardInfo) -> None:
         # Closed by its last reference, which may be after `_Recent` dropped it.
-        self._stream: IO[bytes] = path.open("rb", buffering=0)
+        self._stream: IO[bytes] = open_regular(path, buffering=0)
         check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
 
     def read(self, start: int, num_bytes: int) -> memoryview:

@@ -35,6 +35,7 @@ from slurm_jobs.shared.configs.model_parts import AdaptersConfig
 from slurm_jobs.shared.configs.train import LevelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.regular_files import read_bytes
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +242,7 @@ def load_heads(model: VisionLanguageModel, folder: Path) -> tuple[LevelConfig, .
     if not (folder / LEVELS_NAME).exists():
         return ()
     try:
-        values = json.loads((folder / LEVELS_NAME).read_bytes())
+        values = json.loads(read_bytes(folder / LEVELS_NAME))
         levels = tuple(build_config(LevelConfig, value) for value in values)
         model.add_heads(len(levels), num_classes(levels))
         if len(model.heads):

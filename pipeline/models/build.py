@@ -39,6 +39,7 @@ from pipeline.preprocess.tokenizer import load_tokenizer
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processors.folder import read_normalisation
+from slurm_jobs.shared.regular_files import read_bytes
 
 
 def check_processors(config: ModelConfig, facts: DataFacts) -> None:
@@ -304,7 +305,7 @@ def load_model(
         StageConfigError: the folder contains none.
     """
     try:
-        values: Mapping[str, Any] = json.loads((folder / "config.json").read_bytes())
+        values: Mapping[str, Any] = json.loads(read_bytes(folder / "config.json"))
     except (OSError, ValueError) as error:
         message = f"model folder {folder}: no readable config.json ({error})"
         raise StageConfigError(message) from error

@@ -198,12 +198,20 @@ class HuggingFaceVLM(VisionLanguageModel):
         """Config of transformers for the language model."""
         return self.hf.config.get_text_config()
 
+    @property
+    def has_own_code(self) -> bool:
+        """Return whether the model is code from its folder, which the spec allowed to run."""
+        classes = type(self.hf).__mro__  # FSDP puts a class of its own in front
+        return any(known.__module__.startswith("transformers_modules.") for known in classes)
+
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
     ) -> Mapping[str, torch.Tensor]:
         """Implement `VisionLanguageModel.save_pretrained`, with the original files' names."""
         with torch.device("meta"):
-            shell = AutoModelForImageTextToText.from_config(self.hf.config)
+            shell = AutoModelForImageTextToText.from_config(
+                self.hf.config, trust_remote_code=self.has_own_code
+            )
         # A tied output head is the input embeddings, and is written once.
         own_weights = dict(_without_prefix(self.state_dict() if weights is None else weights))
         once = without_tied(own_weights, shell.all_tied_weights_keys)

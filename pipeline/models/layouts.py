@@ -135,7 +135,9 @@ def load_tokenizer(processor_dir: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a processor folder, without access to a hub."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(processor_dir, local_files_only=True)
+    return AutoTokenizer.from_pretrained(
+        processor_dir, local_files_only=True, trust_remote_code=False
+    )
 
 
 # Common interface of all layouts.

@@ -24,6 +24,7 @@ from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.processors.folder import read_folder_json
+from slurm_jobs.shared.regular_files import open_regular, read_bytes
 
 # Models of transformers from a folder or from the hub, loaded strictly.
 #
@@ -111,7 +112,7 @@ def load_hugging_face(
 
 def load_part(model_class: Any, folder: str, key: str, config: PreTrainedConfig) -> Any:
     """Run `load_whole` for a folder; `key` is its config key."""
-    options = {"config": config, "local_files_only": True}
+    options = {"config": config, "local_files_only": True, "trust_remote_code": False}
     return load_whole(model_class, folder, remedy=_folder_remedy(key), **options)
 
 
@@ -285,7 +286,7 @@ def _problems(folder: Path) -> Iterator[str]:
     if weights is None:  # under names from the config
         files = sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
     elif weights.suffix == ".json":
-        names = set(json.loads(weights.read_bytes())["weight_map"].values())
+        names = set(json.loads(read_bytes(weights))["weight_map"].values())
         files = [folder / name for name in sorted(names)]
     else:
         files = [weights]
@@ -300,7 +301,7 @@ def _problems(folder: Path) -> Iterator[str]:
 
 def _is_whole(file: Path) -> bool:
     """Check whether a safetensors file is as long as its header states."""
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         start = stream.read(_LENGTH.size)
         if len(start) < _LENGTH.size:
             return False

@@ -54,6 +54,7 @@ from slurm_jobs.shared.manifest_formats import (
     PartKind,
     wrong_part,
 )
+from slurm_jobs.shared.regular_files import read_bytes
 
 MODEL_TYPE = SMALL_VLM
 WEIGHTS_NAME = "model.safetensors"
@@ -306,7 +307,7 @@ def read_model_config(folder: Path) -> SmallVLMConfig:
         StageConfigError: `folder` contains no model of this type.
     """
     try:
-        values = json.loads((folder / "config.json").read_bytes())
+        values = json.loads(read_bytes(folder / "config.json"))
     except (OSError, ValueError) as error:
         message = f"model folder {folder}: no readable config.json ({error})"
         raise StageConfigError(message) from error

@@ -23,7 +23,8 @@ from typing import IO
 import numpy as np
 import xxhash
 
-from pipeline.preprocess.manifest_files import facts_of, kept_file, open_at_once
+from pipeline.preprocess.manifest_files import facts_of, kept_file
+from slurm_jobs.shared.regular_files import open_at_once
 
 _HEAD = struct.Struct("<16sQQQ")
 _MAGIC = b"slurm-jobs-ar-2\0"

@@ -30,6 +30,7 @@ from pipeline.preprocess.rejects import Reject, SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageFormat
 from slurm_jobs.shared.files import write_bytes_atomic, write_text_atomic
 from slurm_jobs.shared.manifests.text_alone import TextRow
+from slurm_jobs.shared.regular_files import read_bytes
 
 PART_FORMAT = "slurm-jobs-part-2"
 
@@ -233,7 +234,7 @@ def read_part_index(path: Path) -> PartIndex:
         FileNotFoundError: the slice was not finished.
         ValueError: it is not a part's index, or has another version.
     """
-    values = json.loads(path.read_bytes())
+    values = json.loads(read_bytes(path))
     version = values.pop("format", None) if isinstance(values, dict) else None
     if version != PART_FORMAT:
         message = f"format {version!r}, expected {PART_FORMAT!r}"

@@ -43,7 +43,6 @@ from pipeline.preprocess.images import (
     resize_pixels,
     turn_upright,
 )
-from pipeline.preprocess.manifest_files import open_at_once
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import (
     DEFAULT_IMAGE_DECODING,
@@ -55,6 +54,7 @@ from slurm_jobs.shared.manifest_formats import is_within, missing_hint, normal_f
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.folder import ProcessorInfo
 from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImageError
+from slurm_jobs.shared.regular_files import open_at_once
 
 # Image files to uint8 RGB in the size that the model needs.
 #

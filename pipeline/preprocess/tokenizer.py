@@ -88,7 +88,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         # The last three come from JSON files that are not a tokenizer.
         message = f"{folder}: no tokenizer can be loaded from it ({type(error).__name__}: {error})"

@@ -37,6 +37,7 @@ from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
+from slurm_jobs.shared.regular_files import descriptor_of
 
 # Samples read from their shards: the tokens of all, and everything of a few.
 #
@@ -316,7 +317,7 @@ class _Audit:
         if not 0 <= shard < len(shards):
             message = f"the index names shard {shard}, but there are {len(shards)}"
             raise ValueError(message)
-        return (self.folder / SHARDS_DIR / shards[shard].name).open("rb", buffering=0)
+        return FileIO(descriptor_of(self.folder / SHARDS_DIR / shards[shard].name))
 
     def _add(self, findings: list[Finding]) -> None:
         self.num_findings.update(finding.kind for finding in findings)

@@ -31,6 +31,7 @@ from pipeline.preprocess.chat_templates import hash_folder
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.processors.folder import changed_files, processor_checksums
+from slurm_jobs.shared.regular_files import open_regular
 
 # One shard, read once: its checksum, and each of its samples against the index.
 #
@@ -103,7 +104,7 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
         problems.append(problem(f"{size} bytes, expected {expected.num_bytes}"))
     rows = range(*reader.first_sample[shard : shard + 2].tolist())
     digest = xxhash.xxh3_64()
-    with path.open("rb", buffering=0) as stream:
+    with open_regular(path, buffering=0) as stream:
         if reader.index is not None and _follow_each_other(reader.index, rows, shard, expected):
             wrong = _sample_problems(reader, reader.index, rows, stream, digest)
             problems += _first_of(wrong, problem)
@@ -363,7 +364,7 @@ def _foreign(file: str) -> Problem:
 
 def _lines_and_hash(path: Path) -> tuple[int, str]:
     num_lines, digest = 0, xxhash.xxh3_64()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
             num_lines += block.count(b"\n")
             digest.update(block)

@@ -47,6 +47,7 @@ from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.heartbeat import beat
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.process import stop_requested
+from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_bytes
 
 # Results of held-out evaluations: a line each in `held_out.jsonl`, and in the log.
 
@@ -157,7 +158,7 @@ def read_results(
     """
     results: list[tuple[str, HeldOutResult]] = []
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_bytes(path, most_bytes=MOST_MEASURED_BYTES).splitlines()
     except FileNotFoundError:
         return []
     for line in lines:

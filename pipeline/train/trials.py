@@ -36,6 +36,7 @@ from pipeline.train.strategies import ParallelModel, Strategy
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.regular_files import read_bytes
 
 T = TypeVar("T")
 
@@ -430,7 +431,7 @@ def _check_choices(values: Any) -> dict[str, Any]:
 def _read_kept(file: Path, check: Callable[[Any], T], consequence: str) -> T | None:
     """Return the checked values of a file; None if it does not exist, or with a warning."""
     try:
-        return check(json.loads(file.read_bytes()))
+        return check(json.loads(read_bytes(file)))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -99,7 +99,7 @@ def path_names(prefix: str, suffixes: tuple[str, ...]) -> list[str]:
     above, slash, start = prefix.rpartition("/")
     return [
         f"{above}{slash}{name}{'/' if is_dir else ''}"
-        for name, is_dir in sorted(_entries(Path(above + slash).expanduser()))
+        for name, is_dir in sorted(_entries(Path(os.path.expanduser(above + slash))))  # noqa: PTH111 - never raises
         if name.startswith(start) and (is_dir or name.endswith(suffixes))
     ]
 

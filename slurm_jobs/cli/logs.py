@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from slurm_jobs.cli.options import add_run, log_output
-from slurm_jobs.cli.problems import (
+from slurm_jobs.cli.log_files import (
+    blocks_to_the_end,
     explaining_logs,
+    has_text,
     last_lines,
     numbered_lines,
     rank_logs,
@@ -24,10 +25,12 @@ from slurm_jobs.cli.problems import (
     shown_name,
     supervisor_logs,
 )
+from slurm_jobs.cli.options import add_run, log_output
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run, stages_called, stages_named
 from slurm_jobs.shared.errors import InputError, plain
 from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.regular_files import open_regular
 
 if TYPE_CHECKING:
     from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
@@ -66,14 +69,14 @@ class GrowingLogs:
     def print_added(self, logs: Sequence[Path]) -> None:
         """Print what was added to these logs, or to earlier ones."""
         for log in dict.fromkeys([*self.offsets, *logs]):
-            with log.open("rb") as stream:
+            decoder = self._decoders.setdefault(log, _utf8_decoder(errors="replace"))
+            with open_regular(log) as stream:
                 stream.seek(self.offsets.get(log, 0))
-                added = stream.read()
+                for block in blocks_to_the_end(stream):
+                    if text := decoder.decode(block):
+                        self._begin(log)
+                        log_output().write(text)
                 self.offsets[log] = stream.tell()
-            text = self._decoders.setdefault(log, _utf8_decoder(errors="replace")).decode(added)
-            if text:
-                self._begin(log)
-                log_output().write(text)
         sys.stdout.flush()
 
     def _begin(self, log: Path) -> None:
@@ -92,7 +95,7 @@ SUPERVISOR_TAIL_LINES = 20
 
 def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
     """Print each log, with its name if there are several; report if all are empty."""
-    empty = {log for log in logs if not log.stat().st_size}
+    empty = {log for log in logs if not has_text(log)}
     if logs and len(empty) == len(logs):
         message = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
         print(f"the {message}", file=sys.stderr)
@@ -362,7 +365,7 @@ def _stage_to_show(status: RunStatus, choice: _Choice) -> StageStatus:
         if word != "completed":
             return stages[0] if word == "failed" else stages[-1]
         for stage in reversed(stages):
-            if any(log.stat().st_size for log in choice.logs(stage)):
+            if any(has_text(log) for log in choice.logs(stage)):
                 return stage
         return stages[-1]
     return status.stages[0]

@@ -40,16 +40,20 @@ def run_check(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.read_spec import load, table_notes
     from slurm_jobs.commands.stage_packages import package_notes
     from slurm_jobs.dependencies import stage_dependencies
+    from slurm_jobs.run.code_files import private_files_note
     from slurm_jobs.run.snapshot import code_sources, refuse_uncopyable
     from slurm_jobs.shared.units import number_of
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
-    refuse_uncopyable(code_sources(loaded.spec, Path(loaded.spec_dir)))
+    sources = code_sources(loaded.spec, Path(loaded.spec_dir))
+    refuse_uncopyable(sources)
+    private = private_files_note(sources)
     stages = loaded.spec.stages
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
     notes += [str(with_short_path(note)) for note in loaded.notes]
     notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
     notes += [*module_notes(loaded), *package_notes(loaded), *table_notes(loaded.spec)]
+    notes += [] if private is None else [private]
     if options.json:
         values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
         print_json({"problems": [], **values})

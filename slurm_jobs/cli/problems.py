@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.cli.log_files import (
+    explaining_logs,
+    has_explaining_log,
+    last_lines,
+    rank_logs,
+)
 from slurm_jobs.cli.options import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_attempt, read_completion
+from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.protocol import NEVER, Wait
 from slurm_jobs.shared.errors import DamagedFileError, truncated
 from slurm_jobs.shared.files import ranges_text, read_json
@@ -488,136 +493,11 @@ def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
         return None
     _, stage, part = last
     log = _failure_log(run_dir, stage.stage.name, part)
-    return Failure(
-        line=problem_line(run_dir, stage, part),
-        log=log,
-        tail=tuple(map(truncated, last_lines(log, MAX_TAIL_LINES))) if log is not None else (),
-    )
-
-
-# Selection of log files, and their last lines.
-
-
-_RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
-_BLOCK_BYTES = 64 * 1024
-
-
-def rank_logs(
-    paths: RunPaths,
-    stage: str,
-    slices: Sequence[SliceStatus],
-    *,
-    rank: int | None = None,
-    attempt: int | None = None,
-    since: Mapping[int, int] | None = None,
-) -> list[Path]:
-    """Return rank logs of the slices' newest (or the given) attempts.
-
-    With `since`, an attempt by slice: of that one and all later. A slice without rank logs, or
-    whose given attempt began without one, gets its supervisor's log, which also has the output of
-    set-up lines.
-    """
-    folder = paths.logs_dir(stage)
-    by_rank: dict[int, list[tuple[int, int, Path]]] = {}
-    for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 - names alone: quick
-        match = _RANK_LOG.fullmatch(name)
-        if match is not None:
-            index, number, owner = (int(group) for group in match.groups())
-            by_rank.setdefault(index, []).append((number, owner, folder / name))
-    logs = []
-    for part in slices:
-        ranks = by_rank.get(part.slice_index, [])
-        newest = max((number for number, _, _ in ranks), default=0)
-        first = newest if since is None else since.get(part.slice_index, 1)
-        wanted: Collection[int] = {attempt} if attempt is not None else range(first, newest + 1)
-        tried = sorted(entry for entry in ranks if entry[0] in wanted)
-        logs += [path for _, owner, path in tried if rank in {None, owner}]
-        if not ranks or (attempt is not None and not tried):
-            logs += supervisor_logs(paths, stage, [part], attempt=attempt)
-    return list(dict.fromkeys(logs))
-
-
-def ranks_with_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> set[int]:
-    """Return the ranks of which any attempt at these slices has a log."""
-    logs = rank_logs(paths, stage, slices, since={})
-    return {int(match[3]) for log in logs if (match := _RANK_LOG.fullmatch(log.name))}
-
-
-def supervisor_logs(
-    paths: RunPaths, stage: str, slices: Sequence[SliceStatus], *, attempt: int | None = None
-) -> list[Path]:
-    """Return logs of the slices' newest jobs, or of those that made the given attempt, each once.
-
-    A job has one log for all of its attempts, after a retry or a requeue, too.
-    """
-    logs: dict[Path, None] = {}
-    for part in slices:
-        job_id = part.job_id
-        if attempt not in {None, part.attempt}:
-            record = read_attempt(paths, stage, part.slice_index, attempt)
-            job_id = None if record is None else record.job_id
-        if job_id is not None:
-            logs[paths.job_log(stage, job_id)] = None
-    return [log for log in logs if log.exists()]
-
-
-def explaining_logs(
-    paths: RunPaths, stage: str, slices: Sequence[SliceStatus], shown: Sequence[Path]
-) -> list[Path]:
-    """Return supervisors' logs, not yet shown, of slices that failed without record or output.
-
-    With a full disk, the supervisor cannot write the record, and reports it in its log.
-    """
-    with_output = {
-        int(match[1])
-        for log in shown
-        if (match := _RANK_LOG.match(log.name)) and log.stat().st_size
-    }
-    unexplained = [p for p in slices if failed_unrecorded(p) and p.slice_index not in with_output]
-    logs = supervisor_logs(paths, stage, unexplained)
-    return [log for log in logs if log not in {*shown} and log.stat().st_size]
-
-
-def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
-    """Check whether the supervisor's log explains a failure that has no record.
-
-    Without a rank log, the supervisor's log is shown anyway.
-    """
-    of_supervisor = supervisor_logs(paths, stage, [part])
-    is_separate = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != of_supervisor
-    return is_separate and any(log.stat().st_size for log in of_supervisor)
-
-
-def failed_unrecorded(part: SliceStatus) -> bool:
-    """Check whether a slice failed and no record of its end has a reason."""
-    return part.status == "failed" and part.ending is None
-
-
-def shown_name(log: Path, *, with_stage: bool) -> str:
-    """Return the name of a log in a list: with several stages `train-2/NAME`."""
-    return f"{log.parent.name}/{log.name}" if with_stage else log.name
-
-
-def last_lines(log: Path, num_lines: int) -> list[str]:
-    """Return the last lines of a log of any length, without line ends."""
-    with log.open("rb") as stream:
-        left = stream.seek(0, os.SEEK_END)
-        blocks: list[bytes] = []
-        num_ends = 0
-        while left and num_ends <= num_lines:
-            size = min(_BLOCK_BYTES, left)
-            left -= size
-            stream.seek(left)
-            blocks.append(stream.read(size))
-            num_ends += blocks[-1].count(b"\n")
-    lines = b"".join(reversed(blocks)).decode(errors="replace").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line.rstrip("\r") for line in lines[max(0, len(lines) - num_lines) :]]
-
-
-def numbered_lines(log: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a log with their numbers, from 1, as an editor counts them."""
-    with log.open(encoding="utf-8", errors="replace", newline="\n") as stream:
-        for number, line in enumerate(stream, start=1):
-            yield number, line.rstrip("\r\n")
+    tail: list[str] = []
+    if log is not None:
+        try:
+            tail = last_lines(log, MAX_TAIL_LINES)
+        except OSError as error:
+            tail = [f"{log}: {error.strerror or error}"]
+    line = problem_line(run_dir, stage, part)
+    return Failure(line=line, log=log, tail=tuple(map(truncated, tail)))

@@ -196,8 +196,9 @@ def _copy(spec: Path, out: Path) -> None:
     """
     from slurm_jobs.shared.errors import InputError
     from slurm_jobs.shared.files import create_once
+    from slurm_jobs.shared.regular_files import read_bytes
 
-    if not create_once(out, spec.read_bytes()):
+    if not create_once(out, read_bytes(spec)):
         message = (
             f"--out {out}: this file was made while the tuning ran, and is left as it is; the new "
             f"spec is {shown_path(spec)}: copy it where you want it"

@@ -30,6 +30,7 @@ from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.shared.process import script_command
 from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.regular_files import read_bytes
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 
@@ -401,7 +402,7 @@ def find_case(
                 message = "--set is for a spec's file; a run is shown as it was submitted"
                 raise InputError(message)
             run = paths = RunPaths(find_run(text))
-            spec = RunSpec.model_validate_json(run.resolved_spec.read_bytes(), strict=True)
+            spec = RunSpec.model_validate_json(read_bytes(run.resolved_spec), strict=True)
             name = _pick(spec, stage, str(run.run_dir))
             used = own_python(python) if python else stage_python(run, name)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import importlib.metadata
 import json
 import os
@@ -74,7 +73,7 @@ from slurm_jobs.shared.files import (
     write_bytes_atomic,
     write_json_atomic,
 )
-from slurm_jobs.shared.machine import installed_packages, mount_of
+from slurm_jobs.shared.machine import installed_packages, mount_of, user_name
 from slurm_jobs.shared.node_records import (
     SIGNAL_NAME,
     FolderFacts,
@@ -87,6 +86,7 @@ from slurm_jobs.shared.node_records import (
 )
 from slurm_jobs.shared.process import STOP_SIGNAL, ask_together
 from slurm_jobs.shared.records import lead_within
+from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.shared.signal_handlers import handling
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
@@ -132,7 +132,7 @@ class Ended:
     def job_log(self) -> str:
         """Return the output of set-up and supervisor; empty if the job has not started."""
         logs = sorted(RunPaths(self.run_dir).logs_dir(self.stage).glob("slurm-*.log"))
-        return "\n".join(path.read_text(errors="replace") for path in logs)
+        return "\n".join(read_text(path, errors="replace") for path in logs)
 
 
 def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: int = 0) -> Ended:
@@ -315,7 +315,7 @@ def ask_slurm() -> SlurmFacts:
 
     The limit also holds if Slurm's daemons hang.
     """
-    user = getpass.getuser()
+    user = user_name()
     others = {
         "partitions": ["scontrol", "-a", "show", "partition", "-o"],
         "nodes": ["sinfo", "--all", "--noheader", "-o", "%R|%a|%D|%T|%P"],
@@ -392,7 +392,7 @@ def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
         problem = error.strerror or str(error)
     command = ["quota", "-w"]
     if mount.kind == "lustre":
-        command = ["lfs", "quota", "-q", "-u", getpass.getuser(), str(place)]
+        command = ["lfs", "quota", "-q", "-u", user_name(), str(place)]
     if shutil.which(command[0]) is None:
         quota = Asked(problem=f"there is no `{command[0]}` here")
     else:
@@ -627,8 +627,13 @@ def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
         slurm = ask_slurm()
         results.unreachable = is_unreachable(slurm)
         results.checks += slurm_checks(slurm, spec)
-    runs, home = measure_folder("runs_dir", runs_dir), measure_folder("home", Path.home())
-    results.checks += [*folder_checks(runs), *folder_checks(home), *quota_checks([runs, home])]
+    runs = measure_folder("runs_dir", runs_dir)
+    folders = [runs]
+    with suppress(RuntimeError):  # this uid has no account, and HOME is not set
+        folders.append(measure_folder("home", Path.home()))
+    for measured in folders:
+        results.checks += folder_checks(measured)
+    results.checks += quota_checks(folders)
     problems: list[str] = []
     is_there = not runs.late and runs_dir.is_dir()
     probes = newest_probes(runs_dir, problems) if is_there else ()

@@ -34,6 +34,7 @@ from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.shared.manifest_formats import SMALL_VLM, RowSize, measure, pick_rows, spread
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.regular_files import read_bytes, read_text
 from slurm_jobs.shared.units import number_of
 from slurm_jobs.spec.checks.manifests import unreadable
 from slurm_jobs.spec.overrides import edit_text, flow_text
@@ -521,7 +522,7 @@ def begin(request: Request, place: Place) -> WrittenSpec:
 def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
     """Raise if the user sets an option that the existing profile does not have."""
     try:
-        values = yaml.safe_load(profile.read_text(encoding="utf-8", errors="replace"))
+        values = yaml.safe_load(read_text(profile, errors="replace"))
     except (yaml.YAMLError, ValueError, RecursionError):  # a date that is invalid, too
         values = None
     mapping = values if isinstance(values, dict) else {}
@@ -706,7 +707,7 @@ def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tup
         present: dict[str, bytes] = {}
         for name in sorted(texts):
             with suppress(FileNotFoundError):
-                present[name] = (folder / name).read_bytes()
+                present[name] = read_bytes(folder / name)
         other = [name for name, content in present.items() if content != texts[name]]
         if other:
             message = (

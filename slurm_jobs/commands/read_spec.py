@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import io
 import os
-import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -27,6 +26,7 @@ from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, first_rows, ma
 from slurm_jobs.shared.manifests.values import RowOptions, read_row
 from slurm_jobs.shared.processors.folder import processor_checksums, read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
+from slurm_jobs.shared.regular_files import open_regular, read_text
 from slurm_jobs.spec.checks.manifests import named_manifests
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
@@ -93,7 +93,7 @@ def head_of(image: Content, root: str) -> bytes | None:
     source = _source_of(image, root)
     if not isinstance(source, Path):
         return None if source is None else source.read(IMAGE_HEAD_BYTES)
-    with suppress(OSError), source.open("rb") as stream:
+    with suppress(OSError), open_regular(source) as stream:
         return stream.read(IMAGE_HEAD_BYTES)
     return None
 
@@ -114,6 +114,10 @@ def read_size(file: Path | IO[bytes]) -> tuple[int, int] | None:
     """Return width and height as the header states them; None where it cannot be read."""
     from PIL import Image
 
+    if isinstance(file, Path):
+        with suppress(OSError, ValueError), open_regular(file) as stream:
+            return read_size(stream)
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -253,7 +257,7 @@ def disk_files(*, to_write: bool = False) -> Files:
     neither.
     """
     return Files(
-        read_text=lambda file: Path(file).read_bytes().decode(),  # keeps line ends
+        read_text=lambda file: read_text(Path(file)),
         exists=lambda file: Path(file).exists(),
         expand=expand_path,
         expand_text=expand_text,
@@ -279,9 +283,7 @@ def disk_files(*, to_write: bool = False) -> Files:
 def _beginning(file: str) -> Beginning | None:
     path = Path(file)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return None
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(SMALL_BYTES + 1)
     except (OSError, ValueError):
         return None

@@ -99,6 +99,7 @@ from slurm_jobs.shared.files import (
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.shared.redact import hidden_setting
+from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_document
 from slurm_jobs.spec.matrix import with_changed_matrices
@@ -355,7 +356,7 @@ def spec_of(
             message = f"--set {override}: {_EXPANDED}"
             raise InputError(message)
     origin = read_json(paths.spec_origin)
-    text = paths.resolved_spec.read_text(encoding="utf-8")
+    text = read_text(paths.resolved_spec)
     before = RunSpec.model_validate_json(text, strict=True)
     spec = before
     notes: tuple[str, ...] = ()
@@ -485,8 +486,8 @@ def file_differs(paths: RunPaths) -> bool:
     This only produces a note; so an unreadable file counts as equal.
     """
     try:
-        now = Path(read_json(paths.spec_origin)["spec_file"]).read_text(encoding="utf-8")
-        return now != paths.given_spec.read_text(encoding="utf-8")
+        now = read_text(Path(read_json(paths.spec_origin)["spec_file"]))
+        return now != read_text(paths.given_spec)
     except (OSError, UnicodeDecodeError):
         return False
 

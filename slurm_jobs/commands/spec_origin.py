@@ -14,6 +14,7 @@ from typing import Any, Literal
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.regular_files import read_bytes
 
 Relation = Literal["same", "moved", "unclear", "other"]
 """The run was submitted from this file; from this file at another path; from a file that does not
@@ -53,7 +54,7 @@ def _relation(paths: RunPaths, recorded: str, file: Path, runs_dir: Path) -> Rel
     if not is_gone:
         return "other"
     try:
-        has_same_text = paths.given_spec.read_bytes() == file.read_bytes()
+        has_same_text = read_bytes(paths.given_spec) == read_bytes(file)
     except OSError:
         has_same_text = False
     return "moved" if has_same_text else "unclear"

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.shared.regular_files import open_regular, read_text
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import Stage
 from slurm_jobs.spec.profile import ClusterProfile
@@ -92,7 +93,7 @@ def _package_folders(python: Path) -> Iterator[Path]:
     try:
         environment = python.parent.parent / "pyvenv.cfg"
         program = python.resolve(strict=True)
-        with program.open("rb") as stream:
+        with open_regular(program) as stream:
             is_script = stream.read(2) == b"#!"  # it may start anything
         if is_script or not program.name.startswith("python"):
             return
@@ -102,7 +103,7 @@ def _package_folders(python: Path) -> Iterator[Path]:
                 yield from _folders_below(Path(site.getuserbase()))
             return
         folders = list(_folders_below(python.parent.parent))
-        if _sees_system(environment.read_text(encoding="utf-8")):
+        if _sees_system(read_text(environment)):
             folders += _folders_below(program.parent.parent)
     except (OSError, ValueError):  # it is not on this machine, or cannot be read
         return
@@ -129,7 +130,7 @@ def _folders_below(prefix: Path) -> Iterator[Path]:
 def _linked(folder: Path) -> Iterator[Path]:
     """Yield the folders that `.pth` files add, as for editable installs."""
     for file in sorted(folder.glob("*.pth")):
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in read_text(file, errors="replace").splitlines():
             path = folder / line.strip()
             if line.strip() and path.is_dir():
                 yield path

@@ -38,6 +38,7 @@ from slurm_jobs.shared.processors.image_plans import (
     NativeImages,
     Size,
 )
+from slurm_jobs.shared.regular_files import open_regular, read_bytes
 
 # Facts that are known before a first spec is written: rooms of the cluster, data, model.
 
@@ -176,7 +177,7 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
             return Data(manifest=as_named, num_rows=_table_rows(table))
         if manifest.stat().st_size > _HUGE_BYTES:
             return Data(manifest=as_named)
-        with manifest.open("rb") as stream:
+        with open_regular(manifest) as stream:
             start = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
             if start.startswith(b"["):  # a JSON list: its lines are not rows
                 return Data(manifest=as_named)
@@ -417,7 +418,7 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
     if (folder / "config.json").is_file():
         values = None
         with suppress(OSError, ValueError, RecursionError):
-            values = json.loads((folder / "config.json").read_bytes())
+            values = json.loads(read_bytes(folder / "config.json"))
         model_type = values.get("model_type") if isinstance(values, dict) else None
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         return Model(

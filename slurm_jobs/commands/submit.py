@@ -11,6 +11,7 @@ from pathlib import Path
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
@@ -234,6 +235,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     spec_dir = Path(loaded.spec_dir)
     sources = code_sources(loaded.spec, spec_dir)
     refuse_uncopyable(sources)
+    private = private_files_note(sources)
     paths = create_run(loaded, profile, cluster_name=limits.cluster_name)
     with ExitStack() as undo, submitting(paths) as turn:
         undo.callback(shutil.rmtree, paths.run_dir, ignore_errors=True)
@@ -254,6 +256,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
     notes = (
         *map(str, loaded.notes),
+        *([] if private is None else [private]),
         *dependency_notes(plan),
         *limit_notes(plan, limits),
         *shell_notes(plan, profile),

@@ -27,6 +27,7 @@ from slurm_jobs.shared.expand import (
 )
 from slurm_jobs.shared.files import read_json, write_text_atomic
 from slurm_jobs.shared.redact import hidden_values
+from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, config_class
@@ -276,7 +277,7 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
         SpecError: the spec as it was given cannot be loaded any more.
     """
     file: str = read_json(run.paths.spec_origin)["spec_file"]
-    text = run.paths.given_spec.read_bytes().decode()  # keeps line ends
+    text = read_text(run.paths.given_spec)
     changes = [(place_of(run, change["key"]), change["value"]) for change in kept]
     names = [[str(step) for step in place] for place, _ in changes]
     overrides = tuple(o for o in run.overrides if not any(sets_value(o, name) for name in names))

@@ -415,6 +415,8 @@ _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")
 _MOST_TRACE_BYTES = 8 << 20
 """Compressed size; reading it takes hundreds of MiB of memory."""
+_MOST_TRACE_TEXT_BYTES = 256 << 20
+"""Size without compression; traces shrink to a twentieth."""
 _PROFILE_FILE = re.compile(r"rank-(\d+)\.operators\.json")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
@@ -458,8 +460,9 @@ def _read_rank(
     steps_file = steps_path(folder, rank)
     spans_file = spans_path(folder, rank)
     try:
-        if steps_file.exists():
+        with suppress(FileNotFoundError):
             steps = read_steps(steps_file)
+        if steps is not None:
             if not whole:
                 columns = StepColumns.of(steps.steps)
                 steps = replace(steps, steps=cast("np.ndarray", columns))  # only the used fields
@@ -468,7 +471,7 @@ def _read_rank(
                 problems.append(
                     f"{folder.name}, rank {rank}: {records} left out, from the first damaged one on"
                 )
-        if spans_file.exists():
+        with suppress(FileNotFoundError):
             spans, num_damaged = read_spans(spans_file)
             if num_damaged:
                 lines = units.number_of("damaged line", num_damaged)
@@ -539,7 +542,7 @@ def _with_device(
         if path.stat().st_size > _MOST_TRACE_BYTES:
             problems.append(f"{path.name}: over 8 MiB, not read; `slurm-jobs profile` reads it")
             return profile
-        trace = read_trace(path)
+        trace = read_trace(path, most_bytes=_MOST_TRACE_TEXT_BYTES)
         return replace(profile, device=occupancy(trace)) if trace.has_device else profile
     except FileNotFoundError:  # the trace has been removed: the table of operators exists
         return profile

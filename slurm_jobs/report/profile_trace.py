@@ -16,6 +16,7 @@ import numpy as np
 
 from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.regular_files import open_regular
 
 # Reader of Chrome traces of PyTorch's profiler: arrays with one row per piece of work.
 #
@@ -67,17 +68,24 @@ class Trace:
     host."""
 
 
-def read_trace(path: Path) -> Trace:
-    """Read a trace.
+def read_trace(path: Path, *, most_bytes: int = 2 << 30) -> Trace:
+    """Read a trace of at most `most_bytes` when it is not compressed.
 
     Raises:
         OSError: it cannot be read.
-        DamagedFileError: it is cut short, or not a trace.
+        DamagedFileError: it is cut short, larger, or not a trace.
     """
     try:
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
-            events = json.load(stream)["traceEvents"]
+        # A megabyte of gzip can hold a gigabyte.
+        with open_regular(path) as packed, gzip.GzipFile(fileobj=packed) as stream:
+            text = stream.read(most_bytes + 1)
+        if len(text) > most_bytes:
+            message = f"{path}: a trace of more than {most_bytes / 2**20:,.0f} MiB is not read"
+            raise DamagedFileError(message)
+        events = json.loads(text.decode(errors="replace"))["traceEvents"]
         return _trace([event for event in events if event.get("ph") == "X"])
+    except DamagedFileError:
+        raise
     except _DAMAGE as error:
         message = f"{path}: no whole Chrome trace ({error!r:.80}); profile the steps again"
         raise DamagedFileError(message) from error

@@ -125,7 +125,9 @@ def _write_csv(stream: IO[bytes], parts: Sequence[Columns]) -> None:
         columns = []
         for name in COLUMNS:
             values = part[name]
-            if not isinstance(values, np.ndarray):
+            if isinstance(values, str):
+                cells = [_text_cell(values)] * len(part["step"])
+            elif not isinstance(values, np.ndarray):
                 cells = [values] * len(part["step"])
             elif values.dtype == np.float32:
                 cells = ["" if value == "nan" else value for value in values.astype(str).tolist()]
@@ -135,6 +137,16 @@ def _write_csv(stream: IO[bytes], parts: Sequence[Columns]) -> None:
         rows.writerows(zip(*columns, strict=True))
     text.flush()
     text.detach()
+
+
+_FORMULA_STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""First characters of text that spreadsheets may run (OWASP, "CSV Injection"); the last four are
+the full-width forms of the first four."""
+
+
+def _text_cell(text: str) -> str:
+    """Return text that a spreadsheet shows as it is; a node's name comes from a record."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _write_parquet(stream: IO[bytes], parts: Sequence[Columns]) -> None:

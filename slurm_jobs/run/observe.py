@@ -32,6 +32,7 @@ from slurm_jobs.shared.errors import FileError, InputError, SchedulerError
 from slurm_jobs.shared.files import ranges_text, write_text_atomic
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.regular_files import read_bytes
 from slurm_jobs.status import (
     Ages,
     RunStatus,
@@ -91,7 +92,7 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
     queried by every terminal.
     """
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(read_bytes(path))
         if values["scope"] != scope or values["fields"] != list(_TASK_FIELDS):
             return None
         age_s = time.time() - values["kept_unix_s"]
@@ -439,10 +440,17 @@ def _noting(run_dir: Path, unreadable: dict[Path, str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        unreadable[run_dir] = error.strerror or str(error)
+        unreadable[run_dir] = _reason(run_dir, error)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         # no plan, truncated, of another version, or no run of ours
         unreadable[run_dir] = str(error).removeprefix(f"{run_dir} ") or type(error).__name__
+
+
+def _reason(run_dir: Path, error: OSError) -> str:
+    """Return `run.json: it is a named pipe, ...`, to follow the run's folder."""
+    reason = error.strerror or str(error)
+    file = str(error.filename or run_dir).removeprefix(str(run_dir)).lstrip("/")
+    return f"{file}: {reason}" if file else reason
 
 
 def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
@@ -455,7 +463,7 @@ def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            unreadable[folder] = error.strerror or str(error)
+            unreadable[folder] = _reason(folder, error)
     return sorted(ages, key=ages.__getitem__, reverse=True), unreadable
 
 

@@ -7,7 +7,6 @@ that `lib.zip` reads. Runs of earlier versions have a folder `lib/` instead.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.util
 import marshal
@@ -15,8 +14,7 @@ import os
 import shutil
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
@@ -25,8 +23,8 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from slurm_jobs import __version__
+from slurm_jobs.run.code_files import all_files, naming_what_is_closed, public_files
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
-from slurm_jobs.run_folder.paths import is_run
 from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.expand import shipped_path
@@ -36,6 +34,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.spec.model import RunSpec
 
 # Script at the top of a snapshot, in syntax that every Python version of a stage can parse.
@@ -73,10 +72,8 @@ if __name__ == "__main__":
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
 """Entry points that are in every snapshot."""
+_BLOCK_BYTES = 1 << 20
 _MAGIC = importlib.util.MAGIC_NUMBER
-_LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
-"""Names of folders that are never copied; run folders are not copied either, whatever their name.
-"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +119,7 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
     Raises:
         InputError: this user cannot read a module's folder.
     """
-    with _naming_what_is_closed():
+    with naming_what_is_closed():
         modules = [module_source(top_module(run), spec_dir) for run in run_names]
     return sorted({*(Path(path) for path in code), *(path for path in modules if path is not None)})
 
@@ -140,75 +137,20 @@ def module_source(module: str, spec_dir: Path) -> Path | None:
     return None
 
 
-def source_files(source: Path) -> dict[str, Path]:
-    """Return a source's files by name in the snapshot; links are followed, broken ones skipped.
-
-    Raises:
-        InputError: this user cannot read one of its files or folders.
-    """
-    with _naming_what_is_closed():
-        files = {source.name: source} if source.is_file() else dict(_files_below(source))
-        for path in files.values():
-            if not os.access(path, os.R_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return files
-
-
-@contextmanager
-def _naming_what_is_closed() -> Iterator[None]:
-    try:
-        yield
-    except PermissionError as error:
-        message = (
-            f"{error.filename}: {error.strerror}; a run copies the code that its jobs use, and "
-            "cannot copy all of this: have its owner open it (`chmod -R u=rwX,go=rX`), or move it "
-            "out of the code"
-        )
-        raise InputError(message) from error
-
-
-def _files_below(source: Path) -> Iterator[tuple[str, Path]]:
-    def refuse_closed(error: OSError) -> None:
-        if isinstance(error, PermissionError):  # another folder was deleted meanwhile
-            raise error
-
-    seen: set[str] = set()
-    for root, folders, names in os.walk(source, onerror=refuse_closed, followlinks=True):
-        if os.path.realpath(root) in seen:  # a link that leads back
-            folders.clear()
-            continue
-        seen.add(os.path.realpath(root))
-        folders[:] = sorted(
-            name for name in folders if name not in _LEFT_OUT and not _holds_runs(Path(root, name))
-        )
-        for name in sorted(names):
-            path = Path(root, name)
-            if path.is_file() and path.suffix != ".pyc":
-                yield str(path.relative_to(source.parent)), path
-
-
-def _holds_runs(folder: Path) -> bool:
-    """Check whether a folder holds runs or is a run, as far as this user can read it."""
-    try:
-        if is_run(folder):
-            return True
-        with os.scandir(folder) as entries:
-            inner = [Path(e) for e in entries if e.name not in _LEFT_OUT and e.is_dir()]
-    except PermissionError:  # the listing of its files reports it again
-        return False
-    return any(is_run(path) for path in inner)
-
-
 def tree_fingerprint(sources: Sequence[Path]) -> str:
     """Return a hash of names, contents and executable bits in a snapshot of `sources`."""
-    return _fingerprint(item for source in sources for item in source_files(source).items())
+    return _fingerprint(item for source in sources for item in public_files(source).items())
 
 
 def _fingerprint(files: Iterable[tuple[str, Path]]) -> str:
     digest = hashlib.sha256()
     for name, path in files:
         digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode(errors="surrogateescape"))
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        content = hashlib.sha256()
+        with open_regular(path, buffering=0) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                content.update(block)
+        digest.update(content.digest())
     return digest.hexdigest()[:16]
 
 
@@ -219,22 +161,34 @@ def refuse_uncopyable(sources: Sequence[Path]) -> None:
         InputError: two sources have the same name, or this user cannot read a part of one.
     """
     _refuse_equal_names(sources)
-    for source in (*_packages(), *sources):
-        source_files(source)
+    for package in _packages():
+        all_files(package)
+    for source in sources:
+        public_files(source)
 
 
 def _packages() -> list[Path]:
     return [path for path in (PACKAGE_DIR, PACKAGE_DIR.parent / "pipeline") if path.is_dir()]
 
 
-def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
+def take_snapshot(
+    code_dir: Path,
+    sources: Sequence[Path],
+    files_of: Callable[[Path], Mapping[str, Path]] = public_files,
+) -> CodeSnapshot:
     """Copy our packages and the user's sources; reuse an equal snapshot.
+
+    Args:
+        code_dir: folder of the run's snapshots.
+        sources: of the user.
+        files_of: return the files to copy of a source, by name.
 
     Raises:
         InputError: two of the user's sources have the same name, or this user cannot read one.
     """
-    ours = {name: path for package in _packages() for name, path in source_files(package).items()}
-    user = tree_fingerprint(sources)
+    ours = {name: path for package in _packages() for name, path in all_files(package).items()}
+    files = {name: path for source in sources for name, path in files_of(source).items()}
+    user = _fingerprint(files.items())
     total = hashlib.sha256(f"{_fingerprint(ours.items())}{user}".encode()).hexdigest()[:16]
     folder = code_dir / total
     snapshot = CodeSnapshot(folder=folder, user_fingerprint=user)
@@ -246,8 +200,7 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     try:
         make_private_dir(temp / "user")
         _write_library(temp / "lib.zip", ours, as_path=folder.absolute() / "lib.zip")
-        for source in sources:
-            _copy(source, temp / "user")
+        _copy(files, temp / "user")
         write_text_atomic(temp / "start.py", START_SCRIPT)
         (temp / "start.py").chmod(0o600)
         write_json_atomic(_made_by(temp), {"order_format": ORDER_FORMAT, "version": __version__})
@@ -264,7 +217,7 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
 
 def renew_ours(code_dir: Path, used: CodeSnapshot) -> CodeSnapshot:
     """Take a snapshot with the current slurm-jobs and the user's code of `used`."""
-    renewed = take_snapshot(code_dir, sorted((used.folder / "user").iterdir()))
+    renewed = take_snapshot(code_dir, sorted((used.folder / "user").iterdir()), all_files)
     # The sources came from other folders, in another order, but the code is the same.
     return replace(renewed, user_fingerprint=used.user_fingerprint)
 
@@ -281,9 +234,9 @@ def _refuse_equal_names(sources: Sequence[Path]) -> None:
             raise InputError(message)
 
 
-def _copy(source: Path, folder: Path) -> None:
+def _copy(files: Mapping[str, Path], folder: Path) -> None:
     """Copy contents and executable bits, readable by the owner only."""
-    for name, path in source_files(source).items():
+    for name, path in files.items():
         target = folder / name
         make_private_dir(target.parent)
         shutil.copyfile(path, target)
@@ -298,7 +251,7 @@ def _write_library(archive: Path, ours: Mapping[str, Path], *, as_path: Path) ->
     """
     files = dict(ours)
     if not (PACKAGE_DIR / "_shipped").is_dir():  # a checkout: as in an installed package
-        templates = source_files(shipped_path("templates"))
+        templates = all_files(shipped_path("templates"))
         files |= {f"slurm_jobs/_shipped/{name}": path for name, path in templates.items()}
     archive.touch(0o600)
     with zipfile.ZipFile(archive, "w") as library:  # not compressed: it is read more than written

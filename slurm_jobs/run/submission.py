@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import math
 import os
 import secrets
@@ -49,6 +48,7 @@ from slurm_jobs.shared.files import (
     write_text_atomic,
 )
 from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.machine import user_name
 from slurm_jobs.shared.records import ParentStage
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
@@ -177,6 +177,19 @@ def create_run(
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(created_unix_s))
     runs_dir = Path(loaded.spec.runs_dir)
     paths = RunPaths(runs_dir / f"{loaded.spec.name}-{stamp}-{secrets.token_hex(2)}")
+    meta = RunMeta(
+        run_id=paths.run_dir.name,
+        name=loaded.spec.name,
+        created_unix_s=created_unix_s,
+        submitted_by=user_name(),
+        host=socket.gethostname(),
+        scheduler=profile.scheduler,
+        version=__version__,
+        spec_file=loaded.file,
+        max_cpus=profile.max_cpus,
+        cluster_name=cluster_name,
+        uid=os.getuid(),
+    )
     try:
         make_private_dir(runs_dir)
         paths.run_dir.mkdir(mode=PRIVATE_DIR_MODE)
@@ -194,19 +207,6 @@ def create_run(
         "num_submitted_overrides": len(loaded.overrides),  # resumes add theirs
     }
     write_json_atomic(paths.spec_origin, origin)
-    meta = RunMeta(
-        run_id=paths.run_dir.name,
-        name=loaded.spec.name,
-        created_unix_s=created_unix_s,
-        submitted_by=getpass.getuser(),
-        host=socket.gethostname(),
-        scheduler=profile.scheduler,
-        version=__version__,
-        spec_file=loaded.file,
-        max_cpus=profile.max_cpus,
-        cluster_name=cluster_name,
-        uid=os.getuid(),
-    )
     write_json_atomic(paths.run_json, asdict(meta))
     return paths
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import shutil
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from slurm_jobs.cluster import limits as tables
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.schedulers.slurm_environment import shell_defaults
 from slurm_jobs.shared.errors import SchedulerError
+from slurm_jobs.shared.machine import user_name
 from slurm_jobs.spec.profile import ClusterProfile
 
 _QUESTIONS = {
@@ -80,7 +80,7 @@ def _number(config: Mapping[str, str], key: str) -> int | None:
 
 def _accounting_questions(cluster: str) -> dict[str, list[str]]:
     """Return the accounting queries for `cluster`: one database may serve several clusters."""
-    whose = [f"user={getpass.getuser()}", *([f"cluster={cluster}"] if cluster else [])]
+    whose = [f"user={user_name()}", *([f"cluster={cluster}"] if cluster else [])]
     return {
         "associations": [
             *("sacctmgr", "-nP", "show", "assoc", "where", *whose),

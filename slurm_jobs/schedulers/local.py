@@ -44,6 +44,7 @@ from slurm_jobs.shared.process import (
     signal_all,
 )
 from slurm_jobs.shared.records import TaskAccounting, accounting_from_json, record_to_json
+from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.timings import read_spans, read_steps, read_system
 
 RUNNER_START_S = 15.0
@@ -176,7 +177,7 @@ class LocalBook:
     def has_runner(self) -> bool:
         """Check whether a runner is alive; needs no write permission."""
         try:
-            with self.lock_file.open() as stream:
+            with open_regular(self.lock_file) as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False

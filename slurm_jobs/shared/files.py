@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.regular_files import read_bytes
 
 _REMEDIES = {
     errno.ENOSPC: "free space on its file system",
@@ -248,10 +249,10 @@ def read_json(path: Path) -> Any:
 
     Raises:
         DamagedFileError: the file has other content.
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is no regular file of a record's size.
     """
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:  # nested too deeply
         raise damaged(path, error) from error
 

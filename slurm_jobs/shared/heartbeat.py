@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.shared.regular_files import open_regular, read_bytes
+
 MAX_INTERVAL_S = 10.0
 """Longest time between two writes; shorter if the patience is short."""
 _INTERVALS_A_PATIENCE = 20
@@ -181,7 +183,7 @@ def doing(name: str) -> Iterator[None]:
 def read_heartbeat(task_dir: Path, rank: int) -> dict[str, Any] | None:
     """Return a rank's last beat; None if there is no readable one."""
     with suppress(OSError, ValueError):
-        values = json.loads(heartbeat_path(task_dir, rank).read_bytes())
+        values = json.loads(read_bytes(heartbeat_path(task_dir, rank)))
         if isinstance(values, dict):
             return values
     return None
@@ -252,7 +254,7 @@ class RowsInProgress:
 def rows_in_progress(task_dir: Path) -> str:
     """Return `rows in progress: train.csv:2: cat.jpg, ...` of a task that was killed, else ""."""
     try:
-        with rows_path(task_dir).open("rb") as stream:
+        with open_regular(rows_path(task_dir)) as stream:
             data = stream.read(_MAX_SLOTS * _SLOT_BYTES)
     except OSError:
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import getpass
 import ipaddress
 import os
 import platform
@@ -235,3 +236,11 @@ def _interface_of(address: str) -> str | None:
                 if socket.inet_ntoa(answer[20:24]) == address:
                     return name
     return None
+
+
+def user_name() -> str:
+    """Return this user's name; the uid if no account has it, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the second from Python 3.13 on
+        return str(os.getuid())

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size, UnfitImageError
+from slurm_jobs.shared.regular_files import open_regular, read_bytes
 
 # Names in the folder of a data set, which stages write and the login node reads.
 
@@ -353,7 +354,7 @@ def find_table(path: Path) -> TableFiles | None:
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
         return _saved_files(path) if is_saved else _parquet_files(path)
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         head = stream.read(4)
     if head == PARQUET_MAGIC:
         return TableFiles(kind="parquet", files=(path,))
@@ -385,7 +386,7 @@ def _saved_files(folder: Path) -> TableFiles:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         message = f": {path.name} is not valid JSON ({error})"
         raise NoTableError(message) from error

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from slurm_jobs.shared.files import END_OF_TIME_S, atomic_writer, dump_json
 from slurm_jobs.shared.records import record_from_json
+from slurm_jobs.shared.regular_files import rest_of
 
 # Results of `slurm-jobs doctor` for a node, and the files that both sides exchange.
 #
@@ -456,7 +457,7 @@ def read_probe(path: Path) -> NodeProbe:
         if path.parents[1].name != f"{_PREFIX}{status.st_uid}":
             message = f"it is user {status.st_uid}'s, in the folder of another one"
             raise ValueError(message)
-        content = stream.read()
+        content = rest_of(stream, path, most_bytes=_MOST_BYTES)  # it may grow meanwhile
     try:
         probe = probe_from_json(json.loads(content))
     except (RecursionError, OverflowError) as error:

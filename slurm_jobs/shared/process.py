@@ -18,6 +18,7 @@ from types import FrameType
 
 from slurm_jobs.shared.files import write_text_atomic
 from slurm_jobs.shared.process_table import living_process, process_entry, processes
+from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.shared.signal_handlers import handle
 
 # Stop requests to a running stage: a flag that a signal sets.
@@ -76,7 +77,7 @@ def note_stop_time(task_dir: Path, stop_s: float) -> None:
 def noted_stop_time_s(task_dir: Path) -> float:
     """Return the last value of `note_stop_time`; 0 if there is none."""
     with suppress(FileNotFoundError):
-        return float(_stop_time_path(task_dir).read_text())
+        return float(read_text(_stop_time_path(task_dir)))
     return 0.0
 
 

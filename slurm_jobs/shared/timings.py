@@ -30,6 +30,7 @@ from slurm_jobs.shared.files import (
     read_json,
 )
 from slurm_jobs.shared.records import record_from_json
+from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, open_regular, read_bytes, rest_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,6 +143,7 @@ def read_operators(path: Path) -> OperatorTable:
 
 
 HEADERS_FORMAT_NAME = "slurm-jobs-steps-1"
+_MOST_HEADER_BYTES = 1 << 20
 
 STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 """NumPy types of fields, and the codes of the module `struct` for them."""
@@ -154,7 +156,7 @@ def _header_line(name: str, fields: Sequence[Any], metadata: Mapping[str, Any]) 
 
 def _read_header_line(stream: IO[bytes], path: Path, name: str, kind: str) -> dict[str, Any]:
     try:
-        header: dict[str, Any] = json.loads(stream.readline())
+        header: dict[str, Any] = json.loads(stream.readline(_MOST_HEADER_BYTES))
     except (ValueError, RecursionError) as error:  # RecursionError: nested deeper than any header
         message = f"{path}: not a {kind} (its first line is no JSON header)"
         raise ValueError(message) from error
@@ -313,7 +315,7 @@ def read_system(path: Path) -> SystemFile:
     """
     import numpy as np
 
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         header = _read_header_line(stream, path, FORMAT_NAME, "file of readings")
         if not _are_fields(header.get("fields")) or not _are_node_facts(header.get("metadata")):
             message = f"{path}: damaged: its header has an invalid field or node"
@@ -324,7 +326,7 @@ def read_system(path: Path) -> SystemFile:
                 for name, code, length in header["fields"]
             ]
         )
-        readings = _records(stream.read(), dtype)
+        readings = _records(rest_of(stream, path, most_bytes=MOST_MEASURED_BYTES), dtype)
     is_valid = (readings["unix_s"] > 0) & (readings["unix_s"] < END_OF_TIME_S)
     is_valid &= readings["number"] == np.arange(1, len(readings) + 1)
     num_valid = _num_before_damage(is_valid)
@@ -514,10 +516,10 @@ def read_steps(path: Path) -> StepFile:
     """
     import numpy as np
 
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         header = read_header(stream, path)
         dtype = np.dtype([(name, "<" + code) for name, code in header["fields"]])
-        payload = stream.read()
+        payload = rest_of(stream, path, most_bytes=MOST_MEASURED_BYTES)
     lacking = frozenset(_FIELD_NAMES) - frozenset(dtype.names or ())
     if unknown := lacking - ADDED_FIELDS.keys():
         message = f"{path}: its records lack {', '.join(sorted(unknown))}"
@@ -556,7 +558,7 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
             truncated last line does not count.
     """
     spans, num_damaged = [], 0
-    for line in path.read_bytes().split(b"\n")[:-1]:
+    for line in read_bytes(path, most_bytes=MOST_MEASURED_BYTES).split(b"\n")[:-1]:
         try:
             span = json.loads(line)
         except (ValueError, RecursionError):

@@ -17,6 +17,7 @@ from typing import IO, Any, Literal
 
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_text
 from slurm_jobs.shared.signal_handlers import write_stacks_on
 from slurm_jobs.worker.late_exit import returned_path
 
@@ -278,7 +279,8 @@ def read_stacks(task_dir: Path, rank: int) -> RankStacks:
     """Return the rank's answer to the last request."""
     text = ""
     with suppress(OSError):
-        text = stacks_path(task_dir, rank).read_text(errors="replace")
+        path = stacks_path(task_dir, rank)
+        text = read_text(path, most_bytes=MOST_MEASURED_BYTES, errors="replace")
     return parse_stacks(text)
 
 

@@ -17,6 +17,9 @@ import pytest
 
 from tests.end_to_end.conftest import STAGES
 from tests.end_to_end.driver import Driver, files_below, is_alive, processes_naming, wait_for
+from tests.end_to_end.other_user import run_python
+
+NOBODY = pwd.getpwnam("nobody")
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = {
@@ -212,7 +215,7 @@ def users_folder() -> Iterator[Path]:
     """A folder of an ordinary user's; pytest keeps its own to itself."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
-    user = pwd.getpwnam("nobody")
+    user = NOBODY
     with tempfile.TemporaryDirectory(prefix="slurm-jobs-pytest-", dir="/var/tmp") as name:
         folder = Path(name)
         (folder / "user_stages.py").write_bytes(STAGES.read_bytes())
@@ -223,46 +226,10 @@ def users_folder() -> Iterator[Path]:
         wait_for(lambda: not processes_naming(name), "the end of the runner")
 
 
-def _as_user(python: str, folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code as the user, with the packages that this process has."""
-    user = pwd.getpwnam("nobody")
-    packages = [path for path in sys.path if "site-packages" in path]
-    return subprocess.run(
-        [python, "-c", code],
-        cwd=folder,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *packages]),
-        },
-        user=user.pw_uid,
-        group=user.pw_gid,
-        extra_groups=(),
-        umask=0o022,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def _users_python(folder: Path) -> str:
-    """A Python like this one that an ordinary user may start; that of root's home is not."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for python in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
-        try:
-            done = _as_user(python, folder, "import slurm_jobs.commands.submit")
-        except OSError:
-            continue
-        if done.returncode == 0:
-            return python
-    pytest.skip(f"an ordinary user cannot start {sys.executable} nor a {version} like it")
-
-
 def test_run_of_an_ordinary_user_with_an_open_umask_is_private_to_the_last_file(
     users_folder: Path,
 ) -> None:
-    done = _as_user(_users_python(users_folder), users_folder, API)
+    done = run_python(users_folder, API, uid=NOBODY.pw_uid, gid=NOBODY.pw_gid, home=users_folder)
     assert done.returncode == 0, done.stderr
     run_dir = Path(done.stdout.split()[-1])
     wait_for(lambda: not processes_naming(str(run_dir)), "the end of the runner")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
+from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
 
 _SUFFIXES = (".tar", ".zip")
@@ -43,8 +44,8 @@ def archive_note(folder: Path) -> str | None:
 
 def _members(archive: Path) -> Iterator[str]:
     if archive.suffix.lower() == ".tar":
-        with tarfile.open(archive, "r:") as tar:
+        with open_regular(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             yield from (member.name for member in tar if member.isreg())
     elif archive.suffix.lower() == ".zip":
-        with zipfile.ZipFile(archive) as zipped:
+        with open_regular(archive) as stream, zipfile.ZipFile(stream) as zipped:
             yield from zipped.namelist()

@@ -18,6 +18,7 @@ from slurm_jobs.commands.starter.suffixes import REMEDIES, Kind, kind_of
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifest_formats import HEAD_BYTES, begins_as_image, foreign_format
 from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
 
 _LEFTOVERS = frozenset(
@@ -149,7 +150,7 @@ def without_damaged(images: Sequence[Path]) -> tuple[list[Path], list[str]]:
 def _damage(image: Path) -> str | None:
     """Return why a file is no image by its first bytes; None if it may be one."""
     try:
-        with image.open("rb") as stream:
+        with open_regular(image) as stream:
             head = stream.read(HEAD_BYTES)
     except OSError as error:
         return f"not readable: {error.strerror}"

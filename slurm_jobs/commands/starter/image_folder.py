@@ -26,6 +26,7 @@ from slurm_jobs.commands.starter.image_splits import PLAIN_NAMES, split_images, 
 from slurm_jobs.commands.starter.label_files import is_number, label_kind
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifests.keys import split_of
+from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
 
 _TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
@@ -285,7 +286,7 @@ def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> s
 
 def _beginning(file: Path) -> str:
     """Return the beginning of a text that belongs to no image; empty if it cannot be read."""
-    with suppress(OSError), file.open("rb") as stream:
+    with suppress(OSError), open_regular(file) as stream:
         return stream.read(_LABEL_BYTES).decode(errors="replace")
     return ""
 
@@ -297,7 +298,7 @@ def _text(file: Path) -> str:
         InputError: it cannot be read, is not UTF-8, or is too long.
     """
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             data = stream.read(_MOST_CAPTION_BYTES + 1)
         if len(data) > _MOST_CAPTION_BYTES:
             message = (

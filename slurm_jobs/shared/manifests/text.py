@@ -19,6 +19,7 @@ from slurm_jobs.shared.manifests.bounded_lines import HEAD_BYTES, BoundedLines, 
 from slurm_jobs.shared.manifests.keys import shorten
 from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.shared.manifests.values import TOO_DEEP, RowOptions, read_row
+from slurm_jobs.shared.regular_files import open_regular
 
 BLOCK_BYTES = 4 * 1024 * 1024
 """Smallest size of a block; a slice parses at most this much before its first row."""
@@ -99,7 +100,7 @@ class _Lines:
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         self._stream = BoundedLines(stream)
         self._path = path
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             self._has_newlines = file.readline(bounded_lines.MAX_ROW_BYTES).endswith(b"\n")
         self.block: list[bytes] = []
         self.long: LongLine | None = None
@@ -321,7 +322,7 @@ def decoded(data: bytes, path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"{path} was changed while it was read"
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             for number, line in enumerate(stream, 1):
                 try:
                     line.decode("utf-8")
@@ -496,7 +497,7 @@ def first_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         is_list = path.suffix.lower() != ".csv" and _first_byte(data) == b"["
@@ -513,7 +514,7 @@ def manifest_damage(path: Path, options: RowOptions) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         data = stream.read(MAX_BYTES + 1)
         start = _first_byte(data)
         is_csv = path.suffix.lower() == ".csv"

@@ -20,6 +20,7 @@ from slurm_jobs.shared.processors.image_plans import (
     LlavaNextTiles,
     NativeImages,
 )
+from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_bytes
 
 # Defaults of image processor classes for values that a folder lacks.
 #
@@ -439,7 +440,8 @@ def processor_checksums(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         return {}
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in processor_files(folder)
+        path.name: hashlib.sha256(read_bytes(path, most_bytes=MOST_MEASURED_BYTES)).hexdigest()
+        for path in processor_files(folder)
     }
 
 
@@ -661,7 +663,7 @@ def read_folder_json(path: Path) -> dict[str, Any]:
         StageConfigError: the file has other content.
     """
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(read_bytes(path))
     except FileNotFoundError:
         return {}
     except ValueError as error:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import problems
+from slurm_jobs.cli import log_files
+from slurm_jobs.cli.log_files import last_lines, numbered_lines
 from slurm_jobs.cli.logs import GrowingLogs
-from slurm_jobs.cli.problems import last_lines, numbered_lines
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import AttemptRecord, record_to_json
@@ -383,7 +383,7 @@ def test_the_supervisors_log_explains_a_failure_without_a_record_of_which_ranks_
 def test_the_last_lines_are_those_at_the_end_wherever_blocks_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_lines: int, ending: str
 ) -> None:
-    monkeypatch.setattr(problems, "_BLOCK_BYTES", 7)
+    monkeypatch.setattr(log_files, "_BLOCK_BYTES", 7)
     lines = [f"line {number} " + "é" * number for number in range(6)]
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + ending)

@@ -17,7 +17,7 @@ from slurm_jobs.cli import report
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, InputError
 from slurm_jobs.shared.redact import hidden_text
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.timings import read_steps, steps_header, steps_path
 from tests.slurm_jobs.report import fabricate_run
 
 
@@ -148,6 +148,23 @@ def test_every_step_of_every_rank_and_attempt_is_a_row_of_csv(silent_run, tmp_pa
     assert sum(row["counts"] == "True" for row in first) == 150
     assert sum(row["is_repeated"] == "True" for row in first) == 20
     assert {(row["stage"], row["node"]) for row in rows} == {("train", "gpu-01")}
+
+
+@pytest.mark.parametrize("start", [*"=+-@", "\uff1d"])
+def test_no_name_of_a_node_is_a_formula_and_numbers_stay(silent_run, tmp_path, capsys, start):
+    name = f'{start}HYPERLINK("http://evil.example","x")'
+    for attempt in (1, 2):
+        for rank in (0, 1):
+            path = steps_path(silent_run.timing_dir("train", 0, attempt), rank)
+            file = read_steps(path)
+            steps = file.steps.copy()
+            steps["loss"] = -1.5
+            header = steps_header({**file.metadata, "node_name": name})
+            path.write_bytes(header + steps.tobytes())
+    export(silent_run, tmp_path / "steps.csv", capsys)
+    with (tmp_path / "steps.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {(row["node"], row["loss"]) for row in rows} == {(f"'{name}", "-1.5")}
 
 
 def test_parquet_has_the_same_rows_with_types(silent_run, tmp_path, capsys):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from slurm_jobs.run import provenance
-from slurm_jobs.run.provenance import MAX_NAMES, record_provenance
+from slurm_jobs.run.git_facts import MAX_NAMES
+from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.redact import NOT_SHOWN
 

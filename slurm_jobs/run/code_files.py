@@ -1,0 +1,181 @@
+"""Files of the user's code that a run copies.
+
+Hidden files and folders, private keys, and links that lead out of the code's folder are left out:
+a run is kept for years and shown to colleagues, and the author of the code may have put links to
+your files into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slurm_jobs.run_folder.paths import is_run
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.regular_files import open_regular
+
+_NEVER_COPIED = frozenset({"__pycache__", ".git", ".venv"})
+"""Names of folders; run folders are not copied either, whatever their name."""
+_HEAD_BYTES = 64
+_MOST_NAMED = 3
+
+Private = Literal["hidden", "key", "elsewhere"]
+"""Reason for which a file or folder is left out."""
+_TEXTS: Mapping[Private, str] = {
+    "hidden": "hidden",
+    "key": "a private key",
+    "elsewhere": "a link that leads out of the code's folder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    """Path below the folder of the source."""
+    path: Path
+    private: Private | None = None
+
+
+def public_files(source: Path) -> dict[str, Path]:
+    """Return a source's files by name in the snapshot, without private ones.
+
+    Links within the code's folder are followed, broken ones skipped. A source that is named itself
+    is copied whatever it is.
+
+    Raises:
+        InputError: this user cannot read one of its files or folders.
+    """
+    with naming_what_is_closed():
+        files = {e.name: e.path for e in _entries(source, whole=False) if e.private is None}
+        _refuse_closed(files.values())
+    return files
+
+
+def all_files(source: Path) -> dict[str, Path]:
+    """Return all files of our own code, or of a snapshot, by name; links are followed.
+
+    Raises:
+        InputError: this user cannot read one of its files or folders.
+    """
+    with naming_what_is_closed():
+        files = {e.name: e.path for e in _entries(source, whole=True)}
+        _refuse_closed(files.values())
+    return files
+
+
+def private_files_note(sources: Sequence[Path]) -> str | None:
+    """Return which files and folders of the user's code are not copied; None if all are."""
+    with naming_what_is_closed():
+        left_out = [e for source in sources for e in _entries(source, whole=False) if e.private]
+    if not left_out:
+        return None
+    named = [f"{e.name} ({_TEXTS[e.private]})" for e in left_out[:_MOST_NAMED] if e.private]
+    if (num_more := len(left_out) - len(named)) > 0:
+        named.append(f"and {num_more} more")
+    are = "file or folder is" if len(left_out) == 1 else "files or folders are"
+    return (
+        f"code: {len(left_out)} {are} not copied into the run, because private files do not "
+        f"belong there: {', '.join(named)}. Name a path in `code:` if the jobs need it"
+    )
+
+
+def _refuse_closed(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if not os.access(path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+@contextmanager
+def naming_what_is_closed() -> Iterator[None]:
+    """Turn the error of a closed file or folder into one of the user's input."""
+    try:
+        yield
+    except PermissionError as error:
+        message = (
+            f"{error.filename}: {error.strerror}; a run copies the code that its jobs use, and "
+            "cannot copy all of this: have its owner open it (`chmod -R u=rwX,go=rX`), or move it "
+            "out of the code"
+        )
+        raise InputError(message) from error
+
+
+def _entries(source: Path, *, whole: bool) -> Iterator[_Entry]:
+    """Yield files, and what is left out unless `whole`; what is left out is not opened."""
+    if source.is_file():
+        yield _Entry(source.name, source)
+        return
+
+    def refuse_closed(error: OSError) -> None:
+        if isinstance(error, PermissionError):  # another folder was deleted meanwhile
+            raise error
+
+    tops = None
+    if not whole:
+        tops = [Path(os.path.realpath(source)).parent, Path(os.path.realpath(source.parent))]
+    seen: set[str] = set()
+    for root, folders, names in os.walk(source, onerror=refuse_closed, followlinks=True):
+        if os.path.realpath(root) in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(root))
+        entered: list[str] = []
+        for path in (Path(root, name) for name in sorted(folders) if name not in _NEVER_COPIED):
+            private = _private_by_name(path, tops)
+            if private is not None:
+                yield _Entry(str(path.relative_to(source.parent)), path, private)
+            elif not _holds_runs(path):
+                entered.append(path.name)
+        folders[:] = entered
+        for path in (Path(root, name) for name in sorted(names)):
+            private = _private_by_name(path, tops)
+            if private is not None or (path.is_file() and path.suffix != ".pyc"):
+                private = private or _private_by_content(path, tops)
+                yield _Entry(str(path.relative_to(source.parent)), path, private)
+
+
+def _private_by_name(path: Path, tops: Sequence[Path] | None) -> Private | None:
+    """Return why a file or folder is private, by its name and by where a link leads.
+
+    `tops` are the folders that a link may lead to; None: nothing is private.
+    """
+    if tops is None:
+        return None
+    if path.name.startswith("."):
+        return "hidden"
+    if not path.is_symlink():
+        return None
+    real = Path(os.path.realpath(path))
+    inside = next((real.relative_to(top) for top in tops if real.is_relative_to(top)), None)
+    if inside is None:
+        return "elsewhere" if path.exists() else None
+    return "hidden" if any(part.startswith(".") for part in inside.parts) else None
+
+
+def _private_by_content(path: Path, tops: Sequence[Path] | None) -> Private | None:
+    """Return whether a file begins as a private key in PEM does: of SSH, TLS or PGP."""
+    if tops is None:
+        return None
+    try:
+        with open_regular(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+    except PermissionError:  # the check of all files reports it
+        return None
+    is_key = head.startswith(b"-----BEGIN ") and b" PRIVATE KEY" in head.splitlines()[0]
+    return "key" if is_key else None
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Check whether a folder holds runs or is a run, as far as this user can read it."""
+    try:
+        if is_run(folder):
+            return True
+        with os.scandir(folder) as entries:
+            inner = [Path(e) for e in entries if e.name not in _NEVER_COPIED and e.is_dir()]
+    except PermissionError:  # the listing of its files reports it again
+        return False
+    return any(is_run(path) for path in inner)

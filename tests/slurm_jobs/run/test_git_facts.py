@@ -1,0 +1,199 @@
+"""Repositories whose settings name programs: a submit starts none of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.run.provenance import record_provenance
+from slurm_jobs.run_folder.paths import RunPaths
+
+
+@pytest.fixture(autouse=True)
+def _plain_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "user.gitconfig").write_text("[user]\n name = a\n email = a@b\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "user.gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+
+
+def git(folder: Path, *words: str | bytes) -> bytes:
+    done = subprocess.run(
+        ["git", "-c", "protocol.file.allow=always", "-C", str(folder), *words],
+        check=True,
+        capture_output=True,
+    )
+    return done.stdout
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "spec.yaml").write_text("one\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=first")
+    return folder
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    return repository(tmp_path / "repo")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program that leaves a mark wherever it is started."""
+    path = tmp_path / "program"
+    path.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\ncat 2>/dev/null\n")
+    path.chmod(0o700)
+    return path
+
+
+def attribute(repo: Path, text: str) -> None:
+    (repo / ".gitattributes").write_text(f"spec.yaml {text}\n")
+
+
+def clean_filter(repo: Path, program: Path) -> None:
+    attribute(repo, "filter=evil")
+    git(repo, "config", "filter.evil.clean", str(program))
+
+
+def process_filter(repo: Path, program: Path) -> None:
+    attribute(repo, "filter=evil")
+    git(repo, "config", "filter.evil.process", str(program))
+    git(repo, "config", "filter.evil.required", "true")
+
+
+def filter_with_an_odd_name(repo: Path, program: Path) -> None:
+    attribute(repo, "filter=a=b.c")
+    git(repo, "config", "filter.a=b.c.clean", str(program))
+
+
+def filter_whose_name_is_no_utf8(repo: Path, program: Path) -> None:
+    (repo / ".gitattributes").write_bytes(b"spec.yaml filter=\xe9\n")
+    git(repo, "config", b"filter.\xe9.clean", str(program))
+
+
+def filter_of_an_included_file(repo: Path, program: Path) -> None:
+    attribute(repo, "filter=evil")
+    (repo / "more").write_text(f'[filter "evil"]\n clean = {program}\n')
+    git(repo, "config", "include.path", "../more")
+
+
+def filter_of_the_users_own_settings(repo: Path, program: Path) -> None:
+    attribute(repo, "filter=lfs")
+    subprocess.run(["git", "config", "--global", "filter.lfs.clean", str(program)], check=True)
+
+
+def file_monitor(repo: Path, program: Path) -> None:
+    git(repo, "config", "core.fsmonitor", str(program))
+
+
+def hook(repo: Path, program: Path) -> None:
+    for name in ("post-index-change", "reference-transaction", "fsmonitor-watchman"):
+        (repo / ".git" / "hooks" / name).write_bytes(program.read_bytes())
+        (repo / ".git" / "hooks" / name).chmod(0o700)
+
+
+def hooks_elsewhere(repo: Path, program: Path) -> None:
+    (repo / "hooks").mkdir()
+    (repo / "hooks" / "post-index-change").write_bytes(program.read_bytes())
+    (repo / "hooks" / "post-index-change").chmod(0o700)
+    git(repo, "config", "core.hooksPath", "hooks")
+
+
+def external_diff(repo: Path, program: Path) -> None:
+    git(repo, "config", "diff.external", str(program))
+
+
+def driver_of_diff(repo: Path, program: Path) -> None:
+    attribute(repo, "diff=evil")
+    git(repo, "config", "diff.evil.command", str(program))
+    git(repo, "config", "diff.evil.textconv", str(program))
+
+
+def pager_and_alias(repo: Path, program: Path) -> None:
+    for key in ("core.pager", "pager.status", "pager.diff", "core.editor", "gpg.program"):
+        git(repo, "config", key, str(program))
+    git(repo, "config", "alias.status", f"!{program}")
+    git(repo, "config", "alias.diff", f"!{program}")
+
+
+def transport_of_a_partial_clone(repo: Path, program: Path) -> None:
+    """What HEAD has is missing, and the remote that is said to have it is a command."""
+    blob = git(repo, "rev-parse", "HEAD:spec.yaml").decode().strip()
+    (repo / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    git(repo, "config", "core.repositoryformatversion", "1")
+    git(repo, "config", "extensions.partialClone", "origin")
+    git(repo, "config", "remote.origin.url", f"ext::{program}")
+    git(repo, "config", "remote.origin.promisor", "true")
+    git(repo, "config", "protocol.ext.allow", "always")
+
+
+def ssh_of_a_partial_clone(repo: Path, program: Path) -> None:
+    transport_of_a_partial_clone(repo, program)
+    git(repo, "config", "remote.origin.url", "git@nowhere.example:a")
+    git(repo, "config", "core.sshCommand", str(program))
+
+
+def submodule_with_settings(repo: Path, program: Path) -> None:
+    inner = repository(repo.parent / "inner")
+    git(repo, "submodule", "--quiet", "add", str(inner), "module")
+    git(repo, "commit", "--quiet", "--message=module")
+    (repo / "module" / "spec.yaml").write_text("two\n")
+    for key in ("core.fsmonitor", "filter.evil.clean", "diff.external"):
+        git(repo / "module", "config", key, str(program))
+    (repo / "module" / ".gitattributes").write_text("* filter=evil\n")
+    git(repo, "config", "diff.submodule", "diff")
+    git(repo, "config", "status.submoduleSummary", "true")
+    git(repo, "config", "diff.ignoreSubmodules", "none")
+
+
+MECHANISMS = (
+    *(clean_filter, process_filter, filter_with_an_odd_name, filter_whose_name_is_no_utf8),
+    *(filter_of_an_included_file, filter_of_the_users_own_settings, file_monitor, hook),
+    *(hooks_elsewhere, external_diff, driver_of_diff, pager_and_alias),
+    *(transport_of_a_partial_clone, ssh_of_a_partial_clone, submodule_with_settings),
+)
+
+
+@pytest.mark.parametrize("plant", MECHANISMS, ids=lambda plant: plant.__name__)
+def test_a_submit_starts_no_program_that_a_repository_names(
+    repo: Path, program: Path, plant: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    plant(repo, program)
+    (tmp_path / "started").unlink(missing_ok=True)  # planting may have started it
+    (repo / "spec.yaml").write_text("two\n")
+    paths = RunPaths(tmp_path / "run")
+    record_provenance(paths, repo, 1, (), scheduler="local")
+    assert not (tmp_path / "started").exists()
+    facts = json.loads(paths.provenance(1).read_text())["git"]
+    assert facts["commit"]
+    assert "spec.yaml" in facts["changed"]
+
+
+def test_a_submodule_at_another_commit_is_a_change(repo: Path, tmp_path: Path) -> None:
+    inner = repository(tmp_path / "inner")
+    git(repo, "submodule", "--quiet", "add", str(inner), "module")
+    git(repo, "commit", "--quiet", "--message=module")
+    (repo / "module" / "spec.yaml").write_text("two\n")
+    git(repo / "module", "commit", "--quiet", "--all", "--message=second")
+    paths = RunPaths(tmp_path / "run")
+    record_provenance(paths, repo, 1, (), scheduler="local")
+    assert json.loads(paths.provenance(1).read_text())["git"]["changed"] == ["module"]
+    assert b"+Subproject commit" in paths.uncommitted_diff(1).read_bytes()
+
+
+def test_settings_that_cannot_be_read_leave_the_files_alone(repo: Path, tmp_path: Path) -> None:
+    (repo / ".git" / "config").write_text("[broken\n")
+    paths = RunPaths(tmp_path / "run")
+    record_provenance(paths, repo, 1, (), scheduler="local")
+    facts = json.loads(paths.provenance(1).read_text())["git"]
+    assert facts["is_dirty"] is None
+    assert len(facts["problems"]) == 1
