@@ -11,6 +11,7 @@ from slurm_jobs.cli.options import (
     add_overrides,
     add_run,
     command_text,
+    path_of,
     print_json,
     short_note,
     shown_path,
@@ -112,8 +113,14 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update-spec",
         action="store_true",
-        help="read the spec's file again (the one that is named instead of a run, if any); stages "
-        "whose work it changes run again",
+        help="read the spec's file again; stages whose work it changes run again",
+    )
+    parser.add_argument(
+        "--spec",
+        metavar="FILE",
+        type=path_of,
+        help="like --update-spec, with this file in place of the one that the run was submitted "
+        "from",
     )
     parser.add_argument(
         "--again",
@@ -131,12 +138,13 @@ def run_resume(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.resume import ResumeRequest, resume
 
     run_dir = find_run(options.run)
-    spec_file = Path(options.run or "")
+    named = Path(options.run or "")
+    given = named if options.update_spec and named.suffix in SPEC_SUFFIXES else None
     request = ResumeRequest(
-        spec_file=spec_file if options.update_spec and spec_file.suffix in SPEC_SUFFIXES else None,
+        spec_file=options.spec or given,
         overrides=options.overrides,
         update_code=options.update_code,
-        update_spec=options.update_spec,
+        update_spec=options.update_spec or options.spec is not None,
         again=options.again,
         dry_run=options.dry_run,
     )

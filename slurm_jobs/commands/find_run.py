@@ -293,7 +293,8 @@ def _other_spec_message(newest: Path, origin: SpecOrigin, file: Path) -> str:
     if origin.relation == "unclear":
         return message + (
             f"{newest.name}, was submitted from {origin.file}, which does not exist any more and "
-            f"had another text. If both are the same spec, name the run: {newest}"
+            f"had another text. If both are the same spec, name the run: {newest}; `resume` takes "
+            "the file as `--spec`"
         )
     if not origin.file:
         return message + (

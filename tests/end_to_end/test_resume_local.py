@@ -111,14 +111,14 @@ def test_update_spec_takes_the_file_as_it_is_now_and_the_next_resume_keeps_it(
 
 
 @pytest.mark.slow
-def test_update_spec_reads_the_file_that_is_named_in_place_of_the_run(
+def test_a_resume_takes_another_file_only_as_spec(
     done: tuple[Driver, Path],
 ) -> None:
     local, run_dir = done
     local.write("other.yaml", SPEC.replace("WORD", "two"))
-    said = local.run("resume", "other.yaml", "--update-spec", "--dry-run").stdout
+    said = local.run("resume", str(run_dir), "--spec", "other.yaml", "--dry-run").stdout
     assert "changed: config.word" in said
-    assert "nothing is missing" in local.run("resume", "other.yaml", "--dry-run").stdout
+    assert "spec.yaml. To use" in local.run("resume", "other.yaml", "--dry-run", check=2).stderr
     assert _planned(local, run_dir, "--update-spec") == []
 
 

@@ -82,7 +82,7 @@ def test_a_moved_spec_means_its_runs_while_its_text_is_the_same(tmp_path: Path) 
     with pytest.raises(InputError, match=r"had another text. If both are the same spec") as caught:
         find_run(str(moved))
     assert f"{file}, which does not exist" in str(caught.value)
-    assert str(caught.value).endswith(f"name the run: {run}")
+    assert f"name the run: {run}; `resume` takes the file as `--spec`" in str(caught.value)
 
 
 def test_a_copy_of_a_spec_is_another_spec(tmp_path: Path) -> None:
