@@ -22,6 +22,7 @@ from slurm_jobs.report.report_model import (
 )
 from slurm_jobs.run_folder.ledger import Entry, Intent, intents, open_command, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import DamagedFileError, truncated, truncated_values
@@ -577,6 +578,8 @@ def read_inputs(
     """
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)
+    if paths.run_json.exists():
+        read_meta(paths)  # refuses values that no submit writes
     secrets = read_secrets(paths, spec)
     former = _former_stages(paths, spec["stages"], problems)
     listed = {**spec["stages"], **former}
@@ -624,7 +627,9 @@ def parents_first(stages: Mapping[str, Any]) -> list[str]:
             if name not in ordered
             and all(p in ordered or p not in stages for p in stages[name].get("after") or ())
         ]
-        assert ready, "a spec's stages cannot wait for each other in a circle"
+        if not ready:
+            message = "spec/resolved.json or a plan is damaged: its stages wait for each other"
+            raise DamagedFileError(message)
         ordered.extend(ready)
     return ordered
 

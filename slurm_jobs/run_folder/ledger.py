@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.run_folder.orders import element_of_slice, slices_of_element
+from slurm_jobs.run_folder.orders import MOST_SLICES, element_of_slice, slices_of_element
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import DamagedFileError, FileError, RunFailedError
 from slurm_jobs.shared.files import (
@@ -113,33 +113,44 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
     """Return the intents in order, each with the outcome from later entries."""
     by_token: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        values = entry.values
-        if entry.kind == "intent":
-            by_token[entry.token] = {
-                "number": entry.number,
-                "token": entry.token,
-                "stage": values["stage"],
-                "slices": parse_ranges(values["slices"]),
-                "is_array": values["is_array"],
-                "slices_per_task": values.get("slices_per_task"),
-                "max_running": values.get("max_running"),
-                "dependencies": _read_dependencies(values.get("dependencies")),
-                "fingerprint": values["fingerprint"],
-                "job_name": values["job_name"],
-                "time_unix_s": values["time_unix_s"],
-                "cancelled_slices": frozenset(),
-                "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
-            }
-        elif entry.kind == "submitted" and entry.token in by_token:
-            intent = by_token[entry.token]
-            intent.update(job_id=values["job_id"], submitted_unix_s=values["time_unix_s"])
-        elif entry.kind == "refused" and entry.token in by_token:
-            by_token[entry.token]["refused"] = values["reason"]
-        elif entry.kind == "cancelled" and entry.token in by_token:
-            intent, ranges = by_token[entry.token], values.get("slices")
-            slices = intent["slices"] if ranges is None else parse_ranges(ranges)
-            intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
+        try:
+            _add_entry(by_token, entry)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            message = f"entry {entry.number} of the ledger is damaged ({error}): restore it"
+            raise DamagedFileError(message) from error
     return [Intent(**values) for values in by_token.values()]
+
+
+def _add_entry(by_token: dict[str, dict[str, Any]], entry: Entry) -> None:
+    """Add an intent by its token, or the outcome of one."""
+    values = entry.values
+    if entry.kind == "intent":
+        by_token[entry.token] = {
+            "number": entry.number,
+            "token": entry.token,
+            "stage": values["stage"],
+            "slices": parse_ranges(values["slices"], below=MOST_SLICES),
+            "is_array": values["is_array"],
+            "slices_per_task": values.get("slices_per_task"),
+            "max_running": values.get("max_running"),
+            "dependencies": _read_dependencies(values.get("dependencies")),
+            "fingerprint": values["fingerprint"],
+            "job_name": values["job_name"],
+            "time_unix_s": values["time_unix_s"],
+            "cancelled_slices": frozenset(),
+            "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
+        }
+    elif entry.kind == "submitted" and entry.token in by_token:
+        intent = by_token[entry.token]
+        intent.update(job_id=values["job_id"], submitted_unix_s=values["time_unix_s"])
+    elif entry.kind == "refused" and entry.token in by_token:
+        by_token[entry.token]["refused"] = values["reason"]
+    elif entry.kind == "cancelled" and entry.token in by_token:
+        intent, ranges = by_token[entry.token], values.get("slices")
+        slices = intent["slices"]
+        if ranges is not None:
+            slices = parse_ranges(ranges, below=MOST_SLICES)
+        intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
 
 
 def _read_dependencies(

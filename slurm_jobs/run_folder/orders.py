@@ -46,6 +46,8 @@ def element_of_slice(slices: Sequence[int], slices_per_task: int | None, slice_i
     return bisect_left(slices, slice_index) // slices_per_task
 
 
+MOST_SLICES = 1_000_000
+"""Most slices of a stage, as in the spec: a record that names more is damaged."""
 ORDER_FORMAT = 2
 """Version of the files that are written for a job, mainly of its order. Raise it with every key
 that is new or changes its meaning: a run's snapshot of slurm-jobs that reads another format gets no
@@ -120,4 +122,6 @@ def order_to_json(order: JobOrder) -> dict[str, Any]:
 def read_order(path: Path) -> JobOrder:
     """Read the order in a `job.json` of any version of slurm-jobs."""
     values = read_json(path)
-    return record_from_json(JobOrder, {**values, "slices": parse_ranges(values["slices"])})
+    return record_from_json(
+        JobOrder, {**values, "slices": parse_ranges(values["slices"], below=MOST_SLICES)}
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,17 @@ from slurm_jobs.run_folder.ledger import (
     read_ledger,
     refuse_lost_ledger,
 )
+from slurm_jobs.run_folder.orders import MOST_SLICES
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import damaged, last_json_number, names_in, read_json
+from slurm_jobs.shared.errors import DamagedFileError, InputError
+from slurm_jobs.shared.files import (
+    damaged,
+    is_count,
+    is_moment,
+    last_json_number,
+    names_in,
+    read_json,
+)
 from slurm_jobs.shared.records import (
     AttemptRecord,
     CompletionName,
@@ -182,12 +191,34 @@ def read_meta(paths: RunPaths) -> RunMeta:
         DamagedFileError: its `run.json` has other content.
     """
     try:
-        return RunMeta(**known_fields(RunMeta, read_json(paths.run_json)))
+        meta = RunMeta(**known_fields(RunMeta, read_json(paths.run_json)))
+        _refuse_odd_values(meta)
     except (TypeError, AttributeError) as error:  # missing fields, or no mapping
         raise damaged(paths.run_json, error) from error
     except FileNotFoundError as error:
         message = f"{paths.run_dir} is not a run folder (no run.json); `slurm-jobs runs` lists runs"
         raise InputError(message) from error
+    return meta
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "str | None": lambda value: value is None or isinstance(value, str),
+    "float": is_moment,
+    "int | None": lambda value: value is None or is_count(value),
+}
+
+
+def _refuse_odd_values(meta: RunMeta) -> None:
+    """Raise TypeError on a value of another type: one run would break the list of all runs."""
+    for field in dataclasses.fields(meta):
+        value = getattr(meta, field.name)
+        if not _KINDS[str(field.type)](value):
+            message = f"its `{field.name}` is {value!r:.40}"
+            raise TypeError(message)
+    if meta.scheduler not in {"slurm", "local"}:
+        message = f"its `scheduler` is {meta.scheduler!r:.40}"
+        raise TypeError(message)
 
 
 def last_plan_number(paths: RunPaths) -> int:
@@ -226,7 +257,7 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
     meta = read_meta(paths)
     refuse_lost_ledger(paths)
     entries = read_ledger(paths.ledger_dir)
-    stages = [_summary(values) for values in read_plan_values(paths)["stages"]]
+    stages = _planned_stages(paths, read_plan_values(paths))
     stages += _former_stages(paths, also, {stage.name for stage in stages})
     records = {stage.name: read_stage_records(paths, stage.name) for stage in stages}
     paths.run_json.stat()  # a folder that vanished meanwhile would look like one without records
@@ -237,6 +268,42 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
         records=records,
         is_submitting=open_command(entries) is not None,
     )
+
+
+_FOLDER_NAME = re.compile(r"[^./\0][^/\0]*")
+_MOST_SLICES_OF_RUN = 4 * MOST_SLICES
+
+
+def _planned_stages(paths: RunPaths, plan: Any) -> list[StageSummary]:
+    """Return the stages of a plan.
+
+    Raises:
+        DamagedFileError: its values are none that a submit writes. Another user's plan with a
+            million million slices would take this user's memory.
+    """
+    stages: dict[str, StageSummary] = {}
+    num_slices = 0
+    try:
+        for values in plan["stages"]:
+            stage = _summary(values)
+            num_slices += stage.num_slices
+            is_sound = (
+                isinstance(stage.name, str)
+                and _FOLDER_NAME.fullmatch(stage.name)
+                and stage.name not in stages
+                and is_count(stage.num_slices)
+                and num_slices <= _MOST_SLICES_OF_RUN
+                and isinstance(stage.origin, str)
+                and isinstance(stage.run, str)
+                and stages.keys() >= stage.after.keys()
+            )
+            if not is_sound:
+                message = f"its stage {stage.name!r:.60} has values that no submit writes"
+                raise ValueError(message)
+            stages[stage.name] = stage
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(paths.plan(last_plan_number(paths)), error) from error
+    return list(stages.values())
 
 
 def _summary(values: Mapping[str, Any]) -> StageSummary:
@@ -285,12 +352,23 @@ def read_attempt(
     paths: RunPaths, stage: str, slice_index: int, attempt: int
 ) -> AttemptRecord | None:
     """Return the record that an attempt started; None if there is none."""
+    path = paths.attempt(stage, slice_index, attempt)
     try:
-        return attempt_from_json(read_json(paths.attempt(stage, slice_index, attempt)))
+        return attempt_from_json(read_json(path))
     except FileNotFoundError:
         return None
+    except (ValueError, TypeError, KeyError) as error:
+        raise _named(path, error) from error
 
 
 def read_completion(paths: RunPaths, stage: str, name: CompletionName) -> CompletionRecord:
     """Read one completion record."""
-    return completion_from_json(read_json(paths.completion(stage, name)))
+    path = paths.completion(stage, name)
+    try:
+        return completion_from_json(read_json(path))
+    except (ValueError, TypeError, KeyError) as error:
+        raise _named(path, error) from error
+
+
+def _named(path: Path, error: Exception) -> DamagedFileError:
+    return error if isinstance(error, DamagedFileError) else damaged(path, error)

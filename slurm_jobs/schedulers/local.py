@@ -27,6 +27,7 @@ from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import (
     create_once,
+    damaged,
     dump_json,
     make_private_dir,
     read_json,
@@ -134,7 +135,7 @@ class LocalBook:
 
     def jobs(self) -> list[LocalJob]:
         """Return all jobs, oldest first."""
-        return [_job(read_json(path)) for path in sorted(self.jobs_dir.glob("*.json"))]
+        return [_stored_job(path) for path in sorted(self.jobs_dir.glob("*.json"))]
 
     def _state_path(self, task_id: str) -> Path:
         return self.states_dir / f"{task_id}.json"
@@ -232,6 +233,13 @@ def _lock_unless_running(stream: IO[str]) -> bool:
 
 def _job(values: Mapping[str, Any]) -> LocalJob:
     return LocalJob(**{**values, "task_ids": tuple(values["task_ids"])})
+
+
+def _stored_job(path: Path) -> LocalJob:
+    try:
+        return _job(read_json(path))
+    except (TypeError, KeyError) as error:
+        raise damaged(path, error) from error
 
 
 def _state(task: TaskAccounting) -> dict[str, Any]:

@@ -392,4 +392,7 @@ def parse_ranges(text: str, *, below: int | None = None) -> tuple[int, ...]:
             message = f"{part} goes beyond {below - 1}"
             raise ValueError(message)
         numbers.extend(chosen)
+        if below is not None and len(numbers) > below:
+            message = f"it has over {below} numbers"
+            raise ValueError(message)
     return tuple(numbers)

@@ -180,12 +180,20 @@ def _value_from_json(hint: Any, value: Any) -> Any:
     return value
 
 
+MOST_NODES = 20_000
+"""Twice the nodes of the largest cluster; a file is opened for each of them."""
+
+
 def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
     """Return the record that `record_to_json` described.
 
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
     """
+    node_names = values.get("node_names") if isinstance(values, Mapping) else None
+    if isinstance(node_names, list) and len(node_names) > MOST_NODES:
+        message = f"damaged: it names over {MOST_NODES} nodes"
+        raise ValueError(message)
     record = record_from_json(AttemptRecord, values)
     counts = (record.slice_index, record.attempt, record.num_ranks, record.restart)
     _refuse(

@@ -554,11 +554,12 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Read the spans of a file: `name`, `start_unix_s`, `duration_s` and further values.
 
     Returns:
-        The spans, and the number of damaged lines (no JSON, or a value that is no span); a
-            truncated last line does not count.
+        The spans, and the number of damaged lines (no JSON, a value that is no span, or beyond
+            `_MOST_SPANS`); a truncated last line does not count.
     """
-    spans, num_damaged = [], 0
-    for line in read_bytes(path, most_bytes=MOST_MEASURED_BYTES).split(b"\n")[:-1]:
+    lines = read_bytes(path, most_bytes=MOST_MEASURED_BYTES).split(b"\n")[:-1]
+    spans, num_damaged = [], max(0, len(lines) - _MOST_SPANS)
+    for line in lines[:_MOST_SPANS]:
         try:
             span = json.loads(line)
         except (ValueError, RecursionError):
@@ -568,6 +569,10 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             num_damaged += 1
     return spans, num_damaged
+
+
+_MOST_SPANS = 50_000
+"""Own choice: a rank records some ten for each checkpoint, evaluation and profile."""
 
 
 def _is_span(value: Any) -> bool:

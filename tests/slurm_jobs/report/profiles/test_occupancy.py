@@ -163,6 +163,16 @@ def test_a_trace_that_is_damaged_is_named(tmp_path, events, spoil):
         read_trace(path)
 
 
+def test_a_small_file_that_inflates_to_gigabytes_is_no_trace(tmp_path):
+    path = tmp_path / "t.gz"
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        for _ in range(64):
+            stream.write(bytes(1 << 20))
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(DamagedFileError, match="more than 16 MiB is not read"):
+        read_trace(path, most_bytes=16 << 20)
+
+
 def test_a_trace_without_marked_steps_is_refused(traced):
     with pytest.raises(ValueError, match="no step is marked"):
         occupancy(traced(event("kernel", "k", 0, 1)))
