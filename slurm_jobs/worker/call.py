@@ -28,6 +28,7 @@ from slurm_jobs.shared.errors import (
 from slurm_jobs.shared.files import outputs_problem, write_json_atomic, write_text_atomic
 from slurm_jobs.shared.process import install_stop_handler, stop_requested
 from slurm_jobs.shared.records import TaskContext, read_context
+from slurm_jobs.shared.regular_files import MOST_RECORD_BYTES
 from slurm_jobs.worker.hangs import register_stacks
 from slurm_jobs.worker.late_exit import (
     FAILED_PATIENCE_S,
@@ -159,6 +160,10 @@ def _end_forked_child() -> NoReturn:
     os._exit(code & 0xFF)
 
 
+_MOST_RESULT_BYTES = MOST_RECORD_BYTES // 4
+"""The record of the attempt's end has it with line breaks and blanks, and is held to a limit."""
+
+
 def result_text(run: str, result: Any) -> str:
     """Return the result of a stage's function as JSON; NumPy and torch scalars are numbers.
 
@@ -174,6 +179,13 @@ def result_text(run: str, result: Any) -> str:
         text = json.dumps(result, default=_plain_number, sort_keys=True)
     except (TypeError, ValueError) as error:
         problem = problem or f"its result is not valid JSON: {error}"
+    else:
+        if len(text) > _MOST_RESULT_BYTES and not problem:
+            problem = (
+                f"its result has {len(text) / 2**20:,.0f} MiB as JSON, and every command that "
+                f"shows the run reads it: write what is over {_MOST_RESULT_BYTES >> 20} MiB into "
+                "files below `context.output_dir`"
+            )
     if problem:
         message = f"`run: {run}`: a stage returns a dict of JSON values, or None; {problem}"
         raise StageConfigError(message)

@@ -170,3 +170,9 @@ def test_a_missing_module_of_the_user_is_refused_with_the_advice_to_put_it_next_
     with pytest.raises(StageConfigError, match="put it next to the spec") as caught:
         call.find_function("no_such_module_here:run")
     assert "slurm-jobs[train]" not in str(caught.value)
+
+
+def test_a_result_that_no_command_could_read_again_fails_its_stage() -> None:
+    with pytest.raises(StageConfigError, match=r"20 MiB as JSON.*context\.output_dir"):
+        call.result_text("m:f", {"table": "x" * (20 << 20)})
+    assert call.result_text("m:f", {"table": "x" * (1 << 20)})
