@@ -55,9 +55,28 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
     """
     source = source_of(config)
     try:
+        values, _ = PreTrainedConfig.get_config_dict(source, **_access(config))
+        _refuse_kernels(source, values)
         return AutoConfig.from_pretrained(source, **_access(config))
     except DOWNLOAD_ERRORS as error:
         raise _not_loaded(source, error, _remedy(config)) from error
+
+
+def _refuse_kernels(source: str, values: Mapping[str, Any]) -> None:
+    """Refuse a config that names a repository of kernels, whose code transformers would run.
+
+    Raises:
+        StageConfigError: it names one.
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            _refuse_kernels(source, value)
+        elif "attn_implementation" in key and "/" in str(value):
+            message = (
+                f"model {source}: config.json takes its attention from {value}, which is code of a "
+                f"repository; remove `{key}` there, and set `model.attention`"
+            )
+            raise StageConfigError(message)
 
 
 def find_folder(config: ModelConfig) -> Path:
@@ -86,6 +105,7 @@ def read_config_values(folder: str, key: str) -> Mapping[str, Any]:
     if not values:
         message = f"model {folder} cannot be loaded (no config.json there): {_folder_remedy(key)}"
         raise StageConfigError(message)
+    _refuse_kernels(folder, values)
     return values
 
 

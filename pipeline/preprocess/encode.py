@@ -75,6 +75,12 @@ class EncodedPrompt:
     """Answer of the manifest."""
 
 
+MAX_TEXT_CHARS = 4_000_000
+"""Limit of a row's text: a tokenizer takes some 400 bytes and 3 us for each character."""
+MAX_TURNS = 2_000
+"""Limit of a conversation: templates look at turns again for each turn."""
+
+
 class SampleEncoder:
     """Encodes rows with one processor folder: `tokenise`, `images.plan`, `expand`, then `finish`.
 
@@ -166,6 +172,13 @@ class SampleEncoder:
             StageConfigError: it has more images than `max_images`, and `too_long` is `error`.
         """
         self._check_row(row)
+        num_chars = sum(len(turn.text) for turn in row.messages)
+        if num_chars > MAX_TEXT_CHARS or len(row.messages) > MAX_TURNS:
+            message = (
+                f"{row.origin}: {len(row.messages):,} turns of {num_chars:,} characters together; "
+                f"rows of more than {MAX_TURNS:,} turns or {MAX_TEXT_CHARS:,} are not tokenised"
+            )
+            raise SampleRejectedError(reason="bad_row", message=message)
         answers = [turn for turn in row.messages if turn.role == "assistant"]
         if not any(turn.is_learned for turn in answers):
             message = f"{row.origin}: no turn is learned: each answer is marked as context"

@@ -38,7 +38,7 @@ _MAIN_THREAD = "main thread "
 _THREAD = re.compile(r"(?:Current t|T)hread (0x[0-9a-f]+)")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 _FOLDERS = re.compile(
-    r".*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib\.zip|lib|user))/"
+    r"^.*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib\.zip|lib|user))/"
 )
 _LIBRARIES = re.compile(r".*(?:/site-packages|/lib/python3\.\d+)/|<frozen |.*/slurm_jobs/worker/")
 """Files that are neither a stage's own nor of `pipeline`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from pipeline.models.adapters import HEADS_WEIGHTS, LEVELS_NAME, load_heads
-from pipeline.models.loading import load_whole
+from pipeline.models.loading import load_whole, read_hugging_face_config
 from pipeline.models.small_vlm import WEIGHTS_NAME, SmallVLM
+from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.test_towers import build
 from tests.pipeline.models.tiny import write_tiny
@@ -76,3 +78,23 @@ def test_a_pickle_in_the_place_of_heads_is_not_run(tmp_path):
     with pytest.raises(StageConfigError, match="its heads cannot be read"):
         load_heads(build(None, None), tmp_path)
     assert not made.exists()
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("part", [None, "text_config"])
+def test_kernels_that_a_config_names_are_not_loaded(tmp_path, key, part):
+    folder = write_tiny("llava", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text())
+    (values if part is None else values[part])[key] = "a-stranger/kernels"
+    (folder / "config.json").write_text(json.dumps(values))
+    config = ModelConfig(type="hugging_face", path=str(folder))
+    with pytest.raises(StageConfigError, match="takes its attention from a-stranger/kernels"):
+        read_hugging_face_config(config)
+
+
+def test_kernels_that_a_towers_config_names_are_not_loaded(tmp_path):
+    folder = write_qwen2(tmp_path / "model", tied=True)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, "_attn_implementation": "a/b"}))
+    with pytest.raises(StageConfigError, match="takes its attention from a/b"):
+        build(None, folder)

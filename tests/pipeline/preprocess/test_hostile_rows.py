@@ -280,3 +280,23 @@ def test_a_stored_image_of_billions_of_pixels_is_not_decoded(kind):
     suffix = {"JPEG": "image0.jpg", "PNG": "image0.png", "WEBP": "image0.webp"}[kind]
     with pytest.raises(ValueError, match=r"pixels|decompression bomb"):
         decode_stored_image(memoryview(bytes(data)), suffix)
+
+
+TURN = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+LONG_TEXTS = {
+    "characters": {"text": "a b" * 1_400_000},
+    "turns": {"conversations": TURN * 1001},
+}
+
+
+@pytest.mark.parametrize("kind", LONG_TEXTS)
+def test_a_text_that_takes_gigabytes_to_tokenise_is_one_reject(tmp_path, processor_dir, kind):
+    (tmp_path / "good.png").write_bytes(png())
+    rows = [{"image": "good.png", **LONG_TEXTS[kind]}, {"image": "good.png", "text": "b"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, folder = run_preprocess(
+        tmp_path / "out", config_of(tmp_path / "rows.jsonl", processor_dir), 1
+    )
+    (reject,) = rejects_of(folder)
+    assert (reject["row"], reject["reason"]) == (0, "bad_row")
+    assert "are not tokenised" in reject["message"]
