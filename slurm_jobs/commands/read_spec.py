@@ -112,16 +112,20 @@ def _source_of(image: Content, root: str) -> Path | IO[bytes] | None:
 
 def read_size(file: Path | IO[bytes]) -> tuple[int, int] | None:
     """Return width and height as the header states them; None where it cannot be read."""
-    from PIL import Image
-
     if isinstance(file, Path):
         with suppress(OSError, ValueError), open_regular(file) as stream:
-            return read_size(stream)
+            return _size_in_header(stream)
         return None
+    return _size_in_header(file)
+
+
+def _size_in_header(stream: IO[bytes]) -> tuple[int, int] | None:
+    from PIL import Image
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(file, formats=_FORMATS) as image:
+            with Image.open(stream, formats=_FORMATS) as image:
                 width, height = image.size
     except Exception:  # noqa: BLE001 - Pillow raises anything on a broken file; the job names it
         return None

@@ -56,7 +56,7 @@ class Words:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Agreement:
+class AgreedState:
     """State of a job or array element in which the sources agree."""
 
     task: TaskAccounting | None = None
@@ -67,22 +67,22 @@ class Agreement:
     """Why it is open whether the job lives; None if it is known."""
 
 
-def agree(words: Words, *, acts: bool) -> Agreement:
+def agree(words: Words, *, acts: bool) -> AgreedState:
     """Return the state of a job; `acts`: a command would replace or cancel it."""
     is_fresh = words.age_s < AGREE_S
     accounted = words.accounted
     if words.controlled is not None:
-        return Agreement(task=_newer(words.controlled, accounted))
+        return AgreedState(task=_newer(words.controlled, accounted))
     if words.controller == "answered":
         if is_fresh and lives(accounted):
-            return Agreement(task=accounted, doubt="controller forgot")
+            return AgreedState(task=accounted, doubt="controller forgot")
         return _ended(accounted, words.queued)
     is_open = words.controller == "silent" and (acts or is_fresh)
     doubt: Doubt | None = "controller silent" if is_open else None
     if words.queued is not None:
-        return Agreement(task=_newer(words.queued, accounted), doubt=doubt)
+        return AgreedState(task=_newer(words.queued, accounted), doubt=doubt)
     if is_open:
-        return Agreement(task=accounted, doubt=doubt)
+        return AgreedState(task=accounted, doubt=doubt)
     return _ended(accounted, None)
 
 
@@ -91,11 +91,11 @@ def _newer(task: TaskAccounting, accounted: TaskAccounting | None) -> TaskAccoun
     return task if accounted is None or lives(task) or lives(accounted) else accounted
 
 
-def _ended(accounted: TaskAccounting | None, queued: TaskAccounting | None) -> Agreement:
+def _ended(accounted: TaskAccounting | None, queued: TaskAccounting | None) -> AgreedState:
     """Return the state of a job that has ended: the first of two entries that has an end."""
     lags = accounted.state if accounted is not None and lives(accounted) else None
     task = next((t for t in (accounted, queued) if t is not None and not lives(t)), None)
-    return Agreement(task=task, lags=lags)
+    return AgreedState(task=task, lags=lags)
 
 
 def lives(task: TaskAccounting | None) -> bool:
@@ -104,7 +104,7 @@ def lives(task: TaskAccounting | None) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
+class JobSources:
     """Answers of the sources about the jobs of a question."""
 
     queued: Mapping[JobKey, TaskAccounting]
@@ -116,7 +116,7 @@ class Sources:
     """Jobs about which it was asked in vain."""
 
 
-def to_confirm(question: Question, sources: Sources, now_unix_s: float) -> list[JobKey]:
+def to_confirm(question: Question, sources: JobSources, now_unix_s: float) -> list[JobKey]:
     """Return the jobs about which the controller must be asked.
 
     For display, these are open jobs that squeue does not list although they are fresh, or although
@@ -145,7 +145,7 @@ def to_confirm(question: Question, sources: Sources, now_unix_s: float) -> list[
     return chosen
 
 
-def answer_of(question: Question, sources: Sources, now_unix_s: float) -> Answer:
+def answer_of(question: Question, sources: JobSources, now_unix_s: float) -> Answer:
     """Return the states on which the sources agree, and the jobs of which it is open."""
     tasks: dict[JobKey, TaskAccounting] = {}
     lagging: dict[JobKey, str] = {}
@@ -173,7 +173,7 @@ def answer_of(question: Question, sources: Sources, now_unix_s: float) -> Answer
     return Answer(tasks=tasks, lagging=lagging, doubts=doubts, asked_unix_s=now_unix_s)
 
 
-def _controller_on(job: JobKey, sources: Sources) -> ControllerWord:
+def _controller_on(job: JobKey, sources: JobSources) -> ControllerWord:
     if job in sources.answered:
         return "answered"
     return "silent" if job in sources.silent else "not asked"

@@ -20,7 +20,7 @@ from typing import Any
 from slurm_jobs.cluster.limits import parse_config
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.schedulers.agreement import Sources, answer_of, to_confirm
+from slurm_jobs.schedulers.agreement import JobSources, answer_of, to_confirm
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.controller import (
     ask_controller,
@@ -372,7 +372,7 @@ def query(question: Question) -> Answer:
             asked_unix_s=asked_unix_s,
             knows_the_living=False,
         )
-    sources = Sources(queued=queued, accounted=accounted)
+    sources = JobSources(queued=queued, accounted=accounted)
     jobs = to_confirm(question, sources, asked_unix_s)
     if jobs:
         try:

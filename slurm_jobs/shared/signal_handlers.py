@@ -55,7 +55,7 @@ def handling(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
     finally:
         for number, found, installed in before:
             signal.signal(number, found)
-            del _installed[number]
+            _installed.pop(number, None)  # a forked child has none
             if installed is not None:
                 _installed[number] = installed
 

@@ -18,7 +18,14 @@ from slurm_jobs.shared.expand import (
     referenced_stage,
     stage_that_begins,
 )
-from slurm_jobs.spec.model import MAX_STAGES, RunSpec, axis_variable, is_member, origin_of
+from slurm_jobs.spec.model import (
+    BUILTIN_STAGES,
+    MAX_STAGES,
+    RunSpec,
+    axis_variable,
+    is_member,
+    origin_of,
+)
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files, MarkedString, references
 from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at, was_set
@@ -56,6 +63,8 @@ class StageView:
 
 
 Views = Mapping[str, StageView]
+DOWNLOADER = "recipes:models"
+"""`run` of the stage that `init` writes to download a model."""
 
 
 def stage_views(values: Any) -> dict[str, StageView]:
@@ -103,6 +112,10 @@ class LoadedSpec:
     """Descriptions of earlier overrides whose stage no longer exists."""
     notes: tuple[Problem, ...] = ()
     """Settings that are valid but probably unintended, each with its place."""
+
+
+Finding = tuple[Problem, bool]
+"""Problem, and whether it is an error; else it is a note."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,6 +205,15 @@ def ancestors(views: Views, stage: str) -> tuple[str, ...]:
             names[name] = None
             queue.extend(views[name].parents)
     return tuple(names)
+
+
+def may_be_made(spec: CheckedSpec, stage: str) -> bool:
+    """Check whether a stage before this one may create files that a manifest names.
+
+    Built-in stages write elsewhere, and the one that `init` writes only downloads models.
+    """
+    runs = {spec.views[name].run for name in ancestors(spec.views, stage)}
+    return not runs <= {*BUILTIN_STAGES, DOWNLOADER}
 
 
 def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:

@@ -40,7 +40,7 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<fu
 _FOLDERS = re.compile(
     r"^.*(?:/site-packages|/lib/python3\.\d+|/code/[0-9a-f]+/(?:lib\.zip|lib|user))/"
 )
-_LIBRARIES = re.compile(r".*(?:/site-packages|/lib/python3\.\d+)/|<frozen |.*/slurm_jobs/worker/")
+_LIBRARIES = re.compile(r"/site-packages/|/lib/python3\.\d+/|^<frozen |/slurm_jobs/worker/")
 """Files that are neither a stage's own nor of `pipeline`."""
 _stream: IO[bytes] | None = None
 """File that is open as long as the process lives: `faulthandler` writes to its descriptor."""
@@ -504,7 +504,7 @@ def _place(stacks: RankStacks) -> str:
     frame = stacks.innermost
     if (call := stacks.collective) is not None:
         return f"{call[0].function} called at {call[1]}"
-    own = next((frame for frame in stacks.main if not _LIBRARIES.match(frame.file)), None)
+    own = next((frame for frame in stacks.main if not _LIBRARIES.search(frame.file)), None)
     if own is not None and own != stacks.main[0] and not stacks.phase:
         return f"at {own}, in {stacks.main[stacks.main.index(own) - 1].function}"
     return f"at {frame}" if frame is not None else "at no line of Python"

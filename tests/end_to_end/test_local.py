@@ -209,7 +209,8 @@ stages:
     assert status["status"] == "failed"
     shown = local.run("status", str(run_dir), check=1).stdout
     reason = "a failed (local: TIMEOUT): reached its time limit of 0.03 min (resources.timeout_min)"
-    assert reason in shown.splitlines()
+    (line,) = [line for line in shown.splitlines() if line.startswith(reason)]
+    assert "; 2 s after SIGTERM rank 0" in line
     assert shown.endswith("--set stages.a.resources.timeout_min=1\n")
 
 

@@ -49,8 +49,12 @@ from slurm_jobs.spec.checks.manifests import (
     row_options,
     row_problem,
 )
-from slurm_jobs.spec.graph import CheckedSpec, ancestors, preprocess_of
-from slurm_jobs.spec.model import BUILTIN_STAGES
+from slurm_jobs.spec.graph import (
+    CheckedSpec,
+    Finding,
+    may_be_made,
+    preprocess_of,
+)
 from slurm_jobs.spec.spec_files import Files, MarkedString
 from slurm_jobs.spec.yaml import KeyPath, path_text, was_set
 
@@ -192,11 +196,6 @@ _KEY = "images_within"
 _MAX_IMAGES = 100
 """Number of images of one manifest whose files are checked."""
 _MAX_REASONS = 10
-DOWNLOADER = "recipes:models"
-"""`run` of the stage that `init` writes to download a model."""
-
-Finding = tuple[Problem, bool]
-"""Problem, and whether it is an error; else it is a note."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,15 +423,6 @@ def _unusable_images(
             if kind:
                 yield kind, f"{row.origin}: {_shown(image.value)} {kind}"
                 break
-
-
-def may_be_made(spec: CheckedSpec, stage: str) -> bool:
-    """Check whether a stage before this one may create files that a manifest names.
-
-    Built-in stages write elsewhere, and the one that `init` writes only downloads models.
-    """
-    runs = {spec.views[name].run for name in ancestors(spec.views, stage)}
-    return not runs <= {*BUILTIN_STAGES, DOWNLOADER}
 
 
 def _shown(name: str) -> str:

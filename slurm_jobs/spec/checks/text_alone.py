@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from slurm_jobs.shared.configs.stages import ConsolidateConfig, PreprocessConfig
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.text_alone import first_text_row, text_alone
-from slurm_jobs.spec.checks.image_limits import Finding, may_be_made
 from slurm_jobs.spec.checks.manifests import MANIFESTS, row_options, row_problem
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.graph import CheckedSpec, Finding, may_be_made
 
 
 def no_picture(rows: Sequence[ManifestRow]) -> str | None:

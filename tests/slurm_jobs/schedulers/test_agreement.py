@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.schedulers.agreement import AGREE_S, Agreement, Words, agree
+from slurm_jobs.schedulers.agreement import AGREE_S, AgreedState, Words, agree
 from slurm_jobs.schedulers.protocol import Doubt
 from slurm_jobs.shared.records import TaskAccounting
 
@@ -22,7 +22,7 @@ def found(
     *,
     age_s: float = FRESH_S,
     acts: bool = False,
-) -> Agreement:
+) -> AgreedState:
     """`controlled` is a state, or `unknown`, `silent`, or None if it was not asked."""
     words = Words(
         age_s=age_s,
@@ -79,7 +79,7 @@ def test_the_source_that_cannot_be_behind_counts_at_any_age(
 def test_an_old_job_that_neither_squeue_nor_the_controller_has_has_ended(
     controlled: str | None, accounted: str | None
 ) -> None:
-    assert found(None, controlled, accounted, age_s=OLD_S) == Agreement(lags=accounted)
+    assert found(None, controlled, accounted, age_s=OLD_S) == AgreedState(lags=accounted)
 
 
 @pytest.mark.parametrize(
