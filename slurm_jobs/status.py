@@ -175,7 +175,7 @@ def slice_status(
     return _without_scheduler(status, intent, answer)
 
 
-_OPEN = "submitted a moment ago; squeue does not list it yet, and the controller did not answer"
+_OPEN = "no source of Slurm says yet whether it lives"
 
 
 def _is_open(job: JobKey | None, answer: Answer) -> bool:

@@ -296,7 +296,7 @@ def _other_spec_message(newest: Path, origin: SpecOrigin, file: Path) -> str:
             f"had another text. If both are the same spec, name the run: {newest}; `resume` takes "
             "the file as `--spec`"
         )
-    if not origin.file:
+    if origin.file is None:
         return message + (
             f"{newest.name}, does not record the file that it was submitted from. If it was this "
             f"file, name the run: {newest}"

@@ -182,7 +182,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
             f"cancelled: {_ids(chosen.jobs)}. It is unknown whether "
             f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
             f"({chosen.silence}); if they start, they do no work. Run the same command again "
-            "when squeue answers"
+            "when Slurm answers"
         )
         raise SchedulerError(message)
     return [job.job_id for job in chosen.jobs]

@@ -25,8 +25,8 @@ exist any more and may be this one; or from another file, or it is unknown from 
 class SpecOrigin:
     """File that a run was submitted from."""
 
-    file: str
-    """Path at that time; empty if it cannot be read."""
+    file: str | None
+    """Path at that time; None if it cannot be read."""
     relation: Relation
     """Relation to the file that the user names."""
 
@@ -38,8 +38,8 @@ def spec_origin(run_dir: Path, file: Path, runs_dir: Path) -> SpecOrigin:
     return SpecOrigin(file=recorded, relation=_relation(paths, recorded, file, runs_dir))
 
 
-def _relation(paths: RunPaths, recorded: str, file: Path, runs_dir: Path) -> Relation:
-    if not recorded:
+def _relation(paths: RunPaths, recorded: str | None, file: Path, runs_dir: Path) -> Relation:
+    if recorded is None:
         return "other"
     try:
         if file.samefile(recorded):
@@ -49,7 +49,7 @@ def _relation(paths: RunPaths, recorded: str, file: Path, runs_dir: Path) -> Rel
         is_gone = True
     # A folder that was moved together with its runs, or that has another path on this machine.
     before = _text_in(paths.resolved_spec, "runs_dir")
-    if before and os.path.relpath(recorded, before) == os.path.relpath(file, runs_dir):
+    if before is not None and os.path.relpath(recorded, before) == os.path.relpath(file, runs_dir):
         return "moved"
     if not is_gone:
         return "other"
@@ -60,10 +60,11 @@ def _relation(paths: RunPaths, recorded: str, file: Path, runs_dir: Path) -> Rel
     return "moved" if has_same_text else "unclear"
 
 
-def _text_in(file: Path, key: str) -> str:
+def _text_in(file: Path, key: str) -> str | None:
+    """Return a text of a record; None if it cannot be read, or has none."""
     try:
         values: Any = read_json(file)
     except (DamagedFileError, OSError):
-        return ""
+        return None
     value = values.get(key) if isinstance(values, dict) else None
-    return value if isinstance(value, str) else ""
+    return value if isinstance(value, str) and value else None

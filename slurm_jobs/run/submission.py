@@ -312,7 +312,8 @@ class Parents:
         )
         for parent in due:
             # Without an answer the id counts, because Slurm accepted the job.
-            is_known = answer.knows_the_living and not answer.doubts
+            is_doubted = any(parent.job in {key, key.job} for key in answer.doubts)
+            is_known = answer.knows_the_living and not is_doubted
             why = self._why_gone(parent, answer) if is_known else ""
             if why:
                 message = (

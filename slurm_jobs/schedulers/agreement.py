@@ -14,6 +14,7 @@ source does not list has not ended for that reason alone:
 | does not list it | was not asked | ended | the accounting's state |
 | does not list it | was not asked | living, or no entry | it has ended |
 | any | did not answer | any | as if not asked; open for a fresh job and for commands that act |
+| does not list it | cannot be asked here | any | as if not asked; open for a fresh job |
 
 Of a job that has ended, the accounting's state counts if it has the end, because it has the exit
 code, too. A job is fresh for `AGREE_S` after its submission. While a job is open, `status` shows it
@@ -38,8 +39,8 @@ s). A longer time would only delay a resume where the controller does not answer
 """
 
 
-ControllerWord = Literal["not asked", "silent", "answered"]
-"""Whether the controller was asked about a job, and answered."""
+ControllerWord = Literal["not asked", "unreachable", "silent", "answered"]
+"""Whether the controller was asked about a job, and answered; `unreachable`: no `scontrol` here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +70,7 @@ class AgreedState:
 
 def agree(words: Words, *, acts: bool) -> AgreedState:
     """Return the state of a job; `acts`: a command would replace or cancel it."""
-    is_fresh = words.age_s < AGREE_S
+    is_fresh = _is_fresh(words.age_s)
     accounted = words.accounted
     if words.controlled is not None:
         return AgreedState(task=_newer(words.controlled, accounted))
@@ -78,12 +79,18 @@ def agree(words: Words, *, acts: bool) -> AgreedState:
             return AgreedState(task=accounted, doubt="controller forgot")
         return _ended(accounted, words.queued)
     is_open = words.controller == "silent" and (acts or is_fresh)
+    is_open |= words.controller == "unreachable" and is_fresh and words.queued is None
     doubt: Doubt | None = "controller silent" if is_open else None
     if words.queued is not None:
         return AgreedState(task=_newer(words.queued, accounted), doubt=doubt)
     if is_open:
         return AgreedState(task=accounted, doubt=doubt)
     return _ended(accounted, None)
+
+
+def _is_fresh(age_s: float) -> bool:
+    """Check for a fresh job; one that seems to be of a later time has another clock's time."""
+    return abs(age_s) < AGREE_S
 
 
 def _newer(task: TaskAccounting, accounted: TaskAccounting | None) -> TaskAccounting:
@@ -114,6 +121,8 @@ class JobSources:
     """Jobs about which the controller was asked, and answered."""
     silent: frozenset[JobKey] = frozenset()
     """Jobs about which it was asked in vain."""
+    without_controller: frozenset[JobKey] = frozenset()
+    """Jobs about which it could not be asked, because there is no `scontrol` here."""
 
 
 def to_confirm(question: Question, sources: JobSources, now_unix_s: float) -> list[JobKey]:
@@ -137,7 +146,7 @@ def to_confirm(question: Question, sources: JobSources, now_unix_s: float) -> li
         if question.acts:
             matters = is_open or job in queued_alive
         else:
-            is_fresh = now_unix_s - question.open_jobs.get(name, -AGREE_S) < AGREE_S
+            is_fresh = is_open and _is_fresh(now_unix_s - question.open_jobs[name])
             is_unlisted = job not in queued
             matters = is_open and ((is_fresh and is_unlisted) or job in only_accounted_alive)
         if matters:
@@ -176,4 +185,6 @@ def answer_of(question: Question, sources: JobSources, now_unix_s: float) -> Ans
 def _controller_on(job: JobKey, sources: JobSources) -> ControllerWord:
     if job in sources.answered:
         return "answered"
+    if job in sources.without_controller:
+        return "unreachable"
     return "silent" if job in sources.silent else "not asked"

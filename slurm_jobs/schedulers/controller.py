@@ -19,8 +19,14 @@ from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 
 COMMAND_TIMEOUT_S = 60
-_UNKNOWN = "Invalid job id specified"
+MOST_SINGLE_REQUESTS = 30
+"""Most jobs that are asked for one by one, each with a request of its own, because sites limit the
+rate of requests (`SlurmctldParameters=rl_enable` allows a user 30 at once by default)."""
+_UNKNOWN = re.compile(r"Invalid job id specified|Job \d+ not found")
 """Error of scontrol about an id that the controller does not know, one line for each."""
+_NO_JOBS = "No jobs in the system"
+"""Output of scontrol where the controller knows no job at all."""
+_IS_ENTRY = re.compile(r"JobId=\d")
 _FIRST_LINE = re.compile(
     r"JobId=(?P<id>\d+)"
     r"(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<element>[^ ]+))?"
@@ -28,27 +34,51 @@ _FIRST_LINE = re.compile(
 )
 
 
+class NoControllerError(SchedulerError):
+    """The program that asks the controller is not installed here."""
+
+
 def ask_controller(job_ids: Sequence[str]) -> str:
     """Return what the controller prints about these jobs; nothing about those it does not know.
 
     Raises:
-        SchedulerError: it did not answer for each of them.
+        NoControllerError: this machine has no `scontrol`.
+        SchedulerError: it did not answer for each of them, or in a form that is not known.
     """
-    return _ask([f"show job {job_id}" for job_id in job_ids])
+    if len(job_ids) > MOST_SINGLE_REQUESTS:
+        return ask_controller_for_all()
+    result = _ask([f"show job {job_id}" for job_id in job_ids])
+    known = {entry["job_id"] for entry in entries(result.stdout)}
+    num_unknown = len(_UNKNOWN.findall(result.stderr))
+    num_answered = len(known.intersection(job_ids)) + num_unknown
+    if num_answered < len(set(job_ids)):
+        raise _no_answer(result, f"it answered for {num_answered} of {len(job_ids)} jobs")
+    return result.stdout
 
 
 def ask_controller_for_all() -> str:
     """Return what the controller prints about the jobs of all users.
 
     Raises:
-        SchedulerError: it did not answer.
+        NoControllerError: this machine has no `scontrol`.
+        SchedulerError: it did not answer, or in a form that is not known.
     """
-    return _ask(["show job"])
+    result = _ask(["show job"])
+    if result.returncode != 0 or not (entries(result.stdout) or _NO_JOBS in result.stdout):
+        raise _no_answer(result, "it listed no job")
+    return result.stdout
 
 
-def _ask(requests: Sequence[str]) -> str:
+def _no_answer(result: subprocess.CompletedProcess[str], what: str) -> SchedulerError:
+    lines = [line.strip() for line in result.stderr.splitlines() if not _UNKNOWN.search(line)]
+    reason = next((line for line in reversed(lines) if line), "no reason given")
+    message = f"`scontrol show job`: {what} (exit code {result.returncode}: {reason})"
+    return SchedulerError(message)
+
+
+def _ask(requests: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
-        result = subprocess.run(
+        return subprocess.run(
             ["scontrol", "--all"],
             input="".join(f"{request}\n" for request in requests),
             capture_output=True,
@@ -62,17 +92,10 @@ def _ask(requests: Sequence[str]) -> str:
         )
     except FileNotFoundError as error:
         message = "`scontrol` was not found; is this a login node of the cluster?"
-        raise SchedulerError(message) from error
+        raise NoControllerError(message) from error
     except subprocess.TimeoutExpired as error:
         message = f"`scontrol` did not answer within {COMMAND_TIMEOUT_S} s"
         raise SchedulerError(message) from error
-    errors = [line for line in result.stderr.splitlines() if line.strip() and _UNKNOWN not in line]
-    has_answered = result.returncode == 0 or _UNKNOWN in result.stderr
-    if errors or not has_answered:
-        reason = (errors or ["no reason given"])[-1].strip()
-        message = f"`scontrol show job` failed with exit code {result.returncode}: {reason}"
-        raise SchedulerError(message)
-    return result.stdout
 
 
 def parse_jobs(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:
@@ -108,7 +131,11 @@ def parse_jobs(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccount
 
 
 def entries(text: str) -> list[dict[str, str]]:
-    """Return the fields of each job: `job_id`, `name`, `element` of an array, and Slurm's names."""
+    """Return the fields of each job: `job_id`, `name`, `element` of an array, and Slurm's names.
+
+    Raises:
+        SchedulerError: the first line of a job is not of a known form.
+    """
     found: list[dict[str, str]] = []
     for printed in text.splitlines():
         line = printed.removeprefix("scontrol: ")  # the prompt, where it is not on its own line
@@ -119,6 +146,9 @@ def entries(text: str) -> list[dict[str, str]]:
             entry["name"] = first["name"]
             entry["element"] = first["element"] or ""
             found.append(entry)
+        elif _IS_ENTRY.match(line):
+            message = f"`scontrol show job` printed a line of another form: {line[:200]}"
+            raise SchedulerError(message)
         elif found and line.startswith("   "):
             _add_fields(found[-1], line)
     return [entry for entry in found if entry["JobState"]]

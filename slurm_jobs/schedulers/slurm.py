@@ -23,6 +23,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.agreement import JobSources, answer_of, to_confirm
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.controller import (
+    NoControllerError,
     ask_controller,
     ask_controller_for_all,
     entries,
@@ -379,6 +380,9 @@ def query(question: Question) -> Answer:
             text = ask_controller([job.job_id for job in jobs])
             controlled = parse_jobs(text, question.jobs)
             sources = replace(sources, controlled=controlled, answered=frozenset(jobs))
+        except NoControllerError as error:
+            sources = replace(sources, without_controller=frozenset(jobs))
+            problems = (*problems, f"scontrol: {error}")
         except SchedulerError as error:
             sources = replace(sources, silent=frozenset(jobs))
             problems = (*problems, f"scontrol: {error}")

@@ -128,7 +128,7 @@ def rest_of(stream: IO[bytes], path: Path, *, most_bytes: int) -> bytes:
         num_bytes += len(block)
     size = f"over {max(num_left, num_bytes) / 2**20:,.0f} MiB"
     what = (
-        f"it has {size}, and such a file has at most {most_bytes / 2**20:,.0f} MiB: remove it, or "
-        "restore the file"
+        f"it has {size}, and such a file has at most {most_bytes / 2**20:,.0f} MiB, so it is not "
+        "read: restore the file if another has taken its place"
     )
     raise OSError(errno.EFBIG, what, str(path))

@@ -14,9 +14,10 @@ from pathlib import Path
 from slurm_jobs.run_folder.orders import JobOrder, slices_of_element
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import with_own_constraint
-from slurm_jobs.schedulers.controller import parse_jobs
+from slurm_jobs.schedulers.controller import entries, parse_jobs
 from slurm_jobs.schedulers.local import LocalBook
 from slurm_jobs.schedulers.slurm_environment import query_environment
+from slurm_jobs.shared.errors import SchedulerError
 from slurm_jobs.shared.machine import local_node_name
 
 COMMAND_TIMEOUT_S = 30
@@ -241,9 +242,12 @@ def _stranger(order: JobOrder, element_id: str) -> str | None:
     """
     shown = output_of(["scontrol", "show", "job", element_id])
     job_id = element_id.partition("_")[0]
-    if shown is None or parse_jobs(shown, {order.job_name: job_id}):
+    try:
+        is_stranger = shown is not None and bool(entries(shown))
+        is_stranger = is_stranger and not parse_jobs(shown or "", {order.job_name: job_id})
+    except SchedulerError:
         return None
-    return f"Slurm's controller has another job under the id {element_id}"
+    return f"Slurm's controller has another job under the id {element_id}" if is_stranger else None
 
 
 def rank_variables() -> dict[str, int | str]:

@@ -81,7 +81,7 @@ def test_while_the_controller_is_silent_a_fresh_run_is_not_replaced(
     cluster.stop_daemon("slurmctld")
     status = driver.status(run_dir)
     assert words_of(status) == {"fan": "running", "total": "waiting"}
-    assert "squeue does not list it yet" in stage_of(status, "total")["slices"][0]["reason"]
+    assert "no source of Slurm says yet" in stage_of(status, "total")["slices"][0]["reason"]
     assert "scontrol" in driver.run("resume", str(run_dir), check=3).stderr
     assert "scontrol" in driver.run("cancel", str(run_dir), "--yes", check=3).stderr
     cluster.start_daemon("slurmctld")

@@ -42,7 +42,7 @@ if test "$*" = --all; then
     printf " %s" "${{id:-all}}" >> "{folder}/calls"
     if test -e "{folder}/controller.silent"; then
       echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; code=1
-    elif test -z "$id"; then cat "{folder}"/jobs/* 2> /dev/null
+    elif test -z "$id"; then cat "{folder}"/jobs/* 2> /dev/null || echo "No jobs in the system"
     elif test -e "{folder}/jobs/$id"; then cat "{folder}/jobs/$id"
     else echo "slurm_load_jobs error: Invalid job id specified" >&2; code=1; fi
   done

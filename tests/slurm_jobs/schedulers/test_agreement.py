@@ -112,6 +112,14 @@ def test_an_unlisted_job_is_open_where_nothing_proves_its_end(
         assert agreement.task == task("sacct", accounted)  # RUNNING and PENDING beat silence
 
 
+@pytest.mark.parametrize(
+    ("age_s", "is_open"), [(FRESH_S, True), (-FRESH_S, True), (OLD_S, False), (-OLD_S, False)]
+)
+def test_a_job_from_far_in_the_future_is_not_fresh(age_s: float, *, is_open: bool) -> None:
+    doubt = found(None, "unknown", "RUNNING", age_s=age_s, acts=True).doubt
+    assert (doubt is not None) is is_open
+
+
 def test_a_command_that_acts_does_not_take_squeues_word_alone() -> None:
     assert found("RUNNING", "silent", None, acts=True).doubt == "controller silent"
     assert found("FAILED", "silent", None, age_s=OLD_S, acts=True).doubt == "controller silent"

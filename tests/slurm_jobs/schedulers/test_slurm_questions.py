@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.schedulers.agreement import AGREE_S
+from slurm_jobs.schedulers.controller import MOST_SINGLE_REQUESTS
 from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm import MAX_IDS_NAMED, accounting, find, query
 from slurm_jobs.shared.errors import SchedulerError
@@ -270,6 +271,15 @@ def test_a_name_with_a_bar_does_not_hide_its_job_from_the_accounts(slurm: FakeSl
     assert (task.job_name, task.state, task.reason) == ("a|b", "TIMEOUT", "")
 
 
+def basic_programs(folder: Path) -> Path:
+    """A folder of the programs that the fake squeue and sacct call."""
+    programs = folder / "basic"
+    programs.mkdir()
+    for name in ("bash", "cat"):
+        (programs / name).symlink_to(f"/bin/{name}")
+    return programs
+
+
 def about(*job_ids: str, age_s: float, acts: bool = False) -> Question:
     """A question about open jobs that were submitted so long ago."""
     asked = question(*job_ids)
@@ -318,6 +328,56 @@ def test_a_silent_controller_leaves_open_whether_a_fresh_job_lives(slurm: FakeSl
     assert [problem.partition(":")[0] for problem in found.problems] == ["scontrol"]
     assert query(about("1", age_s=AGREE_S)).doubts == {}
     assert query(about("1", age_s=AGREE_S, acts=True)).doubts == {key("1"): "controller silent"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param("exit 0", id="nothing"),
+        pytest.param("cat; exit 0", id="its-input"),
+        pytest.param('echo "JobId=1 Cluster=c JobName=words.a.t1"', id="other-first-line"),
+        pytest.param('printf "JobId=2 JobName=b\\n   JobState=RUNNING\\n"', id="another-job"),
+        pytest.param('echo "scontrol: error: Socket timed out" >&2; exit 1', id="error"),
+    ],
+)
+def test_an_answer_that_is_not_about_the_job_proves_no_end(slurm: FakeSlurm, answer: str) -> None:
+    slurm.says("squeue", queue_row("1", "RUNNING"))
+    (slurm.folder / "scontrol").write_text(f"#!/bin/bash\n{answer}\n")
+    found = query(about("1", age_s=AGREE_S, acts=True))
+    assert found.doubts == {key("1"): "controller silent"}
+    assert [problem.partition(":")[0] for problem in found.problems] == ["scontrol"]
+
+
+def test_noise_next_to_the_controllers_answer_is_ignored(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", queue_row("1", "RUNNING"))
+    program = slurm.folder / "scontrol"
+    noise = 'echo "ERROR: ld.so: object x from LD_PRELOAD cannot be preloaded: ignored." >&2\n'
+    program.write_text(program.read_text().replace("#!/bin/bash\n", f"#!/bin/bash\n{noise}"))
+    found = query(about("1", "2", age_s=AGREE_S, acts=True))
+    assert (found.doubts, found.problems) == ({}, ())
+    assert [(task.job_id, task.source) for task in found.tasks.values()] == [("1", "scontrol")]
+
+
+def test_many_jobs_are_one_request_to_the_controller(slurm: FakeSlurm) -> None:
+    ids = [str(number) for number in range(1, MOST_SINGLE_REQUESTS + 2)]
+    slurm.controller_says(queue_row("7", "RUNNING"))
+    found = query(about(*ids, age_s=20))
+    assert slurm.asked_of_controller() == ["all"]
+    assert [task.job_id for task in found.tasks.values()] == ["7"]
+    slurm.controller_says("")
+    assert query(about(*ids, age_s=20)).doubts == {}
+
+
+def test_without_scontrol_squeue_decides_about_all_but_fresh_jobs(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.says("squeue", queue_row("1", "RUNNING"))
+    (slurm.folder / "scontrol").unlink()
+    monkeypatch.setenv("PATH", f"{slurm.folder}:{basic_programs(slurm.folder.parent)}")
+    found = query(about("1", "2", age_s=20, acts=True))
+    assert found.doubts == {key("2"): "controller silent"}
+    assert query(about("1", "2", age_s=AGREE_S, acts=True)).doubts == {}
+    assert "was not found" in found.problems[0]
 
 
 def test_a_job_that_squeue_does_not_list_yet_is_found_by_its_name(slurm: FakeSlurm) -> None:
