@@ -72,7 +72,7 @@ def test_nothing_waits_for_a_held_slice_by_any_kind_at_any_depth(
 
 
 @pytest.mark.parametrize("kind", KINDS[:3])
-def test_a_stage_without_an_array_waits_for_a_slice_that_waits_for_a_held_one(kind: str) -> None:
+def test_a_stage_without_an_array_waits_with_a_slice_that_is_stuck(kind: str) -> None:
     stages = [stage("fan", 2), stage("pair", 2, fan="aftercorr"), stage("total", pair=kind)]
     stages += [stage("sorry", total="afternotok"), stage("tell", total="afterany")]
     found = with_a_held_slice(stages, "COMPLETED")
@@ -106,7 +106,7 @@ def test_a_held_job_that_is_not_needed_is_removed_and_holds_up_nothing() -> None
     assert statuses(found) == "completed stranded waiting -> waiting"
 
 
-def test_a_job_of_an_earlier_version_that_is_not_needed_stays_and_strands_the_rest() -> None:
+def test_a_job_of_an_earlier_version_strands_what_comes_after_it() -> None:
     stages = [stage("a"), stage("mail", a="afternotok"), stage("end", mail="afterany")]
     found = reconciled(stages, {"mail": f"PENDING:{NEVER}", "end": WAITS}, ["a"])
     assert statuses(found) == "completed stranded stranded -> stranded"
@@ -117,7 +117,7 @@ def _key(number: int, element: str = "") -> JobKey:
     return JobKey(f"n{number}", f"{number}{element}")
 
 
-def test_jobs_of_one_stage_that_run_in_turns_wait_for_the_first_that_is_held() -> None:
+def test_jobs_of_a_stage_that_run_in_turns_wait_for_the_held_first() -> None:
     """A stage has several arrays where the site limits their size; `max_running` chains them."""
     jobs = [
         intent(number, "a", str(number), slices=(number - 1,), is_array=True, dependencies=after)
@@ -133,9 +133,7 @@ def test_jobs_of_one_stage_that_run_in_turns_wait_for_the_first_that_is_held() -
 
 @pytest.mark.parametrize("other", ["COMPLETED", "FAILED"])
 @pytest.mark.parametrize("kind", KINDS[:3])
-def test_a_job_that_got_afterok_instead_of_aftercorr_waits_for_every_held_slice(
-    kind: str, other: str
-) -> None:
+def test_a_job_with_afterok_for_aftercorr_waits_for_every_held_slice(kind: str, other: str) -> None:
     stages = [stage("fan", 2), stage("pair", 2, fan="aftercorr"), stage("total", pair=kind)]
     jobs = [
         intent(1, "fan", "1", 2),
@@ -149,7 +147,7 @@ def test_a_job_that_got_afterok_instead_of_aftercorr_waits_for_every_held_slice(
     assert [part.status for part in found.stages[1:]] == ["stranded", "stranded"]
 
 
-def test_a_job_that_waits_for_one_element_of_an_earlier_job_is_stuck_with_that_element() -> None:
+def test_a_job_that_waits_for_one_element_is_stuck_with_that_element() -> None:
     stages = [stage("a", 2), stage("b", 2, a="aftercorr"), stage("c", b="afterany")]
     jobs = [
         intent(1, "a", "1", 2),

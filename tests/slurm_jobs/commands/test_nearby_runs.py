@@ -60,7 +60,7 @@ def test_the_message_names_the_newest_run_near_the_working_folder(
         find_run(text)
 
 
-def test_runs_in_the_working_folder_are_named_when_the_variable_names_others(
+def test_runs_in_the_working_folder_are_named_if_the_variable_lacks_them(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project / "project")

@@ -67,7 +67,7 @@ def test_a_function_that_the_runs_copy_of_the_code_lacks_is_refused(
         try_resume(paths, run)
 
 
-def test_a_function_of_the_snapshot_is_accepted_whatever_the_current_code_is(
+def test_a_function_of_the_snapshot_is_accepted_whatever_todays_code_is(
     paths: RunPaths, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text("def work(config): ...\n")

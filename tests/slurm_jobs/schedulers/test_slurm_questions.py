@@ -287,7 +287,7 @@ def about(*job_ids: str, age_s: float, acts: bool = False) -> Question:
     return Question(jobs=asked.jobs, since_unix_s=0.0, open_jobs=since, acts=acts)
 
 
-def test_the_controller_is_asked_once_about_fresh_jobs_that_squeue_does_not_list(
+def test_the_controller_is_asked_once_about_fresh_jobs_squeue_lacks(
     slurm: FakeSlurm,
 ) -> None:
     slurm.says("squeue", queue_row("1", "RUNNING"))

@@ -7,7 +7,7 @@ import sys
 from slurm_jobs.shared.process_table import living_process, process_entry, processes
 
 
-def test_a_process_is_alive_until_it_ends_and_its_entry_stays_until_it_is_reaped() -> None:
+def test_a_process_lives_until_it_ends_and_is_listed_until_reaped() -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
         alive = living_process(child.pid)
         assert alive is not None

@@ -124,5 +124,5 @@ def test_a_text_is_hidden_whole_where_too_many_secrets_are_known():
     assert hidden_text("", known) == ""
 
 
-def test_a_header_with_a_quote_that_is_not_closed_is_hidden_to_its_lines_end():
+def test_a_header_with_an_open_quote_is_hidden_to_its_lines_end():
     assert hidden_text("x 'auth: Digest abc\ny") == f"x 'auth: Digest {NOT_SHOWN}\ny"

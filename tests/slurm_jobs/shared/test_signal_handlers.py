@@ -137,7 +137,7 @@ signal_handlers.write_stacks_on(signal.SIGQUIT, sys.stdout)
     assert said(script, before=before) == [[15, 3], ["ignored"]]
 
 
-def test_signals_that_the_stage_blocks_stay_blocked_on_both_sides_of_a_fork() -> None:
+def test_signals_that_the_stage_blocks_stay_blocked_after_a_fork() -> None:
     script = """
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print(json.dumps([forked(actions, *ALL), actions(*ALL)]))
@@ -161,7 +161,7 @@ print(json.dumps([found, child.wait()]))
     assert said(script) == [IN_CHILDREN, -15]
 
 
-def test_a_child_writes_neither_to_the_stacks_nor_to_the_pipe_of_its_parent(
+def test_a_child_writes_neither_to_its_parents_stacks_nor_to_its_pipe(
     tmp_path: Path,
 ) -> None:
     script = """

@@ -114,7 +114,7 @@ def test_a_resume_keeps_what_a_variable_held_at_the_submit(
     assert job.resources.slurm == {"comment": "/home/me"}
 
 
-def test_a_value_that_is_a_variable_alone_is_noted_where_nothing_expands_it(notes: Notes) -> None:
+def test_a_variable_alone_is_noted_where_nothing_expands_it(notes: Notes) -> None:
     text = 'name: a\ncluster: local\nenvironment: {ENTITY: "$USER", PRICE: "$5", TEXT: "a $USER"}\n'
     (line,) = notes(text + "stages:\n  a: {shell: make}\n")
     assert "environment.ENTITY: `$USER` stays as it is written" in line

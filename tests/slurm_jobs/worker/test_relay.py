@@ -27,7 +27,7 @@ def run(config, context):
 """
 
 
-def test_a_functions_own_handler_of_the_stop_signal_is_called_and_the_flag_set(
+def test_a_functions_own_stop_handler_is_called_and_the_flag_is_set(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "start.py").write_text(START)
