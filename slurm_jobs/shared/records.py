@@ -59,6 +59,8 @@ class AttemptRecord:
     """GPU type, if the job requested one of several."""
     num_again: int = 0
     """Number of earlier resumes that requested this slice again, even if it was complete."""
+    start_ticks: int = 0
+    """Start time of the supervisor, in kernel ticks since the host's start; 0 if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,7 +200,7 @@ def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
     counts = (record.slice_index, record.attempt, record.num_ranks, record.restart)
     _refuse(
         texts=(*_texts_of(record), record.host, record.scheduler, record.gpu, *record.node_names),
-        counts=(*counts, record.num_again, record.pid),
+        counts=(*counts, record.num_again, record.pid, record.start_ticks),
         moments=(record.started_unix_s,),
     )
     return record

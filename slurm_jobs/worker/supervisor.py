@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from slurm_jobs.shared.files import (
     read_json,
     write_json_atomic,
 )
+from slurm_jobs.shared.process import note_process
 from slurm_jobs.shared.records import (
     AttemptRecord,
     CompletionName,
@@ -55,7 +55,12 @@ from slurm_jobs.worker.environment import (
     requeue,
     second_address,
 )
-from slurm_jobs.worker.fence import await_earlier_attempts, has_successor
+from slurm_jobs.worker.fence import (
+    UNREADABLE,
+    await_earlier_attempts,
+    is_of_older_start,
+    later_claims,
+)
 from slurm_jobs.worker.launch import AFTER_SIGTERM, RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
 
@@ -93,6 +98,7 @@ class SliceTask:
                 node_names=environment.node_names,
                 host=socket.gethostname(),
                 pid=os.getpid(),
+                start_ticks=note_process(os.getpid()).start_ticks,
                 num_ranks=order.resources.num_ranks,
                 scheduler=order.scheduler,
                 restart=environment.restart,
@@ -284,7 +290,8 @@ def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
     while True:
         if _is_superseded(task):
             return SUPERSEDED_EXIT_CODE
-        completion = _attempt(task, ranks)
+        record = task.claim()
+        completion = _attempt(task, record, ranks)
         if completion.outcome == "superseded":
             return 0 if task.is_complete() else SUPERSEDED_EXIT_CODE
         if completion.outcome == "completed":
@@ -298,6 +305,9 @@ def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
         if failed > retries:
             _say(f"failed attempts: {failed}; retries that the stage allows: {retries}")
             return code
+        if _is_fenced_off(task, record):
+            _say("a later attempt at this slice has begun, so this job does not try again")
+            return SUPERSEDED_EXIT_CODE
         _say("trying again")
 
 
@@ -312,30 +322,46 @@ def _is_superseded(task: SliceTask) -> bool:
 def _is_fenced_off(task: SliceTask, record: AttemptRecord) -> bool:
     """Check whether a later attempt waits for this one to end; see `fence`.
 
-    A claim by the job of an older intent does not count: that job finds itself superseded.
+    Claims by an older start of this job, or by the job of an older intent, do not count: these find
+    themselves superseded. Neither does a file system that is out of order at this moment.
     """
-    if not has_successor(task.paths, record):
-        return False
-    path = task.paths.attempt(record.stage, record.slice_index, record.attempt + 1)
-    is_own = read_json(path)["token"] == record.token
-    return is_own or _is_superseded(task)
+    with suppress(*UNREADABLE):
+        for claim in later_claims(task.paths, record):
+            if claim.token == record.token:
+                if claim.restart >= record.restart:
+                    return True
+            elif _is_superseded(task):
+                return True
+    return False
 
 
-def _attempt(task: SliceTask, ranks: RankProcesses) -> CompletionRecord:
-    record = task.claim()
+def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> CompletionRecord:
+    def is_fenced_off() -> bool:
+        return _is_fenced_off(task, record)
+
+    def is_called_off() -> bool:
+        return ranks.stop_signalled or is_fenced_off()
+
     _say(f"attempt {record.attempt}")
-    if _is_superseded(task):  # again: a submit sees this attempt, or we see its intent
-        return task.record_end(record, RanksEnd(outcome="superseded"), {})
-    problem = await_earlier_attempts(task.paths, record, _say)
+    superseded = RanksEnd(outcome="superseded", exit_code=SUPERSEDED_EXIT_CODE)
+    # Again: a submit sees this attempt, or we see its intent.
+    if _is_superseded(task) or is_of_older_start(task.paths, record):
+        return task.record_end(record, superseded, {})
+    problem = await_earlier_attempts(task.paths, record, _say, is_called_off=is_called_off)
     if problem is not None:
         end = RanksEnd(outcome="failed", exit_code=1, reason=problem, retryable=False)
         return task.record_end(record, end, {})
-    if task.is_complete():  # by an earlier start of this job, which was taken for dead
-        return task.record_end(record, RanksEnd(outcome="superseded"), {})
+    # It may be complete by an earlier start of this job, which was taken for dead.
+    if is_fenced_off() or task.is_complete():
+        return task.record_end(record, superseded, {})
+    if ranks.stop_signalled:
+        reason = "Asked to stop before its ranks were started."
+        end = RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)
+        return task.record_end(record, end, {})
     task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
     try:
         _write_launch_files(task, record, task_dir)
-        end = ranks.run(task_dir, is_fenced_off=partial(_is_fenced_off, task, record))
+        end = ranks.run(task_dir, is_fenced_off=is_fenced_off)
     except StageConfigError as error:
         end = RanksEnd(
             outcome="failed", exit_code=error.exit_code, reason=str(error), retryable=False
