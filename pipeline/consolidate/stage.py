@@ -340,6 +340,8 @@ def _check_pictures(parts: Parts, stage: ConsolidateConfig, context: TaskContext
     setting = f"stages.{context.stage}.config.text_only=true"
     command = resume_command(context.run_dir, "--set", setting)
     rows = f"none of the {parts.num_samples:,} samples has"
+    if parts.num_samples == 1:
+        rows = "the only sample does not have"
     remedy = f"keep all parts by `{command}`"
     problem = text_alone(rows, parts.first_text_row, remedy=remedy)
     message = f"{parts.settings['manifest']}: {problem}"

@@ -64,7 +64,7 @@ from slurm_jobs.shared.files import (
 from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
-from slurm_jobs.shared.manifests.text_alone import TextRow, text_alone
+from slurm_jobs.shared.manifests.text_alone import TextRow, text_so_far
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.records import TaskContext, resume_command
 from slurm_jobs.shared.units import number_of
@@ -428,8 +428,6 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         first_text_row = None
         if writer.num_text_samples == len(builder.samples):
             first_text_row = writer.first_text_row
-        if context.num_slices == 1:  # otherwise `consolidate` knows whether others have pictures
-            _check_pictures(first_text_row, stage, context, num_samples=len(builder.samples))
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
@@ -444,6 +442,10 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             first_text_row=first_text_row,
         )
     write_part(paths, index, builder.samples)
+    if first_text_row is not None and not stage.text_only and context.limit is None:
+        # not an error here: `consolidate` judges all slices, may accept it, and loses no part
+        problem = text_so_far("no sample of this slice has", first_text_row)
+        log.warning("%s: %s", stage.manifest, problem)
     if writer.ignored:
         counts = ", ".join(f"`{key}` ({count} rows)" for key, count in writer.ignored.most_common())
         log.warning("%s: keys that are not read: %s", stage.manifest, counts)
@@ -474,25 +476,6 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         "outputs": describe_outputs(paths.output_dir, files),
         "num_tokens_histogram": token_histogram(samples["num_tokens"].tolist()),
     }
-
-
-def _check_pictures(
-    first: TextRow | None, stage: PreprocessConfig, context: TaskContext, *, num_samples: int
-) -> None:
-    """Refuse a manifest without pictures that is not meant so; its first rows alone may be text.
-
-    Raises:
-        StageConfigError: no sample has a picture, and the config has no `text_only`.
-    """
-    if first is None or stage.text_only or context.limit is not None:
-        return
-    setting = f"stages.{context.stage}.config.text_only=true"
-    remedy = f"run `{resume_command(context.run_dir, '--set', setting)}`"
-    rows = f"none of {num_samples:,} samples has"
-    if num_samples == 1:
-        rows = "the only sample does not have"
-    message = f"{stage.manifest}: {text_alone(rows, first, remedy=remedy)}"
-    raise StageConfigError(message)
 
 
 def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:

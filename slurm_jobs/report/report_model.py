@@ -777,7 +777,7 @@ class DataNumbers:
     num_text_samples: Quantity
     """Samples without a picture."""
     is_text_meant: bool
-    """True if the config of the stage has `text_only`."""
+    """True if `text_only` of the stage that consolidates the samples, or else of this one, is."""
     row_notes: tuple[tuple[str, int], ...]
     """Kind of a note on rows (`RowNote`), and the number of its samples, most frequent first."""
     rejects: tuple[tuple[str, int], ...]

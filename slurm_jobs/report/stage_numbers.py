@@ -167,7 +167,7 @@ def data_numbers(
     """Return an entry for each stage that preprocesses; `results` are the valid ones, by stage."""
     current = [stage for stage in inputs.stages if not stage.is_former]
     consolidated_by = {
-        parent: other.name
+        parent: other
         for other in reversed(current)
         if other.run == CONSOLIDATE_RUN
         for parent in other.after
@@ -176,19 +176,27 @@ def data_numbers(
         _data_of_stage(
             stage,
             list(results[stage.name].values()),
-            list(results[consolidated_by[stage.name]].values())
+            list(results[consolidated_by[stage.name].name].values())
             if stage.name in consolidated_by
             else None,
+            is_text_meant=_is_text_meant(stage, consolidated_by.get(stage.name)),
         )
         for stage in current
         if stage.run == PREPROCESS_RUN
     )
 
 
+def _is_text_meant(stage: StageInputs, consolidating: StageInputs | None) -> bool:
+    own = None if consolidating is None else consolidating.config.get("text_only")
+    return (stage.config.get("text_only") if own is None else own) is True
+
+
 def _data_of_stage(
     stage: StageInputs,
     results: Sequence[Mapping[str, Any]],
     consolidated: Sequence[Mapping[str, Any]] | None,
+    *,
+    is_text_meant: bool,
 ) -> DataNumbers:
     """Return the numbers; `consolidated` is None if no stage consolidates these parts."""
     samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
@@ -210,7 +218,7 @@ def _data_of_stage(
         num_too_long=_total(results, "num_too_long"),
         num_truncated=_total(results, "num_truncated"),
         num_text_samples=_total(results, "num_text_samples"),
-        is_text_meant=stage.config.get("text_only") is True,
+        is_text_meant=is_text_meant,
         row_notes=tuple(_counts(results, "row_notes").most_common(_MOST_NOTES)),
         num_tokens=tokens,
         mean_tokens=mean_tokens,

@@ -232,6 +232,15 @@ def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
     return _only_parent(views, source, "preprocess")
 
 
+def consolidates_of(views: Views, preprocess: str) -> tuple[str, ...]:
+    """Return the `consolidate` stages that read the samples of a `preprocess` stage."""
+    return tuple(
+        name
+        for name, view in views.items()
+        if view.run == "consolidate" and preprocess in view.parents
+    )
+
+
 def _only_parent(views: Views, name: str, run: str) -> str | None:
     """Return the only direct parent with that `run`."""
     matching = [p for p in views[name].parents if p in views and views[p].run == run]

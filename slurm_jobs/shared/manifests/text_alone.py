@@ -14,6 +14,8 @@ from slurm_jobs.shared.manifests.messages import ManifestRow
 _MAX_KEYS, _MAX_KEY_CHARS = 12, 60
 """Most keys of a row that a message lists, and the characters of each: a manifest may have any."""
 
+_NAME_THE_KEY = "If a key holds the picture, set `columns: {image: KEY}`"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextRow:
@@ -46,12 +48,28 @@ def text_alone(rows: str, first: TextRow | None, *, remedy: str = "set `text_onl
         first: the first of them; None if unknown.
         remedy: what to do if text alone is meant.
     """
-    example = ""
-    if first is not None:
-        names = ", ".join(f"`{key}`" for key in first.keys)
-        example = f" The first, {first.place}, has the keys {names}."
     return (
         f"{rows} a picture that is read, so the model would learn to answer without seeing."
-        f"{example} If a key holds the picture, set `columns: {{image: KEY}}`; if text alone is "
-        f"meant, {remedy}"
+        f"{_example(first)} {_NAME_THE_KEY}; if text alone is meant, {remedy}"
     )
+
+
+def text_so_far(rows: str, first: TextRow | None, *, is_learned: bool = True) -> str:
+    """Return that some rows have no picture, where others may have one.
+
+    Args:
+        rows: which rows have none, as for `text_alone`.
+        first: the first of them.
+        is_learned: the rows become a data set, which `consolidate` refuses if none has a picture.
+    """
+    verdict = ""
+    if is_learned:
+        verdict = ". If no other row has one, `consolidate` fails unless `text_only` is true"
+    return f"{rows} a picture that is read.{_example(first)} {_NAME_THE_KEY}{verdict}"
+
+
+def _example(first: TextRow | None) -> str:
+    if first is None:
+        return ""
+    names = ", ".join(f"`{key}`" for key in first.keys)
+    return f" The first, {first.place}, has the keys {names}."

@@ -33,16 +33,16 @@ def write(folder: Path, *rows: dict[str, Any]) -> None:
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_one_slice_of_text_alone_fails_with_place_keys_and_remedy(
-    tmp_path: Path, config: dict[str, Any]
+def test_a_slice_of_text_alone_is_kept_and_logged_with_place_and_keys(
+    tmp_path: Path, config: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, TEXT, TEXT)
-    with pytest.raises(StageConfigError) as caught:
-        run_preprocess(tmp_path, config)
-    message = str(caught.value)
-    assert "m.jsonl: none of 2 samples has a picture that is read" in message
-    assert f"The first, m.jsonl:1, {KEYS}" in message
-    assert "--set stages.preprocess.config.text_only=true`" in message
+    (result,), parts = run_preprocess(tmp_path, config)
+    assert (result["num_samples"], result["num_text_samples"]) == (2, 2)
+    assert "m.jsonl: no sample of this slice has a picture that is read" in caplog.text
+    assert f"The first, m.jsonl:1, {KEYS}" in caplog.text
+    consolidated, _ = run_consolidate(tmp_path / "set", parts, text_only=True)
+    assert consolidated["num_samples"] == 2
 
 
 def test_text_alone_that_is_meant_is_accepted_and_counted(
@@ -66,17 +66,20 @@ def test_a_slice_of_text_in_mixed_data_is_fine(
     assert consolidated["num_samples"] == 3
 
 
-def test_slices_of_text_alone_fail_at_consolidation(tmp_path: Path, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize("num_slices", [1, 3])
+def test_slices_of_text_alone_fail_at_consolidation(
+    tmp_path: Path, config: dict[str, Any], num_slices: int
+) -> None:
     write(tmp_path, *[TEXT] * 4)
-    _, parts = run_preprocess(tmp_path, config, 3)
+    _, parts = run_preprocess(tmp_path, config, num_slices)
     with pytest.raises(StageConfigError) as caught:
-        run_consolidate(tmp_path / "set", parts, 3)
+        run_consolidate(tmp_path / "set", parts, num_slices)
     message = str(caught.value)
     assert message.startswith("m.jsonl: none of the 4 samples has a picture that is read")
     assert f"The first, m.jsonl:1, {KEYS}" in message
     assert "keep all parts by `" in message
     assert "--set stages.consolidate.config.text_only=true`" in message
-    consolidated, _ = run_consolidate(tmp_path / "set", parts, 3, text_only=True)
+    consolidated, _ = run_consolidate(tmp_path / "set", parts, num_slices, text_only=True)
     assert consolidated["num_samples"] == 4
 
 
@@ -85,7 +88,7 @@ def test_consolidate_may_refuse_what_preprocess_accepts(
 ) -> None:
     write(tmp_path, TEXT)
     _, parts = run_preprocess(tmp_path, config | {"text_only": True})
-    with pytest.raises(StageConfigError, match="has a picture that is read"):
+    with pytest.raises(StageConfigError, match="have a picture that is read"):
         run_consolidate(tmp_path / "set", parts, text_only=False)
 
 
@@ -93,8 +96,9 @@ def test_samples_count_and_not_rows_whose_pictures_are_missing(
     tmp_path: Path, config: dict[str, Any]
 ) -> None:
     write(tmp_path, {**SEEN, "image": "gone.png"}, TEXT)
+    _, parts = run_preprocess(tmp_path, config | {"max_reject_share": 0.5})
     with pytest.raises(StageConfigError, match="the only sample does not have a picture"):
-        run_preprocess(tmp_path, config | {"max_reject_share": 0.5})
+        run_consolidate(tmp_path / "set", parts)
 
 
 def test_the_first_rows_of_a_limit_may_be_text(tmp_path: Path, config: dict[str, Any]) -> None:

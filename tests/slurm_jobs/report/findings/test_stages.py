@@ -197,6 +197,23 @@ def test_a_data_set_without_pictures_is_found_unless_it_is_meant(
         assert answer.evidence == ("9,970 of 9,970 samples have no picture",)
 
 
+@pytest.mark.parametrize(
+    ("own", "consolidating", "is_meant"),
+    [
+        ({}, {}, False),
+        ({"text_only": True}, {}, True),
+        ({}, {"text_only": True}, True),
+        ({"text_only": True}, {"text_only": False}, False),
+    ],
+)
+def test_consolidate_decides_before_preprocess_on_text_alone(
+    inputs_of, own, consolidating, is_meant
+):
+    inputs = with_stage(inputs_of(), "consolidate", config=consolidating)
+    report = report_from(with_stage(inputs, "preprocess", config=own))
+    assert report.data[0].is_text_meant is is_meant
+
+
 def test_notes_on_rows_are_in_the_report(report_of):
     report = report_of()
     data = replace(report.data[0], row_notes=(("answer_left_out", 12), ("of_a_later_version", 4)))

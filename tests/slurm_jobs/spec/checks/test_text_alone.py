@@ -19,6 +19,8 @@ CHAT = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "co
 SEEN = {"image": "a.png", **ASKED}
 PLACE = "7:17: stages.p.config.manifest: m.jsonl: "
 TEXT_ONLY = "      text_only: true\n"
+TURN = {"role": "user", "content": "?", "mood": "glad"}
+MOODY = {"messages": [TURN, {"role": "assistant", "content": "!"}]}
 BAD = {**CHAT, "video": "v.mp4"}
 
 
@@ -71,11 +73,32 @@ def test_one_picture_among_the_first_rows_is_enough(
     assert check(write(tmp_path, *rows) + TEXT_ONLY) == []
 
 
-def test_pictures_after_the_first_rows_need_the_key(check: Check, tmp_path: Path) -> None:
-    text = write(tmp_path, *[ASKED] * MAX_ROWS, SEEN)
+@pytest.mark.parametrize(
+    "rows", [[ASKED] * MAX_ROWS, [{"id": "x" * 50_000, **ASKED}] * 50, [{"scan": 1, **ASKED}, CHAT]]
+)
+def test_pictures_may_come_after_the_first_rows(
+    check: Check, notes: Notes, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    more = [CHAT] * MAX_ROWS
+    text = write(tmp_path, *rows, *more, SEEN)
+    assert check(text) == []
+    (note,) = [note for note in notes(text) if "has a picture that is read" in note]
+    assert "If no other row has one, `consolidate` fails" in note
+    assert "would learn" not in note
+    assert not [note for note in notes(text + TEXT_ONLY) if "a picture that" in note]
+
+
+@pytest.mark.parametrize("row", [{"dicom_path": "x", **ASKED}, MOODY])
+def test_unread_keys_of_all_first_rows_may_be_the_picture(
+    check: Check, notes: Notes, tmp_path: Path, row: dict[str, Any]
+) -> None:
+    text = write(tmp_path, *[row] * MAX_ROWS, SEEN)
     (line,) = check(text)
-    assert "none of the first 1,000 rows has a picture" in line
-    assert check(text + TEXT_ONLY) == []
+    assert "none of the first 1,000 rows has a picture that is read. The first" in line
+    assert "name them in `columns.ignore`" in line
+    ignored = text + "      columns: {ignore: [dicom_path, mood]}\n"
+    assert check(ignored) == []
+    assert [note for note in notes(ignored) if "`consolidate` fails" in note]
 
 
 def test_rows_that_cannot_be_used_have_no_say(check: Check, tmp_path: Path) -> None:
@@ -87,7 +110,7 @@ def test_rows_that_cannot_be_used_have_no_say(check: Check, tmp_path: Path) -> N
 
 
 def test_a_table_without_pictures_is_an_error(check: Check, tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist([{"image_id": 3, **ASKED}]), tmp_path / "m.parquet")
+    pq.write_table(pa.Table.from_pylist([{"scan": 3, **ASKED}]), tmp_path / "m.parquet")
     (line,) = check(SPEC.format(name="m.parquet"))
     assert "m.parquet: the first row does not have a picture that is read" in line
     assert "The first, m.parquet:row 0, has the keys" in line
@@ -96,6 +119,28 @@ def test_a_table_without_pictures_is_an_error(check: Check, tmp_path: Path) -> N
 def test_consolidate_may_accept_text_alone(check: Check, tmp_path: Path) -> None:
     more = "  c: {run: consolidate, after: p, config: {text_only: true}}\n"
     assert check(write(tmp_path, CHAT) + more) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "merging", "num_problems"),
+    [("true", None, 0), ("true", "false", 1), ("false", "true", 0), ("false", None, 1)],
+)
+def test_the_stage_that_consolidates_decides(
+    check: Check, tmp_path: Path, own: str, merging: str | None, num_problems: int
+) -> None:
+    config = "" if merging is None else f", config: {{text_only: {merging}}}"
+    text = write(tmp_path, CHAT) + f"      text_only: {own}\n"
+    assert len(check(text + f"  c: {{run: consolidate, after: p{config}}}\n")) == num_problems
+
+
+def test_text_alone_is_accepted_for_one_data_set_of_a_spec(check: Check, tmp_path: Path) -> None:
+    more = "".join(
+        f"  {name}: {{run: preprocess, config: {{manifest: m.jsonl, processor: proc}}}}\n"
+        f"  {name}2: {{run: consolidate, after: {name}, config: {{text_only: {accepts}}}}}\n"
+        for name, accepts in (("q", "true"), ("r", "null"))
+    )
+    text = write(tmp_path, CHAT) + "  p2: {run: consolidate, after: p}\n" + more
+    assert [line.split("stages.")[1][:1] for line in check(text)] == ["p", "r"]
 
 
 def test_it_is_a_note_where_an_earlier_stage_may_write_the_rows(
