@@ -24,7 +24,7 @@ def without_leading_answers(messages: Sequence[Message]) -> list[Message]:
     """
     first = next((i for i, message in enumerate(messages) if message.role == "user"), None)
     if first is None:
-        message = "no turn of the user, so there is nothing that the answer answers"
+        message = "the conversation has no turn of the user, so the answer has no question"
         raise BadRowError(message)
     before = [message for message in messages[:first] if message.role == "assistant"]
     if any(item.kind == "image" for message in before for item in message.content):

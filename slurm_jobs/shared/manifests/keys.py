@@ -407,17 +407,32 @@ def has_learning_word(name: str) -> bool:
 def selects_answers(key: str, value: Any) -> bool:
     """Check whether a key of a row selects learned turns: `supervised_turns: last`, `mask: true`.
 
-    A mask of a text or bytes is a picture.
+    A mask of a text or bytes is a picture, and `mask: 1` alone may be any number. A mask of
+    something else (`has_mask`), a loss that was measured (`answer_loss: 0.34`) and the words of one
+    turn (`training_message`) select nothing.
     """
-    words = set(normal(key).split("_"))
-    if not words.isdisjoint(_MASK_WORDS):
+    words = normal(key).split("_")
+    if not _MASK_WORDS.isdisjoint(words):
+        if not (_MASK_WORDS | _TURN_WORDS | LEARNING_WORDS).issuperset(words):
+            return False
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and _MASK_WORDS.issuperset(words):
+            return False
         items = value if isinstance(value, list | tuple) else [value]
         return bool(items) and all(yes_or_no(item) is not None for item in items)
-    is_selection = not words.isdisjoint(LEARNING_WORDS) and not words.isdisjoint(_TURN_WORDS)
-    return is_selection and not says_nothing(value)
+    parts = _TURN_WORDS - _ONE_TURN if isinstance(value, str) else _TURN_WORDS
+    if LEARNING_WORDS.isdisjoint(words) or parts.isdisjoint(words):
+        return False
+    is_count = says_number(key) and words[-1] not in _POSITIONS
+    is_measured = isinstance(value, float) and not value.is_integer()
+    return not (is_count or is_measured or says_nothing(value))
 
 
 _MASK_WORDS = _words("mask masks")
+_ONE_TURN = _words("message answer response reply span")
+"""Words for a turn whose key may hold the turn's own words."""
+_POSITIONS = _words("id ids idx index start end")
+"""Words of keys that say which turns, not how many."""
 
 
 def says_number(name: str) -> bool:

@@ -44,9 +44,18 @@ def test_an_answer_before_the_first_question_is_left_out_and_noted(
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"conversations": [GREETING]}, "no turn of the user"),
-        ({"conversations": [SYSTEM, GREETING]}, "no turn of the user"),
-        ({"messages": [{"role": "assistant", "content": "a"}]}, "no turn of the user"),
+        (
+            {"conversations": [GREETING]},
+            "the conversation has no turn of the user, so the answer has no question",
+        ),
+        (
+            {"conversations": [SYSTEM, GREETING]},
+            "the conversation has no turn of the user, so the answer has no question",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": "a"}]},
+            "the conversation has no turn of the user, so the answer has no question",
+        ),
         (
             {
                 **PICTURE,

@@ -65,13 +65,20 @@ def test_an_empty_picture_next_to_an_unread_one_is_refused() -> None:
     "selection",
     [
         {"mask": True},
-        {"mask": 0},
+        {"mask": False},
+        {"mask": "true"},
         {"mask": [1, 0]},
+        {"loss_mask": [0, 1]},
+        {"answer_mask": 1},
         {"turn_mask": [False, True]},
         {"supervised_turns": [1]},
         {"supervised_turns": 3},
         {"supervised_turns": "last"},
+        {"supervised_turns": 3.0},
         {"loss_turns": 2},
+        {"train_turns": 2},
+        {"loss_turn_ids": [1, 3]},
+        {"loss_role": "assistant"},
         {"trainRoles": ["gpt"]},
         {"learned_answers": {"first": True}},
     ],
@@ -86,7 +93,17 @@ def test_a_key_that_selects_learned_turns_refuses_the_row(selection: dict[str, A
         assert f"`{key}` of a whole row is not supported" in row.problem
 
 
-@pytest.mark.parametrize("others", [{"num_turns": 3}, {"mask": None}, {"split": "train"}])
+@pytest.mark.parametrize(
+    "others",
+    [
+        *({"num_turns": 3}, {"mask": None}, {"split": "train"}, {"num_train_turns": 2}),
+        *({"has_mask": True}, {"wearing_mask": True}, {"num_masks": 1}, {"mask_id": 1}),
+        *({"mask_area": 1}, {"mask_label": 0}, {"mask": 0}, {"attention_mask": 1}),
+        *({"answer_loss": 0.34}, {"response_loss": 1.2}, {"answer_loss": float("nan")}),
+        *({"training_message": "x"}, {"masked_answer_id": "a_12"}, {"loss_turns_count": 2}),
+    ],
+    ids=repr,
+)
 def test_keys_that_select_nothing_leave_the_row(others: dict[str, Any]) -> None:
     assert row_of({**PICTURE, **ASKED, **others}).problem == ""
 
