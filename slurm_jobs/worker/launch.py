@@ -28,7 +28,7 @@ from slurm_jobs.shared.process import STOP_SIGNAL, kill_session, noted_stop_time
 from slurm_jobs.shared.records import Outcome, near_gpus
 from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
-from slurm_jobs.worker.fence import FENCE_POLL_S
+from slurm_jobs.worker.fence import FENCE_PATIENCE_S, FENCE_POLL_S
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
 from slurm_jobs.worker.ignored_end import IgnoredEnd
 from slurm_jobs.worker.late_exit import read_returned
@@ -129,6 +129,8 @@ class RankProcesses:
         pid = os.getpid()
         if -signal.SIGKILL in codes and not self._environment.is_slurm and os.getsid(0) == pid:
             kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
+        if self._was_fenced_off and self._has_killed and self._environment.is_slurm:
+            self._await_exit_records()
         end = read_end(task_dir, self._num_ranks, codes, was_asked=self.stop_signalled)
         end = self._explained(end)
         if self._was_fenced_off:
@@ -179,6 +181,18 @@ class RankProcesses:
             elif time.monotonic() > kill_at_s:
                 self._has_killed = True
                 self._signal_all(signal.SIGKILL)
+            time.sleep(POLL_S)
+
+    def _await_exit_records(self) -> None:
+        """Wait for ranks that outlive a killed srun: the record of the end lets the later begin.
+
+        Half of the later attempt's patience, which began before the ranks were asked to end.
+        """
+        end_s = time.monotonic() + FENCE_PATIENCE_S / 2
+        ranks = [r for r in range(self._num_ranks) if started_path(self._task_dir, r).exists()]
+        while time.monotonic() < end_s:
+            if all(exit_path(self._task_dir, rank).exists() for rank in ranks):
+                return
             time.sleep(POLL_S)
 
     def _note_ignored_end(self) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from slurm_jobs.shared.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.worker import launch
 from slurm_jobs.worker.environment import RANK_VARIABLES
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
 from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
@@ -202,3 +205,34 @@ def test_an_error_that_names_a_file_that_is_no_utf8_keeps_its_words(tmp_path: Pa
     ended(tmp_path, 0, NO_RETRY_EXIT_CODE, error=read_json(error_path(tmp_path, 0)))
     end = read_end(tmp_path, 1, [NO_RETRY_EXIT_CODE])
     assert end.reason == f"rank 0 on n0: StageConfigError: {message}"
+
+
+SRUN = """\
+#!/bin/bash
+setsid bash -c 'while kill -0 $0; do sleep 0.05; done; sleep 0.3; mv late/* .' $$ 2> /dev/null &
+trap "" TERM
+echo '{"node": "n0"}' > rank-00000.started.json
+exec sleep 600
+"""
+
+
+def test_a_superseded_attempt_ends_after_the_ranks_that_outlive_their_srun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late").mkdir()
+    ended(tmp_path / "late", 0, 143, signal=15)
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)  # this process's own stay
+    monkeypatch.setattr(launch, "FENCE_POLL_S", 0.0)
+    monkeypatch.setattr(launch, "KILL_WAIT_S", 0.2)
+    later = replace(environment("n1", "n2"), deadline_unix_s=time.time() + 3600)
+    ranks = RankProcesses(order(tmp_path), later)
+
+    def is_fenced_off() -> bool:
+        return started_path(tmp_path, 0).exists()
+
+    assert ranks.run(tmp_path, is_fenced_off=is_fenced_off).outcome == "superseded"
+    assert exit_path(tmp_path, 0).exists()
