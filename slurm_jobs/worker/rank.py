@@ -483,6 +483,9 @@ FACTS_PATIENCE_S = 3.0
 """Patience for the first facts. They take milliseconds, more if all cores are busy; a rank rarely
 ends before them."""
 GPUS_PATIENCE_S = 0.3
+KILLED_PATIENCE_S = 3.0
+"""Patience for the end of a killed process, which needs a moment of a core, and has a low priority.
+"""
 _POLL_S = 0.005
 _NICENESS = 10
 
@@ -526,7 +529,7 @@ def end_noting(pid: int, context: TaskContext) -> None:
     has_ended = _ends(pid, FACTS_PATIENCE_S, unless=facts) or _ends(pid, GPUS_PATIENCE_S)
     if not has_ended:
         os.kill(pid, signal.SIGKILL)
-        if _ends(pid, GPUS_PATIENCE_S):  # else it is stuck in the kernel
+        if _ends(pid, KILLED_PATIENCE_S):  # else it is stuck in the kernel
             remove_leftovers(facts.parent, facts.name)
 
 
