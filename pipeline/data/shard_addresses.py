@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import os
 import socket
 import urllib.error
+import urllib.parse
 import urllib.request
+
+from slurm_jobs.shared.redact import without_url_users
 
 _LIMIT_S = 10.0
 """Patience for the answer to one request, which finds out why the reader failed."""
@@ -20,7 +24,7 @@ def address_problem(error: BaseException) -> str | None:
     address = next((arg for arg in reversed(error.args) if isinstance(arg, str)), "")
     if not address.startswith(("http://", "https://")):
         return None
-    shown = address.partition("?")[0]  # the rest may be a signature
+    shown = without_url_users(address).partition("?")[0]  # the rest may be a signature
     return (
         f"the shard {shown} of the stream cannot be read: {_why(address)}. Compute nodes often "
         "have no network: copy the shards to a folder that all nodes see, where a machine reaches "
@@ -30,11 +34,17 @@ def address_problem(error: BaseException) -> str | None:
 
 def _why(address: str) -> str:
     """Ask the address once more, because curl's exit code is only in a text."""
+    user, at, _ = urllib.parse.urlsplit(address).netloc.rpartition("@")
+    login = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+    headers = {"Authorization": f"Basic {login}"} if at else {}  # as curl does
     try:
-        with urllib.request.urlopen(address, timeout=_LIMIT_S):  # noqa: S310 - http and https alone
+        request = urllib.request.Request(without_url_users(address), headers=headers)  # noqa: S310 - http and https alone
+        with urllib.request.urlopen(request, timeout=_LIMIT_S):  # noqa: S310
             return "it answers now, so the connection ended before; resume the run"
     except urllib.error.HTTPError as error:
         return f"its server answered {error.code}; correct the address, or your access to it"
+    except http.client.InvalidURL:  # its text may have a part of a password
+        return "it is not a valid address; write special characters in it as %XX"
     except (OSError, ValueError, http.client.HTTPException) as error:
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         reason = getattr(error, "reason", error)

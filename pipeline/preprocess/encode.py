@@ -169,7 +169,8 @@ class SampleEncoder:
 
         Raises:
             SampleRejectedError: the row cannot become a sample; the error has the reason.
-            StageConfigError: it has more images than `max_images`, and `too_long` is `error`.
+            StageConfigError: it has more images than `max_images` or far too much text, and
+                `too_long` is `error`.
         """
         self._check_row(row)
         num_chars = sum(len(turn.text) for turn in row.messages)
@@ -178,7 +179,7 @@ class SampleEncoder:
                 f"{row.origin}: {len(row.messages):,} turns of {num_chars:,} characters together; "
                 f"rows of more than {MAX_TURNS:,} turns or {MAX_TEXT_CHARS:,} are not tokenised"
             )
-            raise SampleRejectedError(reason="bad_row", message=message)
+            self._leave_out("too_long", message, remedy="divide it into several rows")
         answers = [turn for turn in row.messages if turn.role == "assistant"]
         if not any(turn.is_learned for turn in answers):
             message = f"{row.origin}: no turn is learned: each answer is marked as context"
@@ -188,7 +189,7 @@ class SampleEncoder:
             raise SampleRejectedError(reason="nothing_supervised", message=message)
         problem = self._too_many_images(row)
         if problem:
-            self._leave_out("too_many_images", problem, limit="max_images")
+            self._leave_out("too_many_images", problem, remedy="raise config.max_images")
         with _template_rejects(row):
             tokens = self.chat.encode_conversation(
                 [_to_chat(message) for message in row.messages],
@@ -218,13 +219,20 @@ class SampleEncoder:
         if num_image_tokens > self._max_tokens:
             message = f"{length}; {num_image_tokens} of them are image tokens, never cut"
             self._leave_out(
-                "images_too_long", message, limit="max_tokens", num_tokens=len(expanded.input_ids)
+                "images_too_long",
+                message,
+                remedy="raise config.max_tokens",
+                num_tokens=len(expanded.input_ids),
             )
         if self._too_long != "truncate_text":
             others = "`drop` or `truncate_text`"
             num_tokens = len(expanded.input_ids)
             self._leave_out(
-                "too_long", length, limit="max_tokens", others=others, num_tokens=num_tokens
+                "too_long",
+                length,
+                remedy="raise config.max_tokens",
+                others=others,
+                num_tokens=num_tokens,
             )
         return expanded
 
@@ -264,13 +272,13 @@ class SampleEncoder:
         reason: Reason,
         message: str,
         *,
-        limit: str,
+        remedy: str,
         others: str = "`drop`",
         num_tokens: int | None = None,
     ) -> NoReturn:
         """Apply `too_long` to a row that is over a limit and not cut."""
         if self._too_long == "error":
-            text = f"{message}; raise config.{limit}, or set config.too_long to {others}"
+            text = f"{message}; {remedy}, or set config.too_long to {others}"
             raise StageConfigError(text)
         raise SampleRejectedError(reason=reason, message=message, num_tokens=num_tokens)
 

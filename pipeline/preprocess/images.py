@@ -165,11 +165,32 @@ def _check_icon(data: bytes, name: str) -> None:
 
 
 def _check_scans(data: bytes, name: str) -> None:
-    """Refuse a JPEG with more scans than any encoder writes; MPO: of all its images together."""
+    """Refuse a JPEG with more scans than any encoder writes."""
     num_scans = data.count(b"\xff\xda") if data.startswith(b"\xff\xd8") else 0
+    if num_scans > MAX_JPEG_SCANS:  # perhaps of what is appended to it, such as a video
+        num_scans = _count_scans(data)
     if num_scans > MAX_JPEG_SCANS:
-        message = f"{name}: a JPEG of {num_scans:,} scans; up to {MAX_JPEG_SCANS} are decoded"
+        message = f"{name}: a JPEG of over {MAX_JPEG_SCANS} scans takes too long; save it again"
         raise SampleRejectedError(reason="corrupt_image", message=message)
+
+
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
+"""Marker with a segment, or of the image's end: others are within the pixels of a scan."""
+
+
+def _count_scans(data: bytes) -> int:
+    """Count the scans up to the image's end, or to the limit, as libjpeg finds them."""
+    num_scans = num_segments = at = 0
+    while num_scans <= MAX_JPEG_SCANS and (marker := _JPEG_MARKER.search(data, at)):
+        kind, at = marker[0][1], marker.end()
+        if kind == 0xD9:
+            break
+        num_scans += kind == 0xDA
+        num_segments += 1
+        if num_segments > _MAX_PARTS:
+            return num_segments
+        at += max(2, int.from_bytes(data[at : at + 2], "big"))
+    return num_scans
 
 
 # Image files without metadata, so that broken metadata does not reject a whole image.

@@ -209,7 +209,7 @@ def too_long_remedies(
     pixels_of_token: int | None,
     max_tokens: int,
 ) -> str:
-    """Return keys of `preprocess`, with values, that keep rows which are too long.
+    """Return what keeps rows that are too long: keys of `preprocess` with values, if any do.
 
     Args:
         rejects_by_reason: Counts of the judged rows.
@@ -225,7 +225,7 @@ def too_long_remedies(
         changes.append(f"max_tokens={max(lengths)} (longer samples)")
     if "too_many_images" in rejects_by_reason:
         changes.append("max_images=NUMBER")
-    return " or ".join(changes)
+    return " or ".join(changes) or "dividing each into several rows"
 
 
 def about_places(

@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import ReadItem
 
-from pipeline.train.generator_state import OLD_NUMPY_NAMES
+from pipeline.train.old_numpy_state import OLD_NUMPY_NAMES
 from slurm_jobs.shared.errors import StageConfigError
 
 METADATA_NAME = ".metadata"
@@ -66,7 +66,12 @@ class _Inert:
 
 
 class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves memory for any number
-    """Knows no class and no function: each name is an inert class of this unpickler."""
+    """Knows no class and no function: each name is an inert class of this unpickler.
+
+    It is the one in Python, which takes 9.2 s for a description of 16 MB where the one in C takes
+    2.1 s. The one in C reserves memory for any number under which a pickle keeps an object, and
+    comparing these numbers first would take a loop over all opcodes in Python, too.
+    """
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content))

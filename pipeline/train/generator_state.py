@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pipeline.train.old_numpy_state import NUM_WORDS, OldArray
 from slurm_jobs.shared.errors import StageConfigError
 
-_NUM_WORDS = 624
-"""Words in the state of a Mersenne Twister."""
-_NUMPY = struct.Struct(f"<{_NUM_WORDS}I2id")
+_NUMPY = struct.Struct(f"<{NUM_WORDS}I2id")
 """Words, position, whether there is a second Gaussian value, and that value."""
 _TORCH_POSITION = struct.Struct("<Qi4xQ")
 """Seed, number of draws before new words are made, flag, and position (CPUGeneratorImpl.cpp)."""
@@ -76,12 +75,12 @@ def _set_numpy_state(state: torch.Tensor | tuple[Any, ...]) -> None:
         *words, position, has_gauss, gauss = _NUMPY.unpack(state.numpy().tobytes())
     else:
         name, array, position, has_gauss, gauss = state
-        if name != "MT19937" or not isinstance(array, _OldArray):
-            message = f"an array of {_NUM_WORDS} uint32 is expected"
+        if name != "MT19937" or not isinstance(array, OldArray):
+            message = f"an array of {NUM_WORDS} uint32 is expected"
             raise ValueError(message)
         words = array.words()
-    if not (type(position) is int and 0 <= position <= _NUM_WORDS and has_gauss in (0, 1)):
-        message = f"its position is {position!r:.20}, and {_NUM_WORDS} is the largest"
+    if not (type(position) is int and 0 <= position <= NUM_WORDS and has_gauss in (0, 1)):
+        message = f"its position is {position!r:.20}, and {NUM_WORDS} is the largest"
         raise ValueError(message)
     array = np.array(words, dtype=np.uint32)
     np.random.set_state(("MT19937", array, position, int(has_gauss), float(gauss)))  # noqa: NPY002
@@ -94,65 +93,7 @@ def _set_torch_state(state: torch.Tensor) -> None:
     read from behind the state.
     """
     _, left, position = _TORCH_POSITION.unpack_from(state.numpy().tobytes())
-    if not (left > 0 and left + position <= _NUM_WORDS + 1):
+    if not (left > 0 and left + position <= NUM_WORDS + 1):
         message = f"its position is {position} with {left} draws left"
         raise ValueError(message)
     torch.set_rng_state(state)
-
-
-# NumPy's state as older checkpoints have it: a pickled array. A pickled array may be one of
-# pointers, and a dtype's name does not tell, because a pickle may change the dtype afterwards. So
-# nothing of NumPy is built: the pickle's arguments are kept, and compared with those of the one
-# array that is expected.
-
-
-class _OldDtype:
-    def __init__(self, *args: Any) -> None:
-        self.facts: tuple[Any, ...] = (args,)
-
-    def __setstate__(self, state: Any) -> None:
-        self.facts += (state,)
-
-
-class _OldArray:
-    _FACTS = (("u4", False, True), (3, "<", None, None, None, -1, -1, 0))
-    """Of a little-endian `uint32`."""
-
-    def __init__(self, *_args: Any) -> None:
-        self._states: list[Any] = []
-
-    def __setstate__(self, state: Any) -> None:
-        self._states.append(state)
-
-    def words(self) -> list[int]:
-        """Return the words of the state.
-
-        Raises:
-            ValueError: it is another array.
-        """
-        try:
-            ((_, shape, dtype, is_fortran, data),) = self._states
-            is_state = (
-                shape == (_NUM_WORDS,)
-                and isinstance(dtype, _OldDtype)
-                and dtype.facts == self._FACTS
-                and is_fortran is False
-                and isinstance(data, bytes)
-            )
-            return list(struct.unpack(f"<{_NUM_WORDS}I", data if is_state else b""))
-        except (ValueError, TypeError, struct.error) as error:
-            message = f"an array of {_NUM_WORDS} uint32 is expected"
-            raise ValueError(message) from error
-
-
-class _OldClass:
-    """Stands for the class `numpy.ndarray`."""
-
-
-OLD_NUMPY_NAMES: list[Any] = [
-    (_OldArray, "numpy._core.multiarray._reconstruct"),
-    (_OldArray, "numpy.core.multiarray._reconstruct"),
-    (_OldClass, "numpy.ndarray"),
-    (_OldDtype, "numpy.dtype"),
-]
-"""Stand-ins for the names in a pickled array, for `torch.serialization.safe_globals`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import threading
 from collections.abc import Iterator
@@ -13,10 +14,14 @@ from pipeline.data.shard_addresses import address_problem
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """A server that answers every request with one status, and an empty body."""
+    """A server that answers with the status in the path, and an empty body."""
 
     def do_GET(self) -> None:
-        self.send_response(int(self.path.strip("/").partition("/")[0]))
+        word = self.path.strip("/").partition("/")[0]
+        if word == "login":
+            login = base64.b64encode(b"user:pass@word").decode()
+            word = "200" if self.headers["Authorization"] == f"Basic {login}" else "401"
+        self.send_response(int(word))
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -52,6 +57,22 @@ def test_the_answer_of_a_shards_server_is_named(server: str, path: str, words: s
     assert problem is not None
     assert problem.startswith(f"the shard {server}/{path} of the stream cannot be read: {words}")
     assert "secret" not in problem
+
+
+@pytest.mark.parametrize("login", ["user:pass%40word", "user:pass@word"])
+def test_the_password_in_an_address_is_not_shown(login: str) -> None:
+    problem = address_problem(OSError(f"https://{login}@hub.invalid/a.tar?signature=a@b"))
+    assert problem is not None
+    assert "word" not in problem
+    assert "signature" not in problem
+
+
+def test_the_password_in_an_address_is_used_to_ask_again(server: str) -> None:
+    address = server.replace("://", "://user:pass%40word@") + "/login/a.tar"
+    problem = address_problem(OSError(address))
+    assert problem is not None
+    assert problem.startswith(f"the shard {server}/login/a.tar of the stream")
+    assert "it answers now" in problem
 
 
 def test_a_node_without_network_and_the_way_out_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,10 @@ from PIL import Image
 from pipeline.data.format import decode_stored_image
 from pipeline.preprocess import archives, table_manifests
 from pipeline.preprocess.archives import BrokenArchiveError, list_zip
-from pipeline.preprocess.images import MAX_JPEG_SCANS
+from pipeline.preprocess.images import MAX_JPEG_SCANS, decode_upright, open_image
+from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.table_manifests import ArrowTable
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.manifests import bounded_lines
 from slurm_jobs.shared.manifests.values import RowOptions
 from tests.pipeline.build import run_preprocess
@@ -294,9 +295,29 @@ def test_a_text_that_takes_gigabytes_to_tokenise_is_one_reject(tmp_path, process
     (tmp_path / "good.png").write_bytes(png())
     rows = [{"image": "good.png", **LONG_TEXTS[kind]}, {"image": "good.png", "text": "b"}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, folder = run_preprocess(
-        tmp_path / "out", config_of(tmp_path / "rows.jsonl", processor_dir), 1
-    )
+    config = {**config_of(tmp_path / "rows.jsonl", processor_dir), "max_too_long_share": 0.5}
+    _, folder = run_preprocess(tmp_path / "out", config, 1)
     (reject,) = rejects_of(folder)
-    assert (reject["row"], reject["reason"]) == (0, "bad_row")
+    assert (reject["row"], reject["reason"]) == (0, "too_long")
     assert "are not tokenised" in reject["message"]
+    with pytest.raises(StageError, match="Keep these rows by dividing each into several rows, or"):
+        run_preprocess(tmp_path / "strict", {**config, "max_too_long_share": 0.0}, 1)
+    with pytest.raises(StageConfigError, match="divide it into several rows, or set"):
+        run_preprocess(tmp_path / "error", {**config, "too_long": "error"}, 1)
+
+
+def test_markers_behind_a_jpeg_are_not_counted_as_its_scans():
+    """Phones append a video to a photograph, and cameras append further images."""
+    stream = io.BytesIO()
+    Image.new("L", (64, 64)).save(stream, "JPEG", progressive=True)
+    data = stream.getvalue()
+    trailing = b"\xff\xda\0\2" * 2 * MAX_JPEG_SCANS
+    image = open_image(data + trailing, max_pixels=10_000, name="a")
+    assert decode_upright(image, "a").size == (64, 64)
+
+
+def test_an_end_inside_a_segment_of_a_jpeg_hides_no_scans(tmp_path):
+    data = (tmp_path / jpeg_of_many_scans(tmp_path)).read_bytes()
+    thumbnail = b"\xff\xe1\0\6\xff\xd9\xff\xd9"
+    with pytest.raises(SampleRejectedError, match="over 500 scans"):
+        open_image(data[:2] + thumbnail + data[2:], max_pixels=10_000, name="a")
