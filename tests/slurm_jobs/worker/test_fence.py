@@ -197,7 +197,7 @@ def test_an_attempt_before_one_that_began_its_work_is_not_waited_for(
     assert announced == []
 
 
-def test_an_attempt_that_never_began_leaves_the_earlier_one_to_be_waited_for(
+def test_an_attempt_that_never_began_is_not_the_last_to_be_waited_for(
     paths: RunPaths, supervisor: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fence, "FENCE_PATIENCE_S", 0.1)
@@ -216,7 +216,7 @@ def test_an_earlier_attempt_is_never_taken_for_the_process_that_looks(paths: Run
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_a_process_of_the_same_job_with_another_start_is_not_the_earlier_attempt(
+def test_a_process_with_another_start_is_not_the_earlier_attempt(
     paths: RunPaths,
     supervisor: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
@@ -286,7 +286,7 @@ def test_an_old_start_that_tries_again_ends_and_leaves_the_new_start_alone(
     assert not _is_fenced_off(slice_task(paths, restart=1), second)
 
 
-def test_a_failed_attempt_is_not_tried_again_after_a_new_start_claimed_the_slice(
+def test_a_failed_attempt_is_not_tried_again_after_a_newer_claim(
     paths: RunPaths,
 ) -> None:
     append_intent(paths, "t")
