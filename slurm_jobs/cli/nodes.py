@@ -269,11 +269,11 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     """
     from slurm_jobs.commands.probe import STAGE
     from slurm_jobs.nodes.probe_records import probes_of_run
+    from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.run_folder.run_records import read_completion
-    from slurm_jobs.shared.files import read_json
     from slurm_jobs.shared.node_records import MAX_KEPT
 
-    num_requested = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
+    num_requested = read_resolved_values(paths)["stages"][STAGE]["resources"]["nodes"]
     ((part,),) = (stage.slices for stage in status.stages)
     end_s = time.monotonic() + _SEEN_WITHIN_S
     if part.ending is not None:

@@ -20,6 +20,7 @@ from slurm_jobs.cli.log_files import (
 )
 from slurm_jobs.cli.options import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.protocol import NEVER, Wait
 from slurm_jobs.shared.errors import DamagedFileError, truncated
@@ -403,7 +404,7 @@ def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]])
         if part.status == "failed" and part.state in raised and part.reason != STOPPED_AND_LEFT
     )
     try:
-        stages = read_json(RunPaths(run_dir).resolved_spec)["stages"] if wanted else {}
+        stages = read_resolved_values(RunPaths(run_dir))["stages"] if wanted else {}
     except (OSError, DamagedFileError):
         return {}
     settings = {}

@@ -273,14 +273,14 @@ def write_report(
     from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.terminal import print_report
     from slurm_jobs.run_folder.paths import RunPaths
+    from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.shared.config import build_config
     from slurm_jobs.shared.configs.stages import ReportConfig
-    from slurm_jobs.shared.files import read_json
 
     paths = RunPaths(run_dir)
     with working(f"reading the records of {run_dir.name}"):
         answers = ask(paths)
-        stages = read_json(paths.resolved_spec)["stages"].values()
+        stages = read_resolved_values(paths)["stages"].values()
         configs = [stage["config"] for stage in stages if stage["run"] == "report"]
         config = build_config(ReportConfig, configs[0]) if configs else ReportConfig()
         report = make_report(

@@ -23,6 +23,7 @@ from slurm_jobs.run.observe import anothers_folder
 from slurm_jobs.run_folder.ledger import intents, latest_intents, read_ledger
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import read_plan_values, stages_called
 from slurm_jobs.shared.errors import FileError, InputError, RunFailedError, StageConfigError
 from slurm_jobs.shared.expand import substitute_references
@@ -30,7 +31,6 @@ from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.shared.process import script_command
 from slurm_jobs.shared.redact import printable
-from slurm_jobs.shared.regular_files import read_bytes
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 
@@ -402,7 +402,7 @@ def find_case(
                 message = "--set is for a spec's file; a run is shown as it was submitted"
                 raise InputError(message)
             run = paths = RunPaths(find_run(text))
-            spec = RunSpec.model_validate_json(read_bytes(run.resolved_spec), strict=True)
+            spec = read_resolved_spec(run)
             name = _pick(spec, stage, str(run.run_dir))
             used = own_python(python) if python else stage_python(run, name)
         else:

@@ -13,9 +13,9 @@ from slurm_jobs.commands.submit import OnJob, Submission, limits_of, profile_of,
 from slurm_jobs.nodes.probe_records import num_named
 from slurm_jobs.plan import make_plan
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.shared.configs.stages import ProbeConfig
 from slurm_jobs.shared.errors import InputError, did_you_mean
-from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.records import gpus_of_options
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
@@ -224,7 +224,7 @@ def require_probe(run_dir: Path) -> None:
     Raises:
         InputError: it is not a probe.
     """
-    stages = read_json(RunPaths(run_dir).resolved_spec)["stages"]
+    stages = read_resolved_values(RunPaths(run_dir))["stages"]
     if stages.get(STAGE, {}).get("run") != STAGE:
         message = (
             f"{run_dir.name} is not a probe (its stages: {', '.join(stages)}); name a run that "

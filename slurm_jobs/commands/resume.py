@@ -54,7 +54,6 @@ from slurm_jobs.run.submission import (
     SubmittedJob,
     submit_plan,
     write_plan,
-    write_resolved_spec,
 )
 from slurm_jobs.run_folder.ledger import (
     Intent,
@@ -65,6 +64,7 @@ from slurm_jobs.run_folder.ledger import (
     submitting,
 )
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_spec, write_resolved_spec
 from slurm_jobs.run_folder.run_records import (
     RunRecords,
     kind_begun_on,
@@ -356,12 +356,11 @@ def spec_of(
             message = f"--set {override}: {_EXPANDED}"
             raise InputError(message)
     origin = read_json(paths.spec_origin)
-    text = read_text(paths.resolved_spec)
-    before = RunSpec.model_validate_json(text, strict=True)
-    spec = before
+    before = spec = read_resolved_spec(paths)
     notes: tuple[str, ...] = ()
     if not update_spec:
         if overrides:
+            text = read_text(paths.resolved_spec)
             spec, notes = _with_overrides(paths, text, origin, overrides)
         return GivenSpec(
             spec=without_new_defaults(spec, before),

@@ -18,9 +18,9 @@ from slurm_jobs.run.snapshot import (
     tree_fingerprint,
 )
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.shared.errors import InputError, did_you_mean
-from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.checks.entry_points import entry_point_problem, uses_another_python
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
@@ -61,7 +61,7 @@ def code_of_resume(
     if takes_new:
         problems = list(_problems_of_new_code(spec, spec_dir, used.folder / "user"))
     else:
-        before = RunSpec.model_validate_json(read_text(paths.resolved_spec))
+        before = read_resolved_spec(paths)
         # The run's earlier functions were checked when it got them.
         new = dict.fromkeys(run for run in own_functions(spec) if run not in own_functions(before))
         problems = []

@@ -13,6 +13,7 @@ import yaml
 
 from slurm_jobs.commands.read_spec import disk_files
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import RESULT_NAME, SPEC_NAME, TUNE_RUN, TuneConfig
 from slurm_jobs.shared.configs.train import OWN
@@ -145,7 +146,7 @@ def _with_data_of(
         if of_phase is not None:
             key, folder = f"phases.{number}.dataset", of_phase
     paths = RunPaths(run_dir)
-    stages = read_json(paths.resolved_spec)["stages"]
+    stages = read_resolved_values(paths)["stages"]
     makers = [other for other, stage in stages.items() if stage.get("run") == "consolidate"]
     parents = [p for p in _ancestors(spec, name) if spec.stages[p].run == "consolidate"]
     chosen = [maker for maker in makers if maker in parents] or makers
@@ -211,7 +212,7 @@ def read_tune_run(run_dir: Path) -> TuneRun:
         InputError: the run does not tune.
     """
     paths = RunPaths(run_dir)
-    stages: Mapping[str, Any] = read_json(paths.resolved_spec)["stages"]
+    stages: Mapping[str, Any] = read_resolved_values(paths)["stages"]
     name = next((name for name, stage in stages.items() if stage.get("run") == TUNE_RUN), None)
     if name is None:
         message = (

@@ -22,6 +22,7 @@ from slurm_jobs.report.report_model import (
 )
 from slurm_jobs.run_folder.ledger import Entry, Intent, intents, open_command, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared import units
@@ -577,7 +578,7 @@ def read_inputs(
         FileNotFoundError: `paths` is not a run (it lacks `run.json` or the resolved spec).
     """
     problems: list[str] = []
-    spec = read_json(paths.resolved_spec)
+    spec = read_resolved_values(paths)
     if paths.run_json.exists():
         read_meta(paths)  # refuses values that no submit writes
     secrets = read_secrets(paths, spec)
@@ -628,7 +629,10 @@ def parents_first(stages: Mapping[str, Any]) -> list[str]:
             and all(p in ordered or p not in stages for p in stages[name].get("after") or ())
         ]
         if not ready:
-            message = "spec/resolved.json or a plan is damaged: its stages wait for each other"
+            message = (
+                "the stages in the run's plans wait for each other, so a file in plans/ is "
+                "damaged: restore it from a backup or snapshot of its file system"
+            )
             raise DamagedFileError(message)
         ordered.extend(ready)
     return ordered

@@ -20,6 +20,7 @@ from slurm_jobs.report.profile_trace import (
     overlap_text,
 )
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import stages_named
 from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import InputError
@@ -76,7 +77,7 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
         raise InputError(message)
     if not of_stage:
         if stage is not None:
-            stages_named(stage, dict.fromkeys(read_json(paths.resolved_spec)["stages"], ""))
+            stages_named(stage, dict.fromkeys(read_resolved_values(paths)["stages"], ""))
         raise InputError(_no_trace(paths, every, stage, rank))
     meant = [trace for trace in of_stage if rank in {None, trace.rank}]
     if not meant:
@@ -156,7 +157,7 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
 
 def _trainings(paths: RunPaths) -> Mapping[str, Mapping[str, Any]]:
     """Return the run's training stages from its resolved spec."""
-    stages = read_json(paths.resolved_spec)["stages"]
+    stages = read_resolved_values(paths)["stages"]
     return {name: stage for name, stage in stages.items() if stage.get("run") == "train"}
 
 

@@ -27,6 +27,7 @@ from slurm_jobs.run_folder.orders import (
     slices_of_element,
 )
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import write_resolved_spec
 from slurm_jobs.run_folder.run_records import RunMeta, last_plan_number, read_stage_records
 from slurm_jobs.schedulers.protocol import (
     LIVING_STATES,
@@ -51,7 +52,6 @@ from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.machine import user_name
 from slurm_jobs.shared.records import ParentStage
 from slurm_jobs.spec.graph import LoadedSpec
-from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 
 
@@ -209,11 +209,6 @@ def create_run(
     write_json_atomic(paths.spec_origin, origin)
     write_json_atomic(paths.run_json, asdict(meta))
     return paths
-
-
-def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:
-    """Write the complete spec; its stages keep the file's order, which status uses."""
-    write_text_atomic(paths.resolved_spec, spec.model_dump_json(indent=1) + "\n")
 
 
 # Slurm removes a job that can never start, and forgets an ended job after `MinJobAge` (300 s

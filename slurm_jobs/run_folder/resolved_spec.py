@@ -1,0 +1,84 @@
+"""The complete spec of a run, `spec/resolved.json`: written by us, read with distrust.
+
+The file may be damaged, of another version, or forged by a colleague who shares the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.run_folder.orders import MOST_SLICES
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import damaged, is_count, read_json, write_text_atomic
+
+if TYPE_CHECKING:
+    from slurm_jobs.spec.model import RunSpec
+
+
+def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:
+    """Write the complete spec; its stages keep the file's order, which status uses."""
+    write_text_atomic(paths.resolved_spec, spec.model_dump_json(indent=1) + "\n")
+
+
+def read_resolved_values(paths: RunPaths) -> dict[str, Any]:
+    """Read the complete spec as JSON values, of which `stages` can be put in order.
+
+    Raises:
+        DamagedFileError: its stages are none that a submit writes.
+        OSError: it cannot be read.
+    """
+    values: dict[str, Any] = read_json(paths.resolved_spec)
+    try:
+        _refuse_unsound(values["stages"])
+    except CycleError as error:
+        circle = ValueError(f"its stages wait for each other: {' before '.join(error.args[1])}")
+        raise damaged(paths.resolved_spec, circle) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(paths.resolved_spec, error) from error
+    return values
+
+
+def _refuse_unsound(stages: Mapping[str, Any]) -> None:
+    parents: dict[str, list[str]] = {}
+    for name, stage in stages.items():
+        after: Mapping[str, str] = stage.get("after") or {}
+        parents[name] = [parent for parent, _ in after.items()]
+        unknown = next((parent for parent in after if parent not in stages), None)
+        if unknown is not None:
+            message = f"its stage {name!r:.60} comes after {unknown!r:.60}, which is none of them"
+            raise ValueError(message)
+        num_slices = (stage.get("array") or {"num_slices": 1})["num_slices"]
+        is_sound = is_count(num_slices) and num_slices <= MOST_SLICES
+        if not is_sound or not isinstance(stage.get("config") or {}, Mapping):
+            message = f"its stage {name!r:.60} has values that no submit writes"
+            raise ValueError(message)
+    TopologicalSorter(parents).prepare()
+
+
+def read_resolved_spec(paths: RunPaths) -> RunSpec:
+    """Read the complete spec.
+
+    Raises:
+        DamagedFileError: it is no spec of this version.
+        OSError: it cannot be read.
+    """
+    from pydantic import ValidationError
+
+    from slurm_jobs.spec.model import RunSpec
+
+    values = read_resolved_values(paths)
+    try:
+        return RunSpec.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        message = (
+            f"{paths.resolved_spec} is not a spec that this version of slurm-jobs can read "
+            f"({place}: {first['msg']}). If another version has written it, use that version; "
+            "otherwise restore the file from a backup or snapshot of its file system"
+        )
+        raise DamagedFileError(message) from error
