@@ -195,10 +195,12 @@ def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bo
     if task.reason == NO_RUNNER:
         reason = "the local runner has ended; `resume` starts one"
         return replace(known, status="stranded", reason=reason)
-    if task.reason == NEVER:
-        return replace(known, status="stranded", reason=NEVER, wait="never")
-    wait, meaning = wait_of(task.state, task.reason) if task.source in _CURRENT else ("", "")
-    if not wait or (several_partitions and wait in {"never", "blocked"}):
+    wait, meaning = wait_of(task.state, task.reason)
+    if wait == "unmet":
+        return replace(known, status="stranded", reason=NEVER, wait=wait)
+    if task.source not in _CURRENT or not wait:
+        return replace(known, status="waiting", reason=task.reason)
+    if several_partitions and wait in {"never", "blocked"}:
         return replace(known, status="waiting", reason=task.reason)
     words = task.reason or task.state
     words = f"{words}: {meaning}" if meaning else words
@@ -309,7 +311,7 @@ class StageStatus:
     reason: str = ""
     stuck: Slices = frozenset()
     """Slices whose jobs stay in the queue, because they are held, over a limit, of earlier versions
-    (`NEVER`), or depend on such jobs. What depends on them does not start, whatever the kind."""
+    (`unmet`), or depend on such jobs. What depends on them does not start, whatever the kind."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -393,8 +395,8 @@ def _cause_of(name: str, kind: str, parent: StageStatus) -> str:
     unknown = f"{name} can never start"
     if parent.is_not_needed and kind != "afterok":
         return unknown  # its job is of an earlier version, and stays in the queue
-    inherited = (part.reason for part in parent.slices if part.slice_index in parent.stuck)
-    cause = next((reason for reason in inherited if reason != NEVER), None)
+    stuck = (part for part in parent.slices if part.slice_index in parent.stuck)
+    cause = next((part.reason for part in stuck if part.wait != "unmet"), None)
     return _stuck_cause(name, parent.slices) or cause or parent.reason or unknown
 
 
@@ -446,7 +448,7 @@ def _stuck_slices(
         is_removed = is_unmet or (above is None and any(_has_ended_badly(p, index) for p in paired))
         waits = waits_for_stuck or above is not None or any(index in p.stuck for p in paired)
         is_stuck = waits or (part.status == "stranded" and part.wait)
-        if part.reason != NEVER and (is_removed or not is_stuck):
+        if part.wait != "unmet" and (is_removed or not is_stuck):
             continue
         found[index] = above
         label = f"`{summary.name}`" + (f" slice {index}" if summary.is_array else "")
@@ -485,9 +487,20 @@ def _is_unmet(kind: str, parent: StageStatus) -> bool:
     return kind == "afterok" and is_over and parent.status in _UNSUCCESSFUL
 
 
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Cause for which a slice is stranded."""
+
+    reason: str
+    wait: Wait = ""
+
+    def stranded(self, part: SliceStatus) -> SliceStatus:
+        return replace(part, status="stranded", reason=self.reason, wait=self.wait)
+
+
 def _removal_cause(
     parents: Parents, newest: Mapping[str, Mapping[int, Intent]], since: int
-) -> str | None:
+) -> _Cause | None:
     """Return why Slurm removed jobs that never started, if neither stage nor element explains it.
 
     Where array elements do not correspond, `aftercorr` waits for all of the other stage. And the
@@ -504,16 +517,16 @@ def _removal_cause(
         recent = {index for index, intent in intents.items() if intent.number > since}
         awaited = [part for part in parent.slices if part.slice_index in recent]
         if any(part.status in {"failed", "cancelled", "stranded"} for part in awaited):
-            return f"`{parent.stage.name}` has slices that failed or were cancelled"
+            return _Cause(f"`{parent.stage.name}` has slices that failed or were cancelled")
         ended = {part.state for part in awaited} - LIVING_STATES - {None, "COMPLETED"}
         if parent.status == "completed" and ended:
-            return NEVER
+            return _Cause(NEVER, wait="unmet")
     return None
 
 
 def _first_stuck(slices: Iterable[SliceStatus]) -> SliceStatus | None:
     """Return a slice whose job is in the queue and is held, or over a limit."""
-    stuck = (s for s in slices if s.status == "stranded" and s.wait and s.reason != NEVER)
+    stuck = (s for s in slices if s.status == "stranded" and s.wait not in {"", "unmet"})
     return next(stuck, None)
 
 
@@ -661,12 +674,10 @@ def _stage_status(
         reason = None
         if waits or may_be_removed:
             reason = cause or _element_cause(part, parents) or stuck.get(part.slice_index)
-        if reason is None and may_be_removed:
-            reason = removal_cause(earlier.get(part.slice_index, 0))
-        if reason is not None:
-            marked.append(replace(part, status="stranded", reason=reason, wait=""))
-        else:
-            marked.append(part)
+        cause_of_part = None if reason is None else _Cause(reason)
+        if cause_of_part is None and may_be_removed:
+            cause_of_part = removal_cause(earlier.get(part.slice_index, 0))
+        marked.append(part if cause_of_part is None else cause_of_part.stranded(part))
     counts = Counter(s.status for s in marked)
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")

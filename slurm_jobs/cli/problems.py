@@ -22,7 +22,7 @@ from slurm_jobs.cli.options import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.schedulers.protocol import NEVER, Wait
+from slurm_jobs.schedulers.protocol import Wait
 from slurm_jobs.shared.errors import DamagedFileError, truncated
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import rows_in_progress
@@ -123,14 +123,14 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
     unstartable = [
         stage.stage.name
         for stage in status.stages
-        if any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
+        if any(p.status == "stranded" and p.wait == "unmet" for p in stage.slices)
         and {status.stage(parent).status for parent in stage.stage.after} == {"completed"}
     ]
     lines += [_unstartable_line(name, status) for name in unstartable]
     stuck: dict[tuple[str, str], list[SliceStatus]] = {}
     for stage in status.stages:
         for part in stage.slices:
-            if part.wait and part.reason != NEVER:
+            if part.wait not in {"", "unmet"}:
                 stuck.setdefault((stage.stage.name, part.reason), []).append(part)
     for (name, reason), parts in stuck.items():
         is_array = status.stage(name).stage.is_array
@@ -317,7 +317,7 @@ def _next_commands(
     if (
         failed
         or is_unstartable
-        or "never" in waits
+        or waits & {"unmet", "never"}
         or any("`resume`" in p.reason for p in stranded)
     ):
         return [*fixes, f"next: {resume}", *others]

@@ -157,11 +157,12 @@ LIVING_STATES = PENDING_STATES | RUNNING_STATES
 NEVER = "DependencyNeverSatisfied"
 """Reason of a job whose dependency can never be met."""
 
-Wait = Literal["", "held", "held_by_admin", "never", "blocked"]
+Wait = Literal["", "held", "held_by_admin", "unmet", "never", "blocked"]
 """Outlook of a pending job.
 
 Empty: waiting helps, or its effect is unknown. `held`: its user can release it. `held_by_admin`:
-only an administrator can. `never`: it exceeds a limit, or names something that does not exist.
+only an administrator can. `unmet`: a dependency of it can never be met. `never`: it exceeds a
+limit, or names something that does not exist.
 `blocked`: not before an administrator acts or a billing period ends.
 """
 
@@ -179,7 +180,7 @@ _WAITS: dict[str, tuple[Wait, str]] = {
     "badconstraints": ("never", "no node of its partition fits what it asks for"),
     "burstbufferoperation": ("never", "its burst buffer failed"),
     "deadline": ("never", "it cannot end before its deadline"),
-    "dependencyneversatisfied": ("never", ""),
+    "dependencyneversatisfied": ("unmet", ""),
     "invalidaccount": ("never", "its account does not exist, or is not yours"),
     "invalidqos": ("never", "its QOS does not exist, or is not yours"),
     "maxmemperlimit": ("never", "it asks for more memory per core or node than is allowed"),

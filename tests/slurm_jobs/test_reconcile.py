@@ -313,13 +313,16 @@ PAIR = [stage("a"), stage("b", a="afterok")]
 
 @pytest.mark.parametrize(
     ("state", "expected"),
-    [("NODE_FAIL", ("stranded", NEVER)), ("COMPLETED", ("cancelled", "cancelled by scancel"))],
+    [
+        ("NODE_FAIL", ("stranded", "unmet", NEVER)),
+        ("COMPLETED", ("cancelled", "", "cancelled by scancel")),
+    ],
 )
 def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stranded(
-    state: str, expected: tuple[str, str]
+    state: str, expected: tuple[str, str, str]
 ) -> None:
     (part,) = run(PAIR, {"a": state, "b": "CANCELLED"}, "a").stage("b").slices
-    assert (part.status, part.reason[: len(expected[1])]) == expected
+    assert (part.status, part.wait, part.reason[: len(expected[2])]) == expected
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,10 @@ def test_a_held_job_that_is_not_needed_is_removed_and_holds_up_nothing() -> None
     assert statuses(found) == "completed stranded waiting -> waiting"
 
 
-def test_a_job_of_an_earlier_version_strands_what_comes_after_it() -> None:
+@pytest.mark.parametrize("words", [NEVER, "Dependency_never_satisfied"])
+def test_a_job_of_an_earlier_version_strands_what_comes_after_it(words: str) -> None:
     stages = [stage("a"), stage("mail", a="afternotok"), stage("end", mail="afterany")]
-    found = reconciled(stages, {"mail": f"PENDING:{NEVER}", "end": WAITS}, ["a"])
+    found = reconciled(stages, {"mail": f"PENDING:{words}", "end": WAITS}, ["a"])
     assert statuses(found) == "completed stranded stranded -> stranded"
     assert found.stage("end").reason == "`mail` can never start"
 

@@ -238,7 +238,7 @@ LIMIT = "reached its time limit of 5 min (resources.timeout_min)"
 def test_a_resume_is_offered_where_what_is_complete_counts_as_failed_with_the_scheduler(
     above: StageStatus, why: str
 ) -> None:
-    lines = lines_of(above, after("a", stage("b", ["stranded"], reason=NEVER)))
+    lines = lines_of(above, after("a", stage("b", ["stranded"], reason=NEVER, wait="unmet")))
     assert lines == [f"b stranded: {why}", f"next: {resume()}"]
 
 

@@ -49,7 +49,7 @@ JobHeldAdmin |
 (JobHeldAdmin)"""
 NEVER = """\
 PartitionTimeLimit | BadConstraints | InvalidAccount | InvalidQOS | AccountNotAllowed |
-QOSNotAllowed | DeadLine | DependencyNeverSatisfied | MaxMemPerLimit | ReservationDeleted |
+QOSNotAllowed | DeadLine | MaxMemPerLimit | ReservationDeleted |
 ReservationInvalid | AssocMaxCpuPerJobLimit | AssocMaxNodePerJobLimit | AssocMaxGRESPerNode |
 AssocMaxWallDurationPerJobLimit | AssocMaxCpuMinutesPerJobLimit | QOSMaxGRESPerJob |
 QOSMaxWallDurationPerJobLimit | QOSMaxMemoryPerNode | QOSMinCpuNotSatisfied | QOSMinGRES |
@@ -72,6 +72,9 @@ Job's account not permitted to use this partition (gpu allows a not b) |
 Job's QOS not permitted to use this partition (gpu allows a not b) |
 Reservation day_1 was deleted |
 Reservation day_1 is invalid"""
+UNMET = """\
+DependencyNeverSatisfied | dependency_never_satisfied |
+(Dependency never satisfied)"""
 BLOCKED = """\
 PartitionDown | PartitionInactive | NodeDown | PartitionNodeLimit | AssocGrpCPUMinutesLimit |
 QOSGrpGRESMinutes | AssocGrpWallLimit | AssocGrpBBMinutes | AssocGrpBillingMinutes |
@@ -95,6 +98,7 @@ Nodes required for job are DOWN, DRAINED, REBOOTING or reserved for jobs"""
         ("", CURED),
         ("held", HELD),
         ("held_by_admin", BY_ADMIN),
+        ("unmet", UNMET),
         ("never", NEVER),
         ("blocked", BLOCKED),
     ],
