@@ -222,6 +222,7 @@ def notes_of(resumption: Resumption) -> list[str]:
     has_new_jobs = resumption.ours_renewed and bool(resumption.plan.jobs)
     return [
         *map(short_note, resumption.spec_notes),
+        *([] if resumption.private_note is None else [resumption.private_note]),
         *resumption.left_out,
         *dependency_notes(resumption.plan, resumption.preparation.connections),
         *resumption.shell_notes,

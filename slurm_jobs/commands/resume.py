@@ -612,6 +612,8 @@ class Resumption:
     """Where trainings with checkpoints begin, by stage."""
     spec_notes: tuple[str, ...] = ()
     """Warnings about the spec with its current overrides."""
+    private_note: str | None = None
+    """Which files a new copy of the user's code leaves out; None if none, or if none is made."""
     left_out: tuple[str, ...] = ()
     """Earlier overrides whose stages are no longer in the current file, in words."""
     shell_notes: tuple[str, ...] = ()
@@ -740,6 +742,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         ),
         trainings=training_starts(paths, plan, context.num_again),
         spec_notes=given.notes,
+        private_note=code.private_note,
         shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )

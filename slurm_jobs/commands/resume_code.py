@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs.commands.read_spec import disk_files
+from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
     code_sources,
@@ -35,6 +36,8 @@ class ResumeCode:
     """True if the user's code differs from the snapshot."""
     ours_renewed: bool = False
     """True if the snapshot had to get another version of slurm-jobs."""
+    private_note: str | None = None
+    """Which files a new copy of the user's code leaves out; None if none, or if none is made."""
 
 
 def code_of_resume(
@@ -71,10 +74,12 @@ def code_of_resume(
     if problems:
         raise InputError("\n".join(dict.fromkeys(problems)))
     sources = code_sources(spec, spec_dir)
-    if takes_new and dry_run:
-        return ResumeCode(snapshot=replace(used, user_fingerprint=tree_fingerprint(sources)))
     if takes_new:
-        return ResumeCode(snapshot=take_snapshot(paths.code_dir, sources))
+        note = private_files_note(sources)
+        if dry_run:
+            planned = replace(used, user_fingerprint=tree_fingerprint(sources))
+            return ResumeCode(snapshot=planned, private_note=note)
+        return ResumeCode(snapshot=take_snapshot(paths.code_dir, sources), private_note=note)
     has_changed = tree_fingerprint(sources) != used.user_fingerprint
     renew = not used.reads_our_orders
     if renew and not dry_run:

@@ -96,6 +96,7 @@ GOES_ON = "`fit` continues from its newest checkpoint"
         ({"trainings": {"fit": "goes on"}}, f"{GOES_ON}: "),
         ({"trainings": {"fit": "depends"}}, f"{GOES_ON}, unless what it learns or its data "),
         ({"left_out": (LEFT_OUT,)}, LEFT_OUT),
+        ({"private_note": "code: 1 file or folder is not copied"}, "code: 1 file or folder is"),
         ({"spec_notes": (f"{HERE}/a.yaml:3:1: {IN_VAIN}",)}, f"a.yaml:3:1: {IN_VAIN}"),
         ({"spec_notes": (IN_VAIN,)}, IN_VAIN),
     ],

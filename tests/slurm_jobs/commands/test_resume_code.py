@@ -112,3 +112,17 @@ def test_an_updated_spec_is_checked_against_the_code_that_runs(
         resume(paths.run_dir, request)
     request = ResumeRequest(update_spec=True, update_code=True, dry_run=True)
     assert resume(paths.run_dir, request).plan.jobs
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_resume_that_copies_the_code_again_notes_the_private_files(
+    paths: RunPaths, tmp_path: Path, dry_run: bool
+) -> None:
+    (tmp_path / "mine.py").unlink()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(WORK)
+    (tmp_path / "mine" / ".env").write_text("HF_TOKEN=x")
+    assert resume(paths.run_dir, ResumeRequest(dry_run=True)).private_note is None
+    resumption = resume(paths.run_dir, ResumeRequest(update_code=True, dry_run=dry_run))
+    assert resumption.private_note is not None
+    assert "mine/.env (hidden)" in resumption.private_note
