@@ -14,6 +14,7 @@ from slurm_jobs.shared.redact import without_url_users
 
 _LIMIT_S = 10.0
 """Patience for the answer to one request, which finds out why the reader failed."""
+_INVALID = "it is not a valid address; write special characters in it as %XX"
 
 
 def address_problem(error: BaseException) -> str | None:
@@ -34,17 +35,23 @@ def address_problem(error: BaseException) -> str | None:
 
 def _why(address: str) -> str:
     """Ask the address once more, because curl's exit code is only in a text."""
-    user, at, _ = urllib.parse.urlsplit(address).netloc.rpartition("@")
+    public = without_url_users(address)
+    try:
+        user, at, _ = urllib.parse.urlsplit(address).netloc.rpartition("@")
+    except ValueError:  # its text may have a password
+        return _INVALID
+    if public != address and not at:  # the password has a `/`, which ends the name of the server
+        return _INVALID
     login = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
     headers = {"Authorization": f"Basic {login}"} if at else {}  # as curl does
     try:
-        request = urllib.request.Request(without_url_users(address), headers=headers)  # noqa: S310 - http and https alone
+        request = urllib.request.Request(public, headers=headers)  # noqa: S310 - http and https alone
         with urllib.request.urlopen(request, timeout=_LIMIT_S):  # noqa: S310
             return "it answers now, so the connection ended before; resume the run"
     except urllib.error.HTTPError as error:
         return f"its server answered {error.code}; correct the address, or your access to it"
     except http.client.InvalidURL:  # its text may have a part of a password
-        return "it is not a valid address; write special characters in it as %XX"
+        return _INVALID
     except (OSError, ValueError, http.client.HTTPException) as error:
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         reason = getattr(error, "reason", error)

@@ -94,7 +94,16 @@ _USER_OPTIONS = ("-u", "--user", "--proxy-user")
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _PAIR_NAMES = ("name", "key", "variable")
 """Keys under which a mapping has the name of its own `value`."""
-_URL_USER = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]+://)(?P<user>[^/\s'\"]*)@")
+_URL_USER = re.compile(
+    r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]+://)(?P<user>"
+    r"(?!\[)[^/\s'\":@]*:(?!\d*[/?#])(?:[^\s'\":]|:(?!//))*"
+    r"|[^/\s'\"]*)@"
+)
+"""User of a URL, up to the `@`.
+
+A password may have a `/` that should be `%2F`. So what follows the first colon is a password unless
+it is a port, and it ends at the last `@`, which in rare cases belongs to the path.
+"""
 
 
 def looks_secret(name: str) -> bool:

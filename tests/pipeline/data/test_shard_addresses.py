@@ -59,12 +59,23 @@ def test_the_answer_of_a_shards_server_is_named(server: str, path: str, words: s
     assert "secret" not in problem
 
 
-@pytest.mark.parametrize("login", ["user:pass%40word", "user:pass@word"])
+@pytest.mark.parametrize("login", ["user:pass%40word", "user:pass@word", "user:pa/word"])
 def test_the_password_in_an_address_is_not_shown(login: str) -> None:
     problem = address_problem(OSError(f"https://{login}@hub.invalid/a.tar?signature=a@b"))
     assert problem is not None
     assert "word" not in problem
     assert "signature" not in problem
+
+
+@pytest.mark.parametrize("login", ["user:pass/word", "user:pass[word", "user:pass\u2100word"])
+def test_a_login_that_is_no_part_of_an_address_is_to_be_written_otherwise(login: str) -> None:
+    problem = address_problem(OSError(f"https://{login}@hub.invalid/a.tar"))
+    assert problem is not None
+    assert problem.startswith(
+        "the shard https://hub.invalid/a.tar of the stream cannot be read: it"
+    )
+    assert "it is not a valid address; write special characters in it as %XX" in problem
+    assert "word" not in problem
 
 
 def test_the_password_in_an_address_is_used_to_ask_again(server: str) -> None:

@@ -195,6 +195,13 @@ def test_what_is_hidden_already_stays_as_it_is() -> None:
         ("ssh://git:pw@host:22/r", "ssh://git@host:22/r"),
         ("git@github.com:me/r.git", "git@github.com:me/r.git"),
         ("https://host/a@b", "https://host/a@b"),
+        ("https://me:pa/ss@host/x.tar", "https://host/x.tar"),
+        ("https://me:p@a/s:s@host/x.tar", "https://host/x.tar"),
+        ("https://me:1a/ss@host/x.tar", "https://host/x.tar"),
+        ("ssh://git:p/w@host:22/r", "ssh://git@host:22/r"),
+        ("https://host:8080/a@b", "https://host:8080/a@b"),
+        ("https://[::1]:8080/a@b", "https://[::1]:8080/a@b"),
+        ("https://a:b/c@d,https://e/f@g", "https://d,https://e/f@g"),
     ],
 )
 def test_urls_lose_their_users_and_nothing_else(url: str, shown: str) -> None:
@@ -230,7 +237,14 @@ def test_a_known_secret_is_hidden_wherever_it_is_repeated() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("a" * 300_000, "a=" * 150_000, "token=" * 50_000, "://@" * 75_000, "--a " * 75_000),
+        *(
+            "a" * 300_000,
+            "a=" * 150_000,
+            "token=" * 50_000,
+            "://@" * 75_000,
+            "x://a:/b" * 40_000,
+            "--a " * 75_000,
+        ),
         *('token="\\' * 40_000, "token='\n" * 40_000, "token=x' " * 40_000, "'" * 300_000),
         *("token=$(" * 60_000, "token=$( ()" * 40_000, "token=`" * 60_000, "-ua:x," * 50_000),
         *("--user=a:$," * 30_000, "--user=a/" * 30_000, "token=$x" * 40_000, "token=`;" * 40_000),

@@ -92,7 +92,7 @@ def hide(monkeypatch):
     return hide_counted
 
 
-REPORTED = ("A_" * 600 + "=1", "'" + "auth: Digest x " * 80, "x://" + "a." * 600)
+REPORTED = ("A_" * 600 + "=1", "'" + "auth: Digest x " * 80, "x://" + "a." * 600, "x://a:b" * 600)
 
 
 @pytest.mark.parametrize("text", REPORTED, ids=[text[:12] for text in REPORTED])
