@@ -67,11 +67,17 @@ def test_the_state_in_an_old_checkpoint_is_restored(tmp_path, num_drawn):
     assert np.random.randn() == generator.randn()
 
 
-OF_POINTERS = Pickled(np.dtype, ("u4", False, True), (3, "|", None, None, None, -1, -1, 63))
+WITH_POINTERS = Pickled(np.dtype, ("u4", False, True), (3, "|", None, None, None, -1, -1, 63))
+POINTERS = Pickled(np.dtype, ("O",))
+IN_DISGUISE = Pickled(np.dtype, ("u4", False, True), (3, "|", (POINTERS, ()), None, None, 8, 8, 63))
+"""Called `u4`, and then made one of pointers, which NumPy follows wherever they lead."""
+ADDRESSES = b"\x41" * 8 * 624
 FORGED_ARRAYS = {
     "pointers": array(1, (624,), np.dtype("O"), False, [1] * 624),
-    "pointers from bytes": Pickled(np.ndarray, ((624,), np.dtype("O"), b"\x01" * 4992)),
-    "a dtype that becomes pointers": array(1, (624,), OF_POINTERS, False, DATA * 2),
+    "addresses": Pickled(np.ndarray, ((624,), POINTERS, ADDRESSES)),
+    "addresses in disguise": Pickled(np.ndarray, ((624,), IN_DISGUISE, ADDRESSES)),
+    "addresses as a state": array(1, (624,), IN_DISGUISE, False, ADDRESSES),
+    "a dtype with pointers": array(1, (624,), WITH_POINTERS, False, DATA * 2),
     "another dtype": array(1, (624,), np.dtype("f4"), False, DATA),
     "big-endian words": array(1, (624,), np.dtype(">u4"), False, DATA),
     "a shorter array": array(1, (623,), U4, False, DATA[:-4]),
