@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.records import CompletionRecord
 from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
+from slurm_jobs.worker.idle import idle_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
 from slurm_jobs.worker.launch import AFTER_SIGTERM, GONE, SHELL_CODES
 
@@ -57,7 +58,8 @@ _KILLED = re.compile(
 _MORE_MEMORY = 1.5
 """Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
-"""Records of completed slices that one call opens; the report has the notes of all."""
+"""Records of completed slices, and folders of running ones, that one call reads; the report has
+the notes of all completed ones."""
 MAX_TAIL_LINES = 8
 """Lines of a failed task's log; a Python traceback's end fits."""
 
@@ -136,13 +138,20 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         is_array = status.stage(name).stage.is_array
         slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
         lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
-    notes = completed_notes(run_dir, status)
+    lines += _note_lines(status, idle_notes(run_dir, status), "runs, but")
+    lines += _note_lines(status, completed_notes(run_dir, status), "completed, with a note:")
+    return [*lines, *_next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
+
+
+def _note_lines(status: RunStatus, notes: Mapping[tuple[str, int], str], verb: str) -> list[str]:
+    """Return the first notes on slices, a line each, and the number of others."""
+    lines = []
     for (name, index), note in list(notes.items())[:MAX_PROBLEMS_SHOWN]:
         which = f" slice {index}" if status.stage(name).stage.is_array else ""
-        lines.append(f"{name}{which} completed, with a note: {note}")
+        lines.append(f"{name}{which} {verb} {note}")
     if len(notes) > MAX_PROBLEMS_SHOWN:
         lines.append(f"... and {len(notes) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
-    return [*lines, *_next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
+    return lines
 
 
 def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
@@ -163,6 +172,26 @@ def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], s
             reason = read_completion(RunPaths(run_dir), name, ending).reason
             if reason:
                 notes[name, ending.slice_index] = reason
+    return notes
+
+
+def idle_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
+    """Return where running slices wait that have used almost no processor time, by stage and slice.
+
+    The folders of the first `MAX_NOTES_READ` are read.
+    """
+    notes = {}
+    paths = RunPaths(run_dir)
+    running = (
+        (stage.stage.name, part)
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "running" and part.attempt
+    )
+    for name, part in itertools.islice(running, MAX_NOTES_READ):
+        note = idle_text(paths.task_dir(name, part.slice_index, part.attempt))
+        if note is not None:
+            notes[name, part.slice_index] = note
     return notes
 
 

@@ -25,6 +25,7 @@ from slurm_jobs.cli.problems import (
     Failure,
     NewFailures,
     completed_notes,
+    idle_notes,
     last_failure,
     new_failures,
     reason_of,
@@ -309,7 +310,7 @@ def exit_code(status: RunStatus) -> int:
 
 def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
     """Return a status as JSON values; ages in seconds, None for what was read from files."""
-    notes = completed_notes(run_dir, status)
+    notes = completed_notes(run_dir, status) | idle_notes(run_dir, status)
 
     def age_s(sources: tuple[str, ...]) -> float | None:
         asked = status.query_time_of(sources)
@@ -321,7 +322,7 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
         values["job_id"] = part.job_id
         if part.status == "failed":
             values["reason"] = reason_of(run_dir, stage, part)
-        elif part.status == "completed":
+        else:
             values["reason"] = notes.get((stage, part.slice_index), part.reason)
         return {**values, "age_s": age_s((part.source,))}
 

@@ -20,6 +20,8 @@ class ProcessEntry(NamedTuple):
     num_threads: int
     start_ticks: int
     """Start time, in kernel ticks since the machine's start."""
+    cpu_ticks: int
+    """Processor time of it and of its ended children that it has waited for, in kernel ticks."""
 
     @property
     def has_ended(self) -> bool:
@@ -36,13 +38,33 @@ def processes() -> list[ProcessEntry]:
     return [entry for pid in pids if (entry := process_entry(pid)) is not None]
 
 
+def descendants(ancestor: int) -> list[ProcessEntry]:
+    """Return the children of a process, their children, and so on."""
+    children: dict[int, list[ProcessEntry]] = {}
+    for process in processes():
+        children.setdefault(process.parent, []).append(process)
+    below = children.pop(ancestor, [])
+    for process in below:
+        below += children.pop(process.pid, [])
+    return below
+
+
 def process_entry(pid: int) -> ProcessEntry | None:
     """Return one process, which may have ended; None if there is none."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         state, *fields = text.rpartition(")")[2].split()  # its name may contain anything
         parent, group, session = (int(field) for field in fields[:3])
-        return ProcessEntry(pid, state, parent, group, session, int(fields[16]), int(fields[18]))
+        return ProcessEntry(
+            pid=pid,
+            state=state,
+            parent=parent,
+            group=group,
+            session=session,
+            num_threads=int(fields[16]),
+            start_ticks=int(fields[18]),
+            cpu_ticks=sum(int(field) for field in fields[10:14]),
+        )
     return None
 
 

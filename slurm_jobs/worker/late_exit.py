@@ -23,7 +23,7 @@ from typing import Any
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.process import RELAY_SIGNAL, stop_requested
-from slurm_jobs.shared.signal_handlers import handle, wake_by
+from slurm_jobs.shared.signal_handlers import wake_by
 
 PATIENCE_S = 120.0
 """Patience after a function that returned. Exit handlers of libraries upload last values and tear
@@ -180,16 +180,8 @@ class LateExit:
         """Time at which the returned function was first noticed, monotonic."""
         self._asked_s: float | None = None
 
-    def watch(self) -> None:
-        """Check now and then, by a timer's signal, until `stop`."""
-        handle(signal.SIGALRM, self._check)
-        signal.setitimer(signal.ITIMER_REAL, KEEPER_MARGIN_S, KEEPER_MARGIN_S / 2)
-
-    def stop(self) -> None:
-        """Stop checking."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def _check(self, _number: int, _frame: FrameType | None) -> None:
+    def check(self) -> None:
+        """End the process if it is late; call it often."""
         now_s = time.monotonic()
         returned = read_returned(self._task_dir, self._rank)
         if returned is None:

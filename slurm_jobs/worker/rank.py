@@ -60,8 +60,11 @@ from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, request_stacks, stalled_path
-from slurm_jobs.worker.late_exit import LateExit, late_text, read_returned
+from slurm_jobs.worker.idle import IdleWatch
+from slurm_jobs.worker.late_exit import KEEPER_MARGIN_S, LateExit, late_text, read_returned
 
+CHECK_S = KEEPER_MARGIN_S / 2
+"""Interval between two checks of a function's process."""
 GROUP_PATIENCE_S = 10.0
 """Patience for processes that a rank left behind and that the kernel does not end at once."""
 FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
@@ -256,13 +259,12 @@ class _Keeper:
         shell command that was asked to stop; see the module.
         """
         task_dir, rank, pid = self._task_dir, self._rank, self._process.pid
-        late = LateExit(task_dir, rank, pid, self._asked)
         if not self._is_shell:
-            late.watch()
+            self._watch_function()
         if not wait_with_group(pid, patience_s=GROUP_PATIENCE_S, spare=noting):
             text = "slurm-jobs: a process of this rank cannot be killed"
             print(text, file=sys.stderr, flush=True)
-        late.stop()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         code, ended_unix_s = self._process.wait(), time.time()
         result, note = result_path(task_dir, rank), ""
         if code >= 0:
@@ -278,6 +280,19 @@ class _Keeper:
             write_error(task_dir, rank, StageError(message))
             code = 1
         return code, note
+
+    def _watch_function(self) -> None:
+        """Check by a timer's signal whether the function's process ends late, or is idle."""
+        late = LateExit(self._task_dir, self._rank, self._process.pid, self._asked)
+        idle = IdleWatch(self._task_dir, self._rank, self._context.node_name, self._function_pid)
+
+        def check(_number: int, _frame: FrameType | None) -> None:
+            late.check()
+            with suppress(OSError):  # a rank must not fail for it
+                idle.check()
+
+        handle(signal.SIGALRM, check)
+        signal.setitimer(signal.ITIMER_REAL, CHECK_S, CHECK_S)
 
     def _write_exit(self, code: int, *, stopped: bool, note: str = "") -> None:
         error = error_path(self._task_dir, self._rank)

@@ -84,6 +84,19 @@ def test_where_a_killed_stage_was_is_shown_without_a_record_of_its_end(paths: Ru
     assert lines_of(part)[0].endswith(f": {limit}; {text}")
 
 
+def test_where_an_idle_slice_waits_is_shown_while_it_runs(paths: RunPaths) -> None:
+    for index in range(2):
+        paths.task_dir("a", index, 1).mkdir(parents=True)
+    text = "rank 3 on n1 has used almost no processor time for 10 min: it was at run (own.py:9)"
+    for rank in (3, 5):
+        write_json_atomic(
+            paths.task_dir("a", 1, 1) / f"rank-{rank:05d}.idle.json",
+            {"text": text.replace("rank 3", f"rank {rank}")},
+        )
+    lines = lines_of(stage("a", ["running", "running"], attempt=1))
+    assert lines == [f"a slice 1 runs, but {text} (and 1 more idle)"]
+
+
 @pytest.mark.parametrize("name", ["run", "my run", "it's", 'so "called"'])
 def test_the_resume_command_contains_the_settings_that_the_reason_names(
     tmp_path: Path, name: str

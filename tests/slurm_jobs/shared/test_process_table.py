@@ -4,7 +4,12 @@ import os
 import subprocess
 import sys
 
-from slurm_jobs.shared.process_table import living_process, process_entry, processes
+from slurm_jobs.shared.process_table import (
+    descendants,
+    living_process,
+    process_entry,
+    processes,
+)
 
 
 def test_a_process_lives_until_it_ends_and_is_listed_until_reaped() -> None:
@@ -36,3 +41,22 @@ def test_a_name_with_brackets_and_line_breaks_is_read() -> None:
 
 def test_this_process_is_among_all() -> None:
     assert os.getpid() in {entry.pid for entry in processes()}
+
+
+def test_descendants_have_the_processor_time_of_children_that_ended() -> None:
+    work = "import time\nwhile time.process_time() < 0.1: pass"
+    code = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}]); "
+        "sleep = subprocess.Popen(['sleep', '600']); print(sleep.pid, flush=True); "
+        "sys.stdin.read(); sleep.kill()"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as child:
+        assert child.stdout is not None
+        sleep_pid = int(child.stdout.readline())
+        entries = {entry.pid: entry for entry in descendants(os.getpid())}
+        assert {child.pid, sleep_pid} <= entries.keys()
+        assert os.getpid() not in entries
+        assert entries[child.pid].cpu_ticks >= 0.1 * os.sysconf("SC_CLK_TCK")
+        assert entries[sleep_pid].cpu_ticks < entries[child.pid].cpu_ticks
+        child.communicate(b"")

@@ -1,0 +1,130 @@
+"""Place of a function that uses no processor time for long: what its main thread waits for.
+
+Such a function may hang, for example in a join, or wait for a download. Only the user can tell, so
+the keeper names the place and never ends the rank. A heartbeat shows more, so a rank that has one
+is not watched here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.heartbeat import heartbeat_path, stacks_path
+from slurm_jobs.shared.process_table import descendants
+from slurm_jobs.worker.hangs import DUMP_S, describe_cause, read_stacks, request_stacks
+from slurm_jobs.worker.late_exit import returned_path
+
+PATIENCE_S = 600.0
+"""Time without work before the place is named. Locks, retries and starting downloads rarely take
+that long, and most time limits are several times longer."""
+PATIENCE_VARIABLE = "SLURM_JOBS_IDLE_PATIENCE_S"
+"""Variable that replaces the patience, for tests."""
+BUSY_SHARE = 0.01
+"""Share of one core over the patience above which a rank works. Measured: a loop of Python that
+sleeps for 10 ms takes 0.5 % of a core, one that sleeps for 50 ms 0.1 %. A download takes 1 % at
+about 8 MB/s, so a slow one is named."""
+MOST_NAMED = 3
+"""Number of times that a rank is named."""
+_LOOKS_A_PATIENCE = 10
+"""A look reads all processes of the node, which takes 40 us for each."""
+_SUSPENDED_S = 10.0
+"""Delay of a look after which the job or the node must have been suspended."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class IdleWatch:
+    """Watch over one rank's processes: all that descend from its keeper, which this process is."""
+
+    def __init__(self, task_dir: Path, rank: int, node: str, function_pid: Callable[[], int]):
+        self._task_dir, self._rank, self._node = task_dir, rank, node
+        self._function_pid = function_pid
+        self._patience_s = float(os.environ.get(PATIENCE_VARIABLE, PATIENCE_S))
+        self._num_left = MOST_NAMED
+        self._is_named = False
+        """True if the place was named, and no work has been seen since."""
+        self._read_at_s: float | None = None
+        """Time by which the rank has written the requested stacks, monotonic."""
+        self._since_s = self._look_at_s = time.monotonic()
+        """Begin of this patience, and the time of the next look."""
+        self._ticks = 0
+        """Processor time until this patience began."""
+
+    def check(self) -> None:
+        """Look at the processor time if it is time to, and name the place; call it often."""
+        now_s = time.monotonic()
+        if self._read_at_s is not None and now_s >= self._read_at_s:
+            self._read_at_s = None
+            self._name_place()
+        if now_s < self._look_at_s or not self._is_watched():
+            return
+        ticks = sum(process.cpu_ticks for process in descendants(os.getpid()))
+        # The sum falls if a child has ended whose time its parent did not collect.
+        is_idle = 0 <= ticks - self._ticks <= BUSY_SHARE * self._patience_s * _TICKS_PER_S
+        if not is_idle or now_s > self._look_at_s + _SUSPENDED_S:
+            self._begin(now_s, ticks)
+            self._withdraw()
+        elif now_s >= self._since_s + self._patience_s:
+            self._begin(now_s, ticks)
+            if not self._is_named:
+                self._is_named = True
+                self._num_left -= 1
+                self._read_at_s = now_s + DUMP_S
+                request_stacks(self._task_dir, self._rank, self._function_pid())
+        else:
+            self._look_at_s = now_s + self._patience_s / _LOOKS_A_PATIENCE
+
+    def _withdraw(self) -> None:
+        """Remove the note, because the rank works again."""
+        if self._is_named:
+            self._is_named, self._read_at_s = False, None
+            with suppress(OSError):
+                _path(self._task_dir, self._rank).unlink(missing_ok=True)
+
+    def _begin(self, now_s: float, ticks: int) -> None:
+        """Begin a patience."""
+        self._since_s, self._ticks = now_s, ticks
+        self._look_at_s = now_s + self._patience_s / _LOOKS_A_PATIENCE
+
+    def _is_watched(self) -> bool:
+        if self._num_left == 0 and not self._is_named:
+            return False
+        has_heartbeat = heartbeat_path(self._task_dir, self._rank).exists()
+        return not has_heartbeat and not returned_path(self._task_dir, self._rank).exists()
+
+    def _name_place(self) -> None:
+        """Name the place in the log, and in a note for `status`."""
+        stacks = read_stacks(self._task_dir, self._rank)
+        if not stacks.was_asked:  # it could not register
+            return
+        _, place = describe_cause({self._rank: stacks})
+        text = (
+            f"rank {self._rank} on {self._node} has used almost no processor time for "
+            f"{self._patience_s / 60:.3g} min: it {place}. "
+            f"Stacks: {stacks_path(self._task_dir, self._rank)}"
+        )
+        with suppress(OSError):  # the disk may be full
+            print(f"slurm-jobs: {text}", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            write_json_atomic(_path(self._task_dir, self._rank), {"text": text})
+
+
+def idle_text(task_dir: Path) -> str | None:
+    """Return where the first idle rank of a running attempt waits; None if no rank is idle."""
+    notes = sorted(task_dir.glob(_path(task_dir, 0).name.replace("00000", "*")))
+    if not notes:
+        return None
+    more = f" (and {len(notes) - 1} more idle)" if len(notes) > 1 else ""
+    with suppress(OSError, DamagedFileError):  # it may work again, and the note is gone
+        return f"{read_json(notes[0])['text']}{more}"
+    return None
+
+
+def _path(task_dir: Path, rank: int) -> Path:
+    return task_dir / f"rank-{rank:05d}.idle.json"
