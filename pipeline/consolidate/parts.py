@@ -28,7 +28,7 @@ from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, damaged_r
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import dump_json, write_json_atomic
-from slurm_jobs.shared.manifests.text_alone import TextRow
+from slurm_jobs.shared.manifests.text_rows import TextRow
 from slurm_jobs.shared.records import ParentStage, again_command
 from slurm_jobs.shared.regular_files import read_bytes
 

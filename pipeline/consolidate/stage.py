@@ -51,7 +51,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
 )
 from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.manifests.text_alone import text_alone
+from slurm_jobs.shared.manifests.text_rows import text_alone
 from slurm_jobs.shared.processors.folder import processor_checksums, processor_files
 from slurm_jobs.shared.records import TaskContext, resume_command
 

@@ -29,7 +29,7 @@ from pipeline.data.format import END_OF_ARCHIVE, decode_stored_image
 from pipeline.preprocess.rejects import Reject, SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageFormat
 from slurm_jobs.shared.files import write_bytes_atomic, write_text_atomic
-from slurm_jobs.shared.manifests.text_alone import TextRow
+from slurm_jobs.shared.manifests.text_rows import TextRow
 from slurm_jobs.shared.regular_files import read_bytes
 
 PART_FORMAT = "slurm-jobs-part-2"

@@ -64,7 +64,7 @@ from slurm_jobs.shared.files import (
 from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
-from slurm_jobs.shared.manifests.text_alone import TextRow, text_so_far
+from slurm_jobs.shared.manifests.text_rows import TextRow, text_so_far
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.records import TaskContext, resume_command
 from slurm_jobs.shared.units import number_of

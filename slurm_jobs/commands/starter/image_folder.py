@@ -25,14 +25,15 @@ from slurm_jobs.commands.starter.folder_files import (
 from slurm_jobs.commands.starter.image_splits import PLAIN_NAMES, split_images, without_drawings
 from slurm_jobs.commands.starter.label_files import is_number, label_kind
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.manifests.keys import split_of
+from slurm_jobs.shared.manifests.keys import Split, split_of
 from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
 
-_TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
+_TRAIN: Split = "train"
+_VALIDATION: Split = "validation"
+_TEST: Split = "test"
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Manifests of Hugging Face's ImageFolder."""
-_MOST_NAMED = 3
 _LABEL_BYTES = 4096
 """Beginning of a text by which labels of another task are recognised."""
 _MOST_CAPTION_BYTES = 1_000_000
@@ -142,8 +143,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
             where = f" of {name}" if len(splits.images) > 1 else ""
             number = number_of("image", len(without))
             notes.append(f"left out: {number}{where} without words ({named(without)})")
-        labelled = [image for image in images if words[image]]
-        rows[name] = Rows(files=tuple(labelled), words=tuple(words[image] for image in labelled))
+        rows[name] = _rows_with_words(images, words)
     notes += file_notes(files, texts if next_to else {})
     if not rows["train"].files:
         details = "".join(f". {note}" for note in notes if "without words" not in note)
@@ -166,14 +166,23 @@ def read_image_folder(folder: Path) -> ImageFolder:
     )
 
 
+def _rows_with_words(images: Sequence[Path], words: Mapping[Path, str | None]) -> Rows:
+    labelled: dict[Path, str] = {}
+    for image in images:
+        text = words[image]
+        if text:
+            labelled[image] = text
+    return Rows(files=tuple(labelled), words=tuple(labelled.values()))
+
+
 def _choose(
-    folder: Path, splits: Mapping[str, list[Path]]
+    folder: Path, splits: Mapping[Split | None, list[Path]]
 ) -> tuple[dict[str, list[Path]], list[str]]:
     """Return the images to train on and to evaluate, and notes on the splits."""
-    if set(splits) == {""}:
-        return {"train": splits[""]}, []
-    if _TRAIN not in splits and "" in splits:
-        splits = {_TRAIN if name == "" else name: images for name, images in splits.items()}
+    if set(splits) == {None}:
+        return {"train": splits[None]}, []
+    if _TRAIN not in splits and None in splits:
+        splits = {_TRAIN if name is None else name: images for name, images in splits.items()}
     if _TRAIN not in splits:
         names = " and ".join(sorted(name for name in splits if name))
         message = (
@@ -182,7 +191,7 @@ def _choose(
         )
         raise InputError(message)
     chosen = {"train": splits[_TRAIN]}
-    held_out = _VALIDATION if _VALIDATION in splits else _TEST
+    held_out: Split = _VALIDATION if _VALIDATION in splits else _TEST
     if held_out in splits:
         chosen["evaluation"] = splits[held_out]
         notes = [f"splits: {_TRAIN} is trained on, {held_out} is evaluated"]
@@ -237,8 +246,9 @@ def _words_of(
     captions: Mapping[Path, list[Path]],
     texts: Mapping[Path, str],
     splits: Collection[Path],
-) -> tuple[dict[Path, str], list[str]]:
-    """Return the words of each image, and notes."""
+) -> tuple[dict[Path, str | None], list[str]]:
+    """Return the words of each image, None where there are none, and notes."""
+    words: dict[Path, str | None] = {}
     if any(image in captions for image in images):
         words = {image: _caption(image, captions.get(image, ()), texts) for image in images}
         users = Counter(file for image in images for file in captions.get(image, ()))
@@ -254,20 +264,19 @@ def _words_of(
     if len({top for parent, top in classes.items() if top != parent} - {None}) == 1:
         classes = {parent: top if top == parent else None for parent, top in classes.items()}
     next_to_plain = {p.parent for p in classes if p.name.lower() in PLAIN_NAMES}
-    no_class = sorted({p.name for p in classes.values() if p and p.parent in next_to_plain})
-    words = {}
+    no_class = {p.name for p in classes.values() if p and p.parent in next_to_plain}
     for image in images:
         top = classes[image.parent]  # the folder that names the class
         is_class = top is not None and top.parent not in next_to_plain
-        words[image] = top.name.replace("_", " ") if top is not None and is_class else ""
+        words[image] = top.name.replace("_", " ") if top is not None and is_class else None
     if no_class:
-        names = ", ".join(no_class[:_MOST_NAMED])
+        names = named([Path(name) for name in sorted(no_class)])
         return words, [f"the names of folders next to plain images are not used as texts: {names}"]
     return words, []
 
 
-def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> str:
-    """Return the words of an image with their line breaks; empty where there are none.
+def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> str | None:
+    """Return the words of an image with their line breaks; None where there are none.
 
     Raises:
         InputError: two files say different things of it.
@@ -281,7 +290,7 @@ def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> s
         names = " and ".join(sorted(file.name for file in files))
         message = f"{image} has two captions that differ, {names}: keep one of them"
         raise InputError(message)
-    return next(iter(captions.values()), "")
+    return next(iter(captions.values()), None)
 
 
 def _beginning(file: Path) -> str:

@@ -55,14 +55,17 @@ def without_drawings(
     remaining: list[Path] = []
     left_out: Counter[str] = Counter()
     for image in images:
-        where = "" if image in captioned else _drawn_in(parts_of[image], siblings)
-        match = None if image in captioned or where else _DRAWN_FILE.fullmatch(image.stem)
+        if image in captioned:
+            remaining.append(image)
+            continue
+        where = _drawn_in(parts_of[image], siblings)
+        match = _DRAWN_FILE.fullmatch(image.stem) if where is None else None
         if match and (image.parent, match["of"]) in stems:
             where = f"*{image.stem.removeprefix(match['of'])}{image.suffix}"
-        if where:
-            left_out[where] += 1
-        else:
+        if where is None:
             remaining.append(image)
+        else:
+            left_out[where] += 1
     return remaining, [
         f"left out: {count:,} image{'' if count == 1 else 's'} in {where}: its name says "
         "annotations or thumbnails, not photos to describe"
@@ -70,8 +73,11 @@ def without_drawings(
     ]
 
 
-def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
-    """Return the folder of annotations that an image is in; `mask` next to `no_mask` is a class."""
+def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str | None:
+    """Return the folder of annotations that an image is in, None if it is in none.
+
+    A folder `mask` next to `no_mask` is a class.
+    """
     for depth, name in enumerate(parts):
         match = _DRAWN.fullmatch(name)
         if match:
@@ -82,14 +88,14 @@ def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str:
             is_inner = depth > 0 and word in parts[depth - 1].lower()
             if not is_common and not is_inner and all(map(_DRAWN.fullmatch, named)):
                 return "/".join(parts[: depth + 1])
-    return ""
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Splits:
-    """Images by split; "" is for images of no split."""
+    """Images by split; None is for images of no split."""
 
-    images: dict[str, list[Path]]
+    images: dict[Split | None, list[Path]]
     folders: frozenset[Path]
     """Folders that are a split."""
     notes: tuple[str, ...]
@@ -110,7 +116,7 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
     for parent in sorted(names_below, key=len):
         is_below = any(parent[:depth] in splits for depth in range(1, len(parent) + 1))
         splits.update(_splits_in(parent, names_below, has_texts=has_texts and not is_below))
-    by_split: dict[str, list[Path]] = {}
+    by_split: dict[Split | None, list[Path]] = {}
     for image, parts in parts_of.items():
         by_split.setdefault(_split_at(parts, splits), []).append(image)
     if set(splits.values()) == {"train"}:
@@ -119,7 +125,7 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
         if any(
             parts_of[image] not in above
             and not any(parts_of[image][: len(s)] == s for s in siblings)
-            for image in by_split.get("", ())
+            for image in by_split.get(None, ())
         ):  # `vehicles/train` next to `animals/cat`
             splits = {}
     notes: list[str] = []
@@ -130,7 +136,7 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
         for parent, names in sorted(names_below.items())
         for name in sorted(names)
         if (*parent, name) not in splits
-        and (above_it := _split_at((*parent, name), splits)) in {"", "train"}
+        and (above_it := _split_at((*parent, name), splits)) in {None, "train"}
         and (split_and_rest(name)[0] or above_it) != above_it
     ]
     if unused:
@@ -153,9 +159,9 @@ def _names_below(folders: Iterable[Parts]) -> dict[Parts, set[str]]:
     return names
 
 
-def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | str:
+def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | None:
     above = [splits[parts[:d]] for d in range(1, len(parts) + 1) if parts[:d] in splits]
-    return next((split for split in above if split != "train"), above[0] if above else "")
+    return next((split for split in above if split != "train"), above[0] if above else None)
 
 
 def _splits_in(
@@ -187,21 +193,22 @@ def _splits_in(
     return {(*parent, name): kind for name, kind in kinds.items()} if is_split else {}
 
 
-def _by_files(images: Sequence[Path]) -> tuple[dict[str, list[Path]], list[str]]:
+def _by_files(images: Sequence[Path]) -> tuple[dict[Split | None, list[Path]], list[str]]:
     """Sort by the names of files where each names a split (`train_1.jpg`); else note many."""
-    by_split: dict[str, list[Path]] = {}
+    by_split: dict[Split | None, list[Path]] = {}
     for image in images:
-        by_split.setdefault(split_and_rest(image.stem)[0] or "", []).append(image)
+        by_split.setdefault(split_and_rest(image.stem)[0], []).append(image)
     named = sum(len(files) for split, files in by_split.items() if split)
-    has_held = bool(by_split.keys() - {"", "train"})
+    has_held = bool(by_split.keys() - {None, "train"})
     if named == len(images) and "train" in by_split and has_held:
         return by_split, []
     notes = []
     if has_held and named > max(1, _MANY * len(images)):
-        example = next(files[0] for split, files in by_split.items() if split not in {"", "train"})
+        held_out = (files for split, files in by_split.items() if split not in {None, "train"})
+        example = next(held_out)[0]
         notes.append(
             f"{named:,} of {len(images):,} file names contain the name of a split "
             f"({example.name}), and all images are trained on; to hold some out, "
             "move them into a folder `val`"
         )
-    return {"": list(images)}, notes
+    return {None: list(images)}, notes

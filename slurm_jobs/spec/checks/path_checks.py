@@ -68,14 +68,14 @@ def path_problems(
     """
     for item in marked:
         message = _message(item, exists, runs_here=runs_here)
-        if message:
+        if message is not None:
             yield problem_at(document, item.path, f"{path_text(item.path)}: {message}")
 
 
-def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bool) -> str:
+def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bool) -> str | None:
     given, resolved = item.given, item.resolved
     if isinstance(item.marker, TextMarker):
-        return item.problem or _line_problem(item) or ""
+        return item.problem or _line_problem(item)
     if not given or item.problem:
         return item.problem or "the path is empty"
     references = (match for match in REFERENCE.finditer(given) if referenced_stage(match[1]))
@@ -83,7 +83,7 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
     if reference is not None:
         if "config" not in item.path:
             return f"`{reference[0]}` is replaced in the config of a stage only"
-        return f"`{reference[0]}` must be at the start of the path" if reference.start() else ""
+        return f"`{reference[0]}` must be at the start of the path" if reference.start() else None
     if _ADDRESS.match(given) and not isinstance(item.marker, AddressMarker):
         local = re.fullmatch(r"(?i)file:(?://(?:localhost)?)?(/.*)", given)
         remedy = f"write `{local[1]}`" if local else _WRITE_A_PATH
@@ -92,19 +92,19 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
         address = hidden[0].strip("/")
         return f"a variable in `{given}` holds an address ({address}//...); {_WRITE_A_PATH}"
     if isinstance(item.marker, NodePathMarker) or exists(resolved):
-        return ""
+        return None
     shown = f" (`{given}`, relative to the file)"
     if given[:1] in {"/", "~"} or "$" in given:
         shown = f" (written as `{given}`)"
     nothing = f"nothing at {resolved}{'' if given == resolved else shown}"
     if isinstance(item.marker, ProgramMarker):
         is_missed = runs_here and "/" in resolved
-        return f"{nothing}, and the jobs run on this machine" if is_missed else ""
+        return f"{nothing}, and the jobs run on this machine" if is_missed else None
     if item.marker.must_exist:
         return f"{nothing}{_other_hint(item)}"
     placeholder = _PLACEHOLDER.search(given)
     if placeholder is None:
-        return ""
+        return None
     return (
         f"`{placeholder[0]}` would be part of the folder's name: only `~`, `$NAME` and `${{NAME}}` "
         "are replaced in a path (`$USER` is your name); make the folder first if that is its name"

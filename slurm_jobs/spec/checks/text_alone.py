@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slurm_jobs.shared.configs.stages import ConsolidateConfig, PreprocessConfig
-from slurm_jobs.shared.manifests.text_alone import first_text_row, text_alone, text_so_far
+from slurm_jobs.shared.manifests.text_rows import first_text_row, text_alone, text_so_far
 from slurm_jobs.spec.checks.manifests import MANIFESTS, has_all_rows, row_options, row_problem
 from slurm_jobs.spec.graph import (
     CheckedSpec,

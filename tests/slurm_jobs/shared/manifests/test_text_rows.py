@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.shared.manifests.text_alone import TextRow, first_text_row, text_alone
+from slurm_jobs.shared.manifests.text_rows import TextRow, first_text_row, text_alone
 from tests.slurm_jobs.shared.manifests.builders import ASKED, PICTURE, row_of
 
 
