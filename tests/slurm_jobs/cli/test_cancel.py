@@ -11,7 +11,7 @@ import pytest
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command, Ended
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.run.fabricate import end, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 
@@ -30,9 +30,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
-    made = make_run(tmp_path / "r", {"a": 1})
-    submit(made, "a", 1, "1")
-    return made
+    return submitted_run(tmp_path / "r", 1)
 
 
 @pytest.fixture

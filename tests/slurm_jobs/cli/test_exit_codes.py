@@ -18,16 +18,14 @@ from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.closed import close
-from tests.slurm_jobs.run.fabricate import make_run, submit
+from tests.slurm_jobs.run.fabricate import submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     make_fake_slurm(tmp_path / "bin", monkeypatch)
-    made = make_run(tmp_path / "r", {"a": 1})
-    submit(made, "a", 1, "1")
-    return made
+    return submitted_run(tmp_path / "r", 1)
 
 
 def _cut_short(path: Path) -> None:

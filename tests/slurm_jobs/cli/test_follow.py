@@ -22,7 +22,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.status import Status
 from tests.slurm_jobs.cli.statuses import seen, stage
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.run.fabricate import end, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
     FakeSlurm,
@@ -73,9 +73,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     """A run whose array of two was submitted as job 1."""
-    made = make_run(tmp_path / "r", {"a": 2})
-    submit(made, "a", 2, "1")
-    return made
+    return submitted_run(tmp_path / "r", 2)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -136,8 +134,7 @@ def test_a_failure_is_printed_when_it_happens_and_decides_the_exit_code(
 def test_each_failure_is_printed_once_when_several_come_at_once(
     script: Script, slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = make_run(tmp_path / "many", {"a": 14})
-    submit(paths, "a", 14, "1")
+    paths = submitted_run(tmp_path / "many", 14)
     entry = entry_path(paths.ledger_dir, 1)
 
     def queue(state: str, of_the_last: str) -> None:

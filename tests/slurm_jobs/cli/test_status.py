@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.run.fabricate import end, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     DATABASE_DOWN,
@@ -32,8 +32,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     """An array of four, of which one is complete."""
-    made = make_run(tmp_path / "r", {"a": 4})
-    submit(made, "a", 4, "1")
+    made = submitted_run(tmp_path / "r", 4)
     end(made, "a", [3])
     return made
 

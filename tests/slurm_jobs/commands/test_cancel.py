@@ -14,7 +14,7 @@ from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.shared.errors import InputError, RunFailedError, SchedulerError
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.run.fabricate import end, make_run, submit, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
     FakeSlurm,
@@ -33,9 +33,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
-    made = make_run(tmp_path / "r", {"a": 1})
-    submit(made, "a", 1, "1")
-    return made
+    return submitted_run(tmp_path / "r", 1)
 
 
 def test_an_answer_that_was_kept_for_looking_is_not_acted_upon(

@@ -74,6 +74,13 @@ def submit(paths: RunPaths, stage: str, num_slices: int, job_id: str | None) -> 
     return token
 
 
+def submitted_run(run_dir: Path, num_slices: int, **meta_values: Any) -> RunPaths:
+    """A run of the stage `a`, of which all slices were submitted as job 1."""
+    paths = make_run(run_dir, {"a": num_slices}, **meta_values)
+    submit(paths, "a", num_slices, "1")
+    return paths
+
+
 def end(
     paths: RunPaths,
     stage: str,

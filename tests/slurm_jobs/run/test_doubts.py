@@ -14,7 +14,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.schedulers.slurm import SlurmScheduler
 from slurm_jobs.shared.errors import SchedulerError
-from tests.slurm_jobs.run.fabricate import make_run, submit
+from tests.slurm_jobs.run.fabricate import submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     FakeSlurm,
@@ -35,9 +35,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     """A run whose array of three was submitted a moment ago as job 1; squeue lists nothing."""
-    made = make_run(tmp_path / "r", {"a": 3})
-    submit(made, "a", 3, "1")
-    return made
+    return submitted_run(tmp_path / "r", 3)
 
 
 def prepare(paths: RunPaths) -> None:

@@ -13,7 +13,7 @@ from slurm_jobs.run.observe import accounting_of, status_of
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import InputError, SchedulerError
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.run.fabricate import end, make_run, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     FakeSlurm,
     account_row,
@@ -37,9 +37,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 def run_of(tmp_path: Path, cluster_name: str | None, uid: int | None = OWN_UID) -> RunPaths:
     """A run with one job, 1; without a name and a uid as older versions wrote it."""
     values = {"cluster_name": cluster_name, "uid": uid}
-    made = make_run(tmp_path / "r", {"a": 1}, **{k: v for k, v in values.items() if v is not None})
-    submit(made, "a", 1, "1")
-    return made
+    return submitted_run(tmp_path / "r", 1, **{k: v for k, v in values.items() if v is not None})
 
 
 @pytest.mark.parametrize("act", ACTS)

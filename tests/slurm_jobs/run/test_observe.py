@@ -13,7 +13,7 @@ from slurm_jobs.run_folder.ledger import append_entry, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.run.fabricate import end, make_run, submit, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     DATABASE_DOWN,
@@ -34,9 +34,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     """A run whose array of three runs as job 1."""
-    made = make_run(tmp_path / "r", {"a": 3})
-    submit(made, "a", 3, "1")
-    return made
+    return submitted_run(tmp_path / "r", 3)
 
 
 class Clock:
@@ -217,8 +215,7 @@ def _intent(paths: RunPaths) -> dict[str, Any]:
 def test_without_accounts_what_squeue_says_and_the_records_prove_still_serves(
     slurm: FakeSlurm, tmp_path: Path
 ) -> None:
-    paths = make_run(tmp_path / "r", {"a": 4})
-    submit(paths, "a", 4, "1")
+    paths = submitted_run(tmp_path / "r", 4)
     end(paths, "a", [0])
     end(paths, "a", [1], "failed", reason="it broke")
     slurm.says("squeue", queue_row("1_2", "RUNNING"))
