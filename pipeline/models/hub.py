@@ -127,32 +127,32 @@ def failure_text(failure: DownloadFailure, repository: str, revision: str | None
         f"type {command} where there is a network, such as on the login node, with an HF_HOME that "
         "all nodes see"
     )
-    found = f"{name} cannot be downloaded from {endpoint}"
+    intro = f"{name} cannot be downloaded from {endpoint}"
     texts: dict[FailureKind, str] = {
         "offline": f"{name} is not in the cache {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE is "
         f"set: {elsewhere}",
-        "unreachable": f"{found}: {node} does not reach it ({_short(failure.cause)}). Compute "
+        "unreachable": f"{intro}: {node} does not reach it ({_short(failure.cause)}). Compute "
         f'nodes often have no network: {elsewhere}, and set `HF_HUB_OFFLINE: "1"` in '
         "`environment:`, so that no start waits for the network",
-        "interrupted": f"{found}: the connection ended ({_short(failure.cause)}). Resume the run, "
+        "interrupted": f"{intro}: the connection ended ({_short(failure.cause)}). Resume the run, "
         f"or {elsewhere}",
-        "hub fault": f"{found}: it answered {_status(failure.cause)}. Resume the run later, or "
+        "hub fault": f"{intro}: it answered {_status(failure.cause)}. Resume the run later, or "
         f"{elsewhere}",
-        "token": f"{found}: it answered 401, because it needs a token or does not accept yours. "
+        "token": f"{intro}: it answered 401, because it needs a token or does not accept yours. "
         f"Type `hf auth login`, or export a valid HF_TOKEN in `setup:`, or {elsewhere}",
-        "forbidden": f"{found}: it answered 403, so your token may not read it. Export the "
+        "forbidden": f"{intro}: it answered 403, so your token may not read it. Export the "
         f"HF_TOKEN of an account that may in `setup:`, or {elsewhere}",
-        "gated": f"{found}: it is gated. Accept its terms at {endpoint}/{repository}, and export "
+        "gated": f"{intro}: it is gated. Accept its terms at {endpoint}/{repository}, and export "
         f"the HF_TOKEN of that account in `setup:`, or {elsewhere}",
-        "no repository": f"{found}: it has no such repository, or a private one that your HF_TOKEN "
+        "no repository": f"{intro}: it has no such repository, or a private one that your HF_TOKEN "
         "cannot read. Correct the name, or export the HF_TOKEN of its owner in `setup:`",
-        "no revision": f"{found}: it has no such revision. Correct the revision, or leave it out "
+        "no revision": f"{intro}: it has no such revision. Correct the revision, or leave it out "
         "for the newest",
-        "no file": f"{found}: a file that is needed is not in the repository. Name a repository "
+        "no file": f"{intro}: a file that is needed is not in the repository. Name a repository "
         "of a model, with its config.json and weights",
-        "no space": f"{found}: the disk of {place} is full. Make room, or set HF_HOME in "
+        "no space": f"{intro}: the disk of {place} is full. Make room, or set HF_HOME in "
         "`environment:` to a folder with room",
-        "no access": f"{found}: {node} cannot write to {place}. Set HF_HOME in `environment:` to a "
+        "no access": f"{intro}: {node} cannot write to {place}. Set HF_HOME in `environment:` to a "
         "folder of yours that all nodes see",
     }
     return texts[failure.kind]

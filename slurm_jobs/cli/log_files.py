@@ -53,8 +53,8 @@ def rank_logs(
         ranks = by_rank.get(part.slice_index, [])
         newest = max((number for number, _, _ in ranks), default=0)
         first = newest if since is None else since.get(part.slice_index, 1)
-        wanted: Collection[int] = {attempt} if attempt is not None else range(first, newest + 1)
-        tried = sorted(entry for entry in ranks if entry[0] in wanted)
+        attempts: Collection[int] = {attempt} if attempt is not None else range(first, newest + 1)
+        tried = sorted(entry for entry in ranks if entry[0] in attempts)
         logs += [path for _, owner, path in tried if rank in {None, owner}]
         if not ranks or (attempt is not None and not tried):
             logs += supervisor_logs(paths, stage, [part], attempt=attempt)

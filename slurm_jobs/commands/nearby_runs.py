@@ -14,10 +14,10 @@ def nearby_run(here: Path) -> Path | None:
     it or of a folder above. Other folders are not listed: `/home` may mount each of its entries.
     """
     above = (here, *here.parents)
-    found = next(filter(_is_run, above), None)
+    run = next(filter(_is_run, above), None)
     for place in (here, *(folder / "runs" for folder in above)):
-        found = found or _newest_in(place)
-    return found
+        run = run or _newest_in(place)
+    return run
 
 
 def _newest_in(folder: Path) -> Path | None:

@@ -143,5 +143,5 @@ def _current_source(module: str, spec: RunSpec, spec_dir: Path) -> Path | None:
     """Return the file or folder of a module next to the spec or under `code:`; None without."""
     folders = [spec_dir, *(Path(path).parent for path in spec.code)]
     listed = {spec_dir / f"{module}.py", spec_dir / module, *map(Path, spec.code)}
-    found = (module_source(module, folder) for folder in folders)
-    return next((source for source in found if source in listed), None)
+    sources = (module_source(module, folder) for folder in folders)
+    return next((source for source in sources if source in listed), None)

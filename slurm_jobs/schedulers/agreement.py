@@ -163,7 +163,7 @@ def answer_of(question: Question, sources: JobSources, now_unix_s: float) -> Ans
     keys = [*sources.queued, *sources.accounted, *sources.controlled, *jobs]
     for key in dict.fromkeys(keys):
         submitted_unix_s = question.open_jobs.get(key.name)
-        found = agree(
+        outcome = agree(
             Words(
                 age_s=AGREE_S if submitted_unix_s is None else now_unix_s - submitted_unix_s,
                 queued=sources.queued.get(key),
@@ -173,12 +173,12 @@ def answer_of(question: Question, sources: JobSources, now_unix_s: float) -> Ans
             ),
             acts=question.acts,
         )
-        if found.task is not None:
-            tasks[key] = found.task
-        if found.lags is not None:
-            lagging[key] = found.lags
-        if found.doubt is not None:
-            doubts[key] = found.doubt
+        if outcome.task is not None:
+            tasks[key] = outcome.task
+        if outcome.lags is not None:
+            lagging[key] = outcome.lags
+        if outcome.doubt is not None:
+            doubts[key] = outcome.doubt
     return Answer(tasks=tasks, lagging=lagging, doubts=doubts, asked_unix_s=now_unix_s)
 
 

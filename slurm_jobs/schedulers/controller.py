@@ -98,20 +98,20 @@ def _ask(requests: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise SchedulerError(message) from error
 
 
-def parse_jobs(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:
+def parse_jobs(text: str, submitted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:
     """Return the entries of our jobs in the output of `scontrol show job`.
 
-    `wanted` maps each submitted name to a job id. A job that was renamed is recognised by the
+    `submitted` maps each job's name to a job id. A job that was renamed is recognised by the
     folder of its batch script, as in `parse_squeue`.
 
     Raises:
         SchedulerError: a list of array elements is shortened.
     """
-    by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in wanted.items()}
+    by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in submitted.items()}
     tasks = {}
     for entry in entries(text):
         job_id, name = entry["job_id"], entry["name"]
-        if wanted.get(name) != job_id:
+        if submitted.get(name) != job_id:
             name = by_folder.get((job_id, _token_of(entry["Command"])), "")
         if not name:
             continue
@@ -136,7 +136,7 @@ def entries(text: str) -> list[dict[str, str]]:
     Raises:
         SchedulerError: the first line of a job is not of a known form.
     """
-    found: list[dict[str, str]] = []
+    jobs: list[dict[str, str]] = []
     for printed in text.splitlines():
         line = printed.removeprefix("scontrol: ")  # the prompt, where it is not on its own line
         if first := _FIRST_LINE.fullmatch(line):
@@ -145,13 +145,13 @@ def entries(text: str) -> list[dict[str, str]]:
             entry["job_id"] = first["array"] or first["id"]
             entry["name"] = first["name"]
             entry["element"] = first["element"] or ""
-            found.append(entry)
+            jobs.append(entry)
         elif _IS_ENTRY.match(line):
             message = f"`scontrol show job` printed a line of another form: {line[:200]}"
             raise SchedulerError(message)
-        elif found and line.startswith("   "):
-            _add_fields(found[-1], line)
-    return [entry for entry in found if entry["JobState"]]
+        elif jobs and line.startswith("   "):
+            _add_fields(jobs[-1], line)
+    return [entry for entry in jobs if entry["JobState"]]
 
 
 def _add_fields(entry: dict[str, str], line: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 # A name looks like a secret if it contains one of these in any case: TOKEN (except TOKENIZE and
 # related words, and counts or names of text tokens); SECRET, PASSWORD, PASSWD, PASSPHRASE or
 # CREDENTIAL; API_KEY, ACCESS_KEY, PRIVATE_KEY, OPENAI_KEY or similar; DBPASS; or one of the words
-# PASS, PWD, PAT, AUTH, AUTHORIZATION, SIG, SIGNATURE (as in signed URLs). A name in capitals, as
-# of a variable, also does if it ends in _KEY, and so does any name that is too long for one. In
-# doubt a value is hidden.
+# PASS, PWD, PAT, AUTH, AUTHORIZATION, SIG, SIGNATURE (as in signed URLs). A name in capitals, which
+# is a variable's, also looks like a secret if it ends in _KEY. So does any name of more than
+# `MAX_NAME_CHARS`. If it is unclear whether a value is a secret, the value is hidden.
 #
 # Texts come from logs and from runs of others. Each pattern reads a character a bounded number of
 # times, whatever the text: no repeat begins again within the characters of another one.

@@ -53,8 +53,8 @@ def handling(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
             handle(number, handler)
         yield
     finally:
-        for number, found, installed in before:
-            signal.signal(number, found)
+        for number, earlier, installed in before:
+            signal.signal(number, earlier)
             _installed.pop(number, None)  # a forked child has none
             if installed is not None:
                 _installed[number] = installed
@@ -100,9 +100,9 @@ def _after_in_child() -> None:
             faulthandler.unregister(number)
     _writing_stacks.clear()
     if _wakeup_fd is not None:
-        found = signal.set_wakeup_fd(-1)
-        if found != _wakeup_fd:
-            signal.set_wakeup_fd(found)
+        current = signal.set_wakeup_fd(-1)
+        if current != _wakeup_fd:
+            signal.set_wakeup_fd(current)
         _wakeup_fd = None
     _after_in_parent()
 

@@ -24,17 +24,18 @@ class LongLine:
 
 
 class BoundedLines:
-    """Lines of a stream, of which none is held that is longer than `MAX_ROW_BYTES`."""
+    """Reader of a stream's lines that never holds a line longer than `MAX_ROW_BYTES`."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self.long: LongLine | None = None
-        """The line that follows those that `readlines` returned, if it is too long; passed over."""
+        """The line after those that `readlines` has just returned, if it is too long to be read."""
 
     def readlines(self, least_bytes: int) -> list[bytes]:
-        """Return whole lines of `least_bytes` together, fewer at the end or before a long line.
+        """Return whole lines that have `least_bytes` together.
 
-        There are none at the end of the stream, or before a long line.
+        They have fewer bytes if the stream ends or a line follows that is too long. Then the list
+        may also be empty.
         """
         self.long = None
         data = self._stream.read(least_bytes)

@@ -203,7 +203,7 @@ def uses_another_python(settings: Sequence[Mapping[str, Any]]) -> bool:
 def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
     """Return the modules that a run's snapshot can hold: next to the spec, and under `code:`."""
     code = values.get("code") if isinstance(values, dict) else None
-    given = code if isinstance(code, list) else []  # other values are reported elsewhere
-    listed = [PurePosixPath(path) for path in given if isinstance(path, str)]
+    paths = code if isinstance(code, list) else []  # other values are reported elsewhere
+    listed = [PurePosixPath(path) for path in paths if isinstance(path, str)]
     modules = {path.stem for path in listed if path.suffix in {"", ".py"}}
     return frozenset({*files.modules_in(spec_dir), *modules})
