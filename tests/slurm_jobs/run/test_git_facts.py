@@ -86,6 +86,30 @@ def filter_of_an_included_file(repo: Path, program: Path) -> None:
     git(repo, "config", "include.path", "../more")
 
 
+def filter_of_a_conditional_include(repo: Path, program: Path) -> None:
+    filter_of_an_included_file(repo, program)
+    git(repo, "config", "--unset", "include.path")
+    git(repo, "config", "includeIf.onbranch:main.path", "../more")
+
+
+def filter_of_one_work_tree(repo: Path, program: Path) -> None:
+    attribute(repo, "filter=evil")
+    git(repo, "config", "extensions.worktreeConfig", "true")
+    git(repo, "config", "--worktree", "filter.evil.clean", str(program))
+
+
+def filter_of_a_repository_elsewhere(repo: Path, program: Path) -> None:
+    clean_filter(repo, program)
+    (repo / ".git").rename(repo / "elsewhere")
+    (repo / ".git").write_text("gitdir: elsewhere\n")
+
+
+def attributes_elsewhere(repo: Path, program: Path) -> None:
+    (repo / "attributes").write_text("* filter=evil\n")
+    git(repo, "config", "core.attributesFile", str(repo / "attributes"))
+    git(repo, "config", "filter.evil.clean", str(program))
+
+
 def filter_of_the_users_own_settings(repo: Path, program: Path) -> None:
     attribute(repo, "filter=lfs")
     subprocess.run(["git", "config", "--global", "filter.lfs.clean", str(program)], check=True)
@@ -157,7 +181,9 @@ def submodule_with_settings(repo: Path, program: Path) -> None:
 
 MECHANISMS = (
     *(clean_filter, process_filter, filter_with_an_odd_name, filter_whose_name_is_no_utf8),
-    *(filter_of_an_included_file, filter_of_the_users_own_settings, file_monitor, hook),
+    *(filter_of_an_included_file, filter_of_a_conditional_include, filter_of_one_work_tree),
+    *(filter_of_a_repository_elsewhere, attributes_elsewhere),
+    *(filter_of_the_users_own_settings, file_monitor, hook),
     *(hooks_elsewhere, external_diff, driver_of_diff, pager_and_alias),
     *(transport_of_a_partial_clone, ssh_of_a_partial_clone, submodule_with_settings),
 )
