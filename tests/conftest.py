@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis.internal.conjecture import providers
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -38,6 +39,10 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterError, ClusterUnavailableError
 from tests.cluster.lifecycle import clear_away
 from tests.cluster.processes import identify, parent
+
+# Hypothesis also draws what it finds in the source of the modules that are loaded at the time, so
+# that its examples would depend on the tests that ran before. It has no setting against that.
+providers._get_local_constants = providers.Constants
 
 _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"

@@ -82,3 +82,29 @@ def test_c(request):
     assert request.config.getini("timeout") == "600"
 """
     assert "3 passed" in outcome(tmp_path, text)
+
+
+def test_examples_do_not_depend_on_what_is_loaded(tmp_path: Path) -> None:
+    text = """
+import hashlib
+from hypothesis import given, settings, strategies
+
+drawn = hashlib.sha256()
+
+@settings(max_examples=300)
+@given(strategies.text() | strategies.integers() | strategies.floats())
+def test_a(value):
+    drawn.update(repr(value).encode())
+
+def test_b():
+    print("drawn", drawn.hexdigest())
+"""
+    alone = outcome(tmp_path, text, "-s")
+    beside = outcome(tmp_path, f"import slurm_jobs.shared.manifests.keys\n{text}", "-s")
+    assert "2 passed" in alone
+    assert _drawn(alone) == _drawn(beside)
+
+
+def _drawn(printed: str) -> str:
+    (line,) = (line for line in printed.splitlines() if "drawn " in line)
+    return line.partition("drawn ")[2][:64]

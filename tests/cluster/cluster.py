@@ -198,9 +198,11 @@ class Cluster:
     def forget_jobs(
         self, *, first_id: int, last_id: int | None = None, min_job_age_s: int | None = None
     ) -> None:
-        """Restart the controller without its state: it knows no job.
+        """Restart the controller without its state, and wait until nodes have ended its jobs.
 
         Ids begin at `first_id`, and there again after `last_id`. What else `slurm.conf` says stays.
+        A node drops a new job in silence if, within the same second, it has killed one of the same
+        id ("already killed, do not launch"), so that second is awaited, too.
         """
         self.stop_daemon("slurmctld")
         shutil.rmtree(self.config.state)
@@ -213,6 +215,9 @@ class Cluster:
         self.config.slurm_conf.write_text(render_slurm_conf(config) + "\n".join(lines) + "\n")
         self.start_daemon("slurmctld")
         self.heal_daemons()
+        wait_until(lambda: not processes.steps(config.folder), "the end of lost jobs", timeout_s=60)
+        ended_s = int(time.time())
+        wait_until(lambda: int(time.time()) > ended_s, "the next second of the clock")
 
     def next_job_id(self) -> int:
         """Return the id that the controller gives to the next job."""

@@ -140,6 +140,20 @@ def _is_marked(entry: Path, folder: Path, slurm_conf: Path) -> bool:
         return True
     if f"SLURM_CONF={slurm_conf}".encode() in environ:
         return any(word.startswith(b"SLURM_JOB_ID=") for word in environ)
-    if Path((entry / "exe").readlink()).name != "slurmstepd":
+    return _is_step(entry, folder)
+
+
+def steps(folder: Path) -> list[Process]:
+    """Return the living slurmstepd of the cluster in `folder`, one for each step of a job."""
+    pids: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and _is_step(entry, folder):
+                pids.append(int(entry.name))
+    return [step for pid in pids if (step := identify(pid)) is not None]
+
+
+def _is_step(entry: Path, folder: Path) -> bool:
+    if Path((entry / "exe").readlink()).name not in {"slurmstepd", "slurmstepd-wlm"}:  # Debian's
         return False
     return any(str(fd.readlink()).startswith(f"{folder}/") for fd in (entry / "fd").iterdir())
