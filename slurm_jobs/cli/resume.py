@@ -174,7 +174,8 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
     for stage, damaged in preparation.damaged.items():
         if damaged:
             numbers = ranges_text(sorted(damaged))
-            print(f"output of {stage} is missing or cut short: slices {numbers}")
+            word = "slice" if len(damaged) == 1 else "slices"
+            print(f"output of {stage} is missing or cut short: {word} {numbers}")
     if preparation.cancel:
         ids = " ".join(job.job_id for job in preparation.cancel)
         print(f"jobs that block the resume and {cancelled}: {ids}")

@@ -9,7 +9,6 @@ import functools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from slurm_jobs.dependencies import Slices, barred_slices, corresponds
@@ -23,7 +22,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_completion, read_run
 from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Scheduler
 from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.files import named_outputs, ranges_text
+from slurm_jobs.shared.files import named_outputs, ranges_text, wrong_outputs
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.spec.model import OnResume
@@ -401,16 +400,9 @@ def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
         if part.status != "completed" or part.ending is None:
             continue
         outputs = named_outputs(read_completion(paths, stage.stage.name, part.ending).result)
-        if any(_size(folder / name) != num_bytes for name, num_bytes in outputs.items()):
+        if wrong_outputs(folder, outputs):
             damaged.add(part.slice_index)
     return frozenset(damaged)
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def clear_the_way(paths: RunPaths, preparation: Preparation, scheduler: Scheduler) -> None:

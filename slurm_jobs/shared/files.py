@@ -314,16 +314,26 @@ def describe_outputs(folder: Path, files: Iterable[Path]) -> dict[str, int]:
 def named_outputs(result: Any) -> Mapping[str, int]:
     """Return the files that a stage's result lists, with sizes; empty if it lists none."""
     outputs = result.get("outputs") if isinstance(result, Mapping) else None
-    return outputs if outputs and not outputs_problem(outputs) else {}
+    return outputs if outputs and are_outputs(outputs) else {}
 
 
-def outputs_problem(outputs: Any) -> str:
-    """Return what is wrong with the value of `outputs` in a result; empty if nothing is."""
-    if isinstance(outputs, Mapping) and all(
+def are_outputs(outputs: Any) -> bool:
+    """Check for sizes by path, which is what `outputs` in a result must be."""
+    return isinstance(outputs, Mapping) and all(
         isinstance(name, str) and isinstance(size, int) for name, size in outputs.items()
-    ):
-        return ""
-    return "`outputs` in a stage's result gives the bytes of each file by its path below output_dir"
+    )
+
+
+def wrong_outputs(folder: Path, outputs: Mapping[str, int]) -> list[str]:
+    """Return which of a result's `outputs` are missing in `folder` or have another size."""
+    return [name for name, num_bytes in outputs.items() if _size(folder / name) != num_bytes]
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name that no file can have
+        return None
 
 
 # Progress of a task, written so rarely that a shared file system is not loaded.

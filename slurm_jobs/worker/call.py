@@ -25,7 +25,12 @@ from slurm_jobs.shared.errors import (
     StageStoppedError,
     truncated_lines,
 )
-from slurm_jobs.shared.files import outputs_problem, write_json_atomic, write_text_atomic
+from slurm_jobs.shared.files import (
+    are_outputs,
+    write_json_atomic,
+    write_text_atomic,
+    wrong_outputs,
+)
 from slurm_jobs.shared.process import install_stop_handler, stop_requested
 from slurm_jobs.shared.records import TaskContext, read_context
 from slurm_jobs.shared.regular_files import MOST_RECORD_BYTES
@@ -65,7 +70,8 @@ def call_stage(context_path: Path) -> int:
     try:
         result_patience = patience_s()
         result = call_function(run, context)
-        write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
+        text = result_text(run, result, context)
+        write_text_atomic(result_path(task_dir, context.rank), text)
         patience, code = result_patience, 0
     except StageStoppedError as error:
         print(f"stopped: {error}", file=sys.stderr, flush=True)
@@ -164,32 +170,58 @@ _MOST_RESULT_BYTES = MOST_RECORD_BYTES // 4
 """The record of the attempt's end has it with line breaks and blanks, and is held to a limit."""
 
 
-def result_text(run: str, result: Any) -> str:
+def result_text(run: str, result: Any, context: TaskContext) -> str:
     """Return the result of a stage's function as JSON; NumPy and torch scalars are numbers.
 
     Raises:
-        StageConfigError: the result is neither a mapping of JSON values nor None.
+        StageConfigError: the result is neither a mapping of JSON values nor None, or lists outputs
+            that are not there.
     """
     if result is None:
         result = {}
-    problem = "" if isinstance(result, Mapping) else f"it returned {type(result).__name__}"
-    if not problem:
-        problem = outputs_problem(result.get("outputs", {}))
+    if isinstance(result, Mapping):
+        problem = _outputs_problem(result.get("outputs", {}), context)
+    else:
+        problem = f"it returned {type(result).__name__}"
     try:
         text = json.dumps(result, default=_plain_number, sort_keys=True)
     except (TypeError, ValueError) as error:
         problem = problem or f"its result is not valid JSON: {error}"
     else:
-        if len(text) > _MOST_RESULT_BYTES and not problem:
+        if len(text) > _MOST_RESULT_BYTES and problem is None:
             problem = (
                 f"its result has {len(text) / 2**20:,.0f} MiB as JSON, and every command that "
                 f"shows the run reads it: write what is over {_MOST_RESULT_BYTES >> 20} MiB into "
                 "files below `context.output_dir`"
             )
-    if problem:
+    if problem is not None:
         message = f"`run: {run}`: a stage returns a dict of JSON values, or None; {problem}"
         raise StageConfigError(message)
     return text
+
+
+def _outputs_problem(outputs: Any, context: TaskContext) -> str | None:
+    """Return why a resume would not find the files that a result lists; None if it would.
+
+    Only the result of rank 0 is kept, so files that other ranks list may not be complete yet.
+    """
+    if not are_outputs(outputs):
+        return (
+            "`outputs` in a stage's result gives the bytes of each file by its path below "
+            "output_dir"
+        )
+    if context.rank != 0:
+        return None
+    for name in outputs:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            return f"its `outputs` has {name!r}, which is no path below output_dir"
+    wrong = wrong_outputs(context.output_dir, outputs)
+    if not wrong:
+        return None
+    return (
+        f"its `outputs` has {wrong[0]!r} with {outputs[wrong[0]]} bytes, but there is no such file "
+        f"in {context.output_dir}: give the path and size of a file that the function wrote"
+    )
 
 
 def _plain_number(value: Any) -> Any:

@@ -172,7 +172,41 @@ def test_a_missing_module_of_the_user_is_refused_with_the_advice_to_put_it_next_
     assert "slurm-jobs[train]" not in str(caught.value)
 
 
-def test_a_result_that_no_command_could_read_again_fails_its_stage() -> None:
+def test_a_result_that_no_command_could_read_again_fails_its_stage(tmp_path: Path) -> None:
+    context = make_context("s", tmp_path)
     with pytest.raises(StageConfigError, match=r"20 MiB as JSON.*context\.output_dir"):
-        call.result_text("m:f", {"table": "x" * (20 << 20)})
-    assert call.result_text("m:f", {"table": "x" * (1 << 20)})
+        call.result_text("m:f", {"table": "x" * (20 << 20)}, context)
+    assert call.result_text("m:f", {"table": "x" * (1 << 20)}, context)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        ({"a.txt": 3, "nofile.txt": 3}, "'nofile.txt' with 3 bytes, but there is no such file"),
+        ({"a.txt": 4}, "'a.txt' with 4 bytes"),
+        ({"a.txt/b": 3}, "'a.txt/b' with 3 bytes"),
+        ({"a\0b": 3}, "with 3 bytes"),
+        ({"../a.txt": 3}, "'../a.txt', which is no path below output_dir"),
+        ({"/a.txt": 3}, "'/a.txt', which is no path below output_dir"),
+    ],
+)
+def test_outputs_that_a_resume_would_not_find_fail_their_stage(
+    tmp_path: Path, outputs: dict[str, int], words: str
+) -> None:
+    context = make_context("s", tmp_path)
+    for folder in (context.output_dir, context.output_dir.parent):
+        (folder / "a.txt").write_text("abc")
+    with pytest.raises(StageConfigError) as caught:
+        call.result_text("m:f", {"outputs": outputs}, context)
+    assert words in str(caught.value)
+
+
+def test_outputs_with_their_sizes_are_accepted(tmp_path: Path) -> None:
+    context = make_context("s", tmp_path)
+    (context.output_dir / "a.txt").write_text("abc")
+    assert call.result_text("m:f", {"outputs": {"a.txt": 3}}, context)
+
+
+def test_outputs_are_checked_for_the_rank_whose_result_counts(tmp_path: Path) -> None:
+    context = make_context("s", tmp_path, rank=1, num_ranks=2)
+    assert call.result_text("m:f", {"outputs": {"not_yet.txt": 3}}, context)
