@@ -1,5 +1,6 @@
 """What becomes of what a stage's function raises, and of one that is not there."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, StageConfigError
@@ -199,6 +201,12 @@ def test_outputs_that_a_resume_would_not_find_fail_their_stage(
     with pytest.raises(StageConfigError) as caught:
         call.result_text("m:f", {"outputs": outputs}, context)
     assert words in str(caught.value)
+
+
+def test_numbers_that_are_not_finite_are_texts_in_a_result(tmp_path: Path) -> None:
+    result = {"loss": float("nan"), "all": [float("inf"), np.float32("-inf")], "count": 3}
+    text = call.result_text("m:f", result, make_context("s", tmp_path))
+    assert json.loads(text) == {"loss": "NaN", "all": ["Infinity", "-Infinity"], "count": 3}
 
 
 def test_outputs_with_their_sizes_are_accepted(tmp_path: Path) -> None:
