@@ -64,6 +64,7 @@ def run_init(options: argparse.Namespace) -> int:
     from slurm_jobs.cli.plan import check_cluster
     from slurm_jobs.commands.init import Request, begin, inspect_cluster
     from slurm_jobs.commands.read_spec import load
+    from slurm_jobs.commands.stage_packages import package_notes
 
     _refuse_wrong(options)  # before Slurm is asked, which takes seconds
     place = inspect_cluster(
@@ -87,6 +88,7 @@ def run_init(options: argparse.Namespace) -> int:
     try:
         loaded = load(written.spec, to_submit=True)
         notes += [*check_cluster(loaded), *(str(with_short_path(note)) for note in loaded.notes)]
+        notes += package_notes(loaded)
     except SpecError as error:
         problems += [str(with_short_path(problem)) for problem in error.problems]
     if options.json:

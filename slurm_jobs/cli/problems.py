@@ -48,6 +48,8 @@ _IN_CODE = re.compile(
     r"ImportError|ModuleNotFoundError): |TypeError: [\w.]+\(\) (?:takes|got|missing) )"
 )
 """Start of the reason of a function whose code is wrong."""
+_IN_PACKAGES = re.compile(r"(?:rank \d+ on \S+: \w+: )?`run: \w+`: No module named ")
+"""Start of the reason of a built-in stage whose Python lacks a package."""
 _MORE_TIME = 2
 """Factor that is offered after a stage reached its time limit."""
 _KILLED = re.compile(
@@ -404,6 +406,8 @@ def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: s
     text = reason if record is None else record.reason
     if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
         return _Resume(update={"--update-code": None})
+    if _IN_PACKAGES.match(text):
+        return _Resume()
     is_refused = _REFUSED in text or (record is not None and not record.retryable)
     if not (is_refused or _NO_COMMAND in text) or _IN_FILE.match(text):
         return _Resume()

@@ -16,6 +16,7 @@ import yaml
 from PIL import Image
 
 from slurm_jobs.commands.init import _GPUS_DIR, recipe_names
+from slurm_jobs.commands.stage_packages import NEEDED
 from tests.slurm_jobs.cli.command import Command, Ended
 
 Init = Callable[..., Ended]
@@ -54,6 +55,12 @@ def model(folder: Path) -> Path:
     (folder / "processor_config.json").write_text("{}")
     (folder / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
     return folder
+
+
+def test_packages_that_a_stage_lacks_are_noted(init: Init, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NEEDED, "preprocess", frozenset({"no_such_package"}))
+    said = init("--recipe", "demo").out
+    assert "lacks the package no_such_package: install slurm-jobs[train] there" in said
 
 
 @pytest.mark.parametrize("recipe", recipe_names())

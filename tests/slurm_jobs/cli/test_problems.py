@@ -165,6 +165,7 @@ OPEN = "too many; or `slurm-jobs resume RUN --set stages.a.config.share=SHARE`"
         ("preprocess", f"{REFUSED}/d/m.csv:3: a quote is not closed", [""]),
         ("preprocess", f"{REFUSED}/d/m.json: not valid JSON (line 1)", [""]),
         ("preprocess", f"{REFUSED}/d/m.csv: no such manifest; give its path", ["--update-spec"]),
+        ("preprocess", f"{REFUSED}`run: preprocess`: No module named 'PIL' in /p", [""]),
         ("train", f"{REFUSED}batch_size 7 is not a multiple of 2 ranks", ["--update-spec"]),
         ("consolidate", f"{REFUSED}{BY_SHARE}", ["--again prep", SHARE]),
         ("train", f"{REFUSED}begin with `slurm-jobs resume RUN --again STAGE`", ["--again a"]),
