@@ -514,10 +514,13 @@ def overall_status(
     needed = [(name, s) for name, s in stages if not s.reason.startswith(NOT_NEEDED)]
     order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
     for status in order:
-        for name, standing in needed:
-            if standing.status == status:
-                reason = f": {standing.reason}" if standing.reason not in {"", status} else ""
-                return status, f"{name} {status}{reason}"
+        alike = [(name, standing) for name, standing in needed if standing.status == status]
+        if alike:
+            name, standing = alike[0]
+            reason = f": {standing.reason}" if standing.reason not in {"", status} else ""
+            is_one_of_many = status == "failed" and len(alike) > 1
+            count = f"{len(alike)} of {len(needed)} stages failed; " if is_one_of_many else ""
+            return status, f"{count}{name} {status}{reason}"
     return "completed", ""
 
 

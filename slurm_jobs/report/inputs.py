@@ -632,7 +632,7 @@ def read_inputs(
 
 
 def parents_first(stages: Mapping[str, Any]) -> list[str]:
-    """Return the stages with parents first; by name if the order is open.
+    """Return the stages with parents first; otherwise in the order of the spec.
 
     A parent that has been removed is ignored.
     """
@@ -640,7 +640,7 @@ def parents_first(stages: Mapping[str, Any]) -> list[str]:
     while len(ordered) < len(stages):
         ready = [
             name
-            for name in sorted(stages)
+            for name in stages
             if name not in ordered
             and all(p in ordered or p not in stages for p in stages[name].get("after") or ())
         ]

@@ -438,8 +438,8 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
         return report
     status_reason = report.header.status_reason
     for stage in report.stages:
-        if status_reason == f"{stage.name} failed: {stage.status_reason}":
-            status_reason = f"{stage.name} failed"
+        if status_reason.endswith(f"{stage.name} failed: {stage.status_reason}"):
+            status_reason = status_reason.removesuffix(f": {stage.status_reason}")
             break
     header = replace(report.header, status_reason=status_reason)
     heads = tuple(f"{name}: " for name in names)

@@ -186,7 +186,10 @@ def rates(given: RankCountRates) -> str:
 def statistics_lines(numbers: DataStatistics) -> list[str]:
     """Return two lines for a terminal, three if images differ in size."""
     tokens, images = numbers.num_tokens, numbers.num_images
-    size = f"; stored at {size_text(*numbers.image_size)}" if numbers.image_size else ""
+    has_images = images["max"] > 0
+    size = ""
+    if has_images and numbers.image_size is not None:
+        size = f"; stored at {size_text(*numbers.image_size)}"
     lines = [
         (
             f"tokens a sample: median {tokens['p50']:,.0f}, p95 {tokens['p95']:,.0f}, "
@@ -197,7 +200,7 @@ def statistics_lines(numbers: DataStatistics) -> list[str]:
             f"max {images['max']:,.0f}{size}"
         ),
     ]
-    if numbers.image_size is None and numbers.num_pixels is not None:
+    if has_images and numbers.image_size is None and numbers.num_pixels is not None:
         pixels = numbers.num_pixels
         lines.append(
             f"pixels an image: median {pixels['p50']:,.0f}, p95 {pixels['p95']:,.0f}, "

@@ -244,6 +244,12 @@ def test_text_alone_has_no_pixels():
     )
 
 
+def test_data_without_images_has_no_size_of_images():
+    none = dict.fromkeys(STATISTICS["num_images"], 0)
+    lines = statistics_lines(read_statistics({**STATISTICS, "num_images": none}))
+    assert lines[-1] == "images a sample: mean 0, max 0"
+
+
 def test_the_page_shows_the_statistics(report_of, inputs_of):
     page = render_html(report_of())
     assert "64 to 128 tokens" in page

@@ -246,6 +246,15 @@ def test_what_a_command_is_about_to_submit_waits(at_work):
     assert report_on(paths, others).header.status == "stranded"
 
 
+def test_several_failed_stages_are_counted_and_the_first_is_named():
+    failed = Standing(status="failed", reason="exit code 3", counts={}, is_open=False)
+    done = Standing(status="completed", reason="", counts={}, is_open=False)
+    stages = [("prep", done), ("train", failed), ("big", failed)]
+    expected = ("failed", "2 of 3 stages failed; train failed: exit code 3")
+    assert overall_status(stages) == expected
+    assert overall_status(stages[:2]) == ("failed", "train failed: exit code 3")
+
+
 def test_a_word_is_not_given_as_its_own_reason():
     standing = Standing(status="cancelled", reason="cancelled", counts={}, is_open=False)
     assert overall_status([("train", standing)]) == ("cancelled", "train cancelled")
