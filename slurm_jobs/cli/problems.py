@@ -142,6 +142,7 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
     lines += _note_lines(status, idle_notes(run_dir, status), "runs, but")
     lines += _note_lines(status, completed_notes(run_dir, status), "completed, with a note:")
+    lines += _note_lines(status, cancelled_notes(run_dir, status), "cancelled, with a note:")
     return [*lines, *_next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
 
 
@@ -192,6 +193,26 @@ def idle_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
     )
     for name, part in itertools.islice(running, MAX_NOTES_READ):
         note = idle_text(paths.task_dir(name, part.slice_index, part.attempt))
+        if note is not None:
+            notes[name, part.slice_index] = note
+    return notes
+
+
+def cancelled_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
+    """Return where cancelled slices were that did not end after SIGTERM, by stage and slice.
+
+    The folders of the first `MAX_NOTES_READ` are read.
+    """
+    notes = {}
+    paths = RunPaths(run_dir)
+    cancelled = (
+        (stage.stage.name, part)
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "cancelled" and part.attempt
+    )
+    for name, part in itertools.islice(cancelled, MAX_NOTES_READ):
+        note = ignored_end_text(paths.task_dir(name, part.slice_index, part.attempt))
         if note is not None:
             notes[name, part.slice_index] = note
     return notes

@@ -24,6 +24,7 @@ from slurm_jobs.cli.problems import (
     FailedAttempt,
     Failure,
     NewFailures,
+    cancelled_notes,
     completed_notes,
     idle_notes,
     last_failure,
@@ -311,6 +312,7 @@ def exit_code(status: RunStatus) -> int:
 def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
     """Return a status as JSON values; ages in seconds, None for what was read from files."""
     notes = completed_notes(run_dir, status) | idle_notes(run_dir, status)
+    in_cancelled = cancelled_notes(run_dir, status)
 
     def age_s(sources: tuple[str, ...]) -> float | None:
         asked = status.query_time_of(sources)
@@ -324,6 +326,8 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
             values["reason"] = reason_of(run_dir, stage, part)
         else:
             values["reason"] = notes.get((stage, part.slice_index), part.reason)
+            if (stage, part.slice_index) in in_cancelled:
+                values["reason"] += f"; {in_cancelled[stage, part.slice_index]}"
         return {**values, "age_s": age_s((part.source,))}
 
     return {

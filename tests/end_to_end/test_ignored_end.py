@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.driver import Driver, wait_for
+from tests.end_to_end.driver import Driver, stage_of, wait_for
 
 STAGES = """
 import multiprocessing, signal, time
@@ -90,6 +90,17 @@ def test_the_line_that_waits_is_in_the_record_and_the_status(local: Driver) -> N
         for text in (reason, said[name]):
             assert PLACES.get(name, "was killed").format(node="local0") in text
     assert said["command"].endswith("did not end within 8 s, and was killed")
+
+
+def test_the_line_that_waits_is_in_the_status_of_a_cancelled_stage(local: Driver) -> None:
+    run_dir = submitted(local, 20)
+    wait_for((run_dir / "data/joins/on-0").exists, "joins at work")
+    local.run("cancel", str(run_dir), "--yes")
+    status = local.wait(run_dir)
+    place = PLACES["joins"].format(node="local0")
+    said = local.run("status", str(run_dir), check=None).stdout
+    assert f"joins cancelled, with a note: {place}" in said
+    assert f"cancelled; {place}" in stage_of(status, "joins")["slices"][0]["reason"]
 
 
 @pytest.mark.cluster
