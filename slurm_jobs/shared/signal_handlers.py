@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -32,8 +32,8 @@ class _Fork(threading.local):
 
 
 _installed: dict[int, Handler] = {}
-_writing_stacks: dict[int, object] = {}
-"""What Python knew as the handler of such a signal; it does not know the one that is in C."""
+_writing_stacks: dict[int, Any] = {}
+"""Handler of such a signal before ours."""
 _wakeup_fd: int | None = None
 _fork = _Fork()
 
@@ -64,9 +64,11 @@ def write_stacks_on(number: int, stream: IO[bytes]) -> None:
     """Let this process write its stacks to an open file at each such signal.
 
     The handler needs no interpreter lock: it also answers if the main thread hangs in a C call.
+    It is gone before the process is, and a late signal is then ignored, because `faulthandler`
+    restores what it has replaced.
     """
+    _writing_stacks[number] = signal.signal(number, signal.SIG_IGN)
     faulthandler.register(number, stream, all_threads=True, chain=False)
-    _writing_stacks[number] = signal.getsignal(number)
 
 
 def wake_by(descriptor: int) -> None:
@@ -95,9 +97,10 @@ def _after_in_child() -> None:
         if signal.getsignal(number) == handler:
             signal.signal(number, signal.SIG_DFL)
     _installed.clear()
-    for number, known in _writing_stacks.items():
-        if signal.getsignal(number) == known:
+    for number, earlier in _writing_stacks.items():
+        if signal.getsignal(number) == signal.SIG_IGN:  # Python does not know the handler in C
             faulthandler.unregister(number)
+            signal.signal(number, earlier)
     _writing_stacks.clear()
     if _wakeup_fd is not None:
         current = signal.set_wakeup_fd(-1)

@@ -225,3 +225,15 @@ def _catches(call: str) -> bool:
     if call.startswith("signal.signal("):
         return not call.endswith(("signal.SIG_IGN)", "signal.SIG_DFL)"))
     return call.startswith(("signal.set_wakeup_fd(", "faulthandler.register("))
+
+
+def test_a_request_for_stacks_does_not_end_a_process_that_exits() -> None:
+    script = """
+import faulthandler
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal_handlers.write_stacks_on(signal.SIGQUIT, sys.stderr)
+found = actions(signal.SIGQUIT)
+faulthandler.unregister(signal.SIGQUIT)  # Python does this as it shuts down
+print(json.dumps(found + actions(signal.SIGQUIT)))
+"""
+    assert said(script) == ["caught", "ignored"]
