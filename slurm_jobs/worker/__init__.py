@@ -22,6 +22,7 @@ from slurm_jobs.shared.files import storage_problem
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command that the first word names, and exit with its exit code."""
+    from slurm_jobs.worker.hangs import REQUEST_SIGNAL
     from slurm_jobs.worker.rank import HELD
 
     verb, folder, *rest = arguments
@@ -35,8 +36,9 @@ def main(arguments: Sequence[str]) -> None:
             print(text, file=sys.stderr, flush=True)
         code = 1
     # During Python's shutdown signals have their default effect again. A late one, such as a
-    # warning of the time limit, would turn a recorded end into a death by signal.
-    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    # warning of the time limit or a request for stacks, would turn a recorded end into a death by
+    # signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*HELD, REQUEST_SIGNAL))
     sys.exit(code)
 
 
