@@ -17,6 +17,7 @@ from pathlib import Path
 from slurm_jobs import __version__
 from slurm_jobs.run.git_facts import (
     content_commands,
+    foreign_files,
     git_environment,
     read_answers,
     settings_commands,
@@ -65,15 +66,17 @@ def record_provenance(
         env=env,
     )
     settings = answers["settings"]
-    if settings.problem or settings.is_cut:  # which programs git might start is not known
-        unread = CommandAnswer(problem=settings.problem or "git config: too many settings")
+    names = os.fsdecode(settings.output).split("\0")
+    problem = settings.problem or foreign_files(spec_dir, answers["folders"], names)
+    if problem or settings.is_cut:  # if it is cut, which programs git might start is not known
+        unread = CommandAnswer(problem=problem or "git config: too many settings")
         answers = {**answers, "status": unread, "diff": unread}
     else:
         content = ask_together(
             content_commands(spec_dir),
             limit_s=max(0.1, end_s - time.monotonic()),
             max_bytes=MAX_ANSWER_BYTES,
-            env=without_filters(env, os.fsdecode(settings.output).split("\0")),
+            env=without_filters(env, names),
         )
         answers = {**answers, **content}
     facts, diff = read_answers(spec_dir, answers)

@@ -1,12 +1,15 @@
-"""Repositories whose settings name programs: a submit starts none of them."""
+"""Repositories that name programs or foreign files: a submit starts and keeps none of them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,3 +226,147 @@ def test_settings_that_cannot_be_read_leave_the_files_alone(repo: Path, tmp_path
     facts = json.loads(paths.provenance(1).read_text())["git"]
     assert facts["is_dirty"] is None
     assert len(facts["problems"]) == 1
+
+
+def facts_of(folder: Path, tmp_path: Path) -> tuple[dict[str, Any], bytes]:
+    paths = RunPaths(tmp_path / "run")
+    record_provenance(paths, folder, 1, (), scheduler="local")
+    diff = paths.uncommitted_diff(1)
+    facts = json.loads(paths.provenance(1).read_text())["git"]
+    return facts, diff.read_bytes() if diff.exists() else b""
+
+
+def tracked_key(repo: Path) -> None:
+    (repo / ".ssh").mkdir()
+    (repo / ".ssh" / "id_rsa").write_text("theirs\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "--message=key")
+
+
+def work_tree_elsewhere(repo: Path, victim: Path) -> None:
+    tracked_key(repo)
+    git(repo, "config", "core.worktree", f"../../{victim.name}")
+
+
+def work_tree_of_a_file_that_leads_on(repo: Path, victim: Path) -> None:
+    work_tree_elsewhere(repo, victim)
+    (repo / ".git").rename(repo / "elsewhere")
+    (repo / ".git").write_text("gitdir: elsewhere\n")
+
+
+def repository_without_dot_git(repo: Path, victim: Path) -> None:
+    """The victim's own repository holds a folder that is one itself, with its parent compared."""
+    tracked_key(repo)
+    git(repo, "config", "core.worktree", "..")
+    (repo / ".git").rename(victim / "repo")
+    shutil.rmtree(repo)
+    repo.symlink_to(victim / "repo")
+
+
+def file_that_leads_to_another_repository(repo: Path, victim: Path) -> None:
+    shutil.rmtree(repo / ".git")
+    (repo / ".git").write_text(f"gitdir: {victim}/.git\n")
+
+
+def file_that_leads_to_another_work_tree(repo: Path, victim: Path) -> None:
+    git(victim, "worktree", "add", "--quiet", str(victim.parent / "second"))
+    shutil.rmtree(repo / ".git")
+    (repo / ".git").write_bytes((victim.parent / "second" / ".git").read_bytes())
+
+
+def link_to_another_repository(repo: Path, victim: Path) -> None:
+    shutil.rmtree(repo / ".git")
+    (repo / ".git").symlink_to(victim / ".git")
+
+
+def shared_part_of_another_repository(repo: Path, victim: Path) -> None:
+    (repo / ".git" / "commondir").write_text(f"{victim}/.git\n")
+    (repo / ".git" / "gitdir").write_text(f"{repo}/.git\n")
+
+
+def branches_of_another_repository(repo: Path, victim: Path) -> None:
+    (repo / ".git" / "objects" / "info" / "alternates").write_text(f"{victim}/.git/objects\n")
+    shutil.rmtree(repo / ".git" / "refs" / "heads")
+    (repo / ".git" / "refs" / "heads").symlink_to(victim / ".git" / "refs" / "heads")
+
+
+def index_with_names_outside(repo: Path, _victim: Path) -> None:
+    name = "xx/victim/.ssh/id_rsa"
+    (repo / name).parent.mkdir(parents=True)
+    (repo / name).write_text("theirs\n")
+    git(repo, "add", ".")
+    index = repo / ".git" / "index"
+    entries = index.read_bytes()[:-20].replace(name.encode(), name.replace("xx", "..").encode())
+    index.write_bytes(entries + hashlib.sha1(entries, usedforsecurity=False).digest())
+
+
+FOREIGN = (
+    *(work_tree_elsewhere, work_tree_of_a_file_that_leads_on, repository_without_dot_git),
+    *(file_that_leads_to_another_repository, file_that_leads_to_another_work_tree),
+    *(link_to_another_repository, shared_part_of_another_repository),
+    *(branches_of_another_repository, index_with_names_outside),
+)
+
+
+@pytest.mark.parametrize("plant", FOREIGN, ids=lambda plant: plant.__name__)
+def test_a_submit_keeps_no_text_of_files_outside_the_repository(
+    repo: Path, plant: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    victim = repository(tmp_path / "victim")
+    tracked_key(victim)
+    (victim / ".ssh" / "id_rsa").write_text("secret\n")
+    git(victim, "commit", "--quiet", "--all", "--message=secret")
+    plant(repo, victim)
+    facts, diff = facts_of(repo, tmp_path)
+    assert diff == b""
+    assert facts["diff_bytes"] == 0
+    assert len(facts["problems"]) == 1
+
+
+def test_links_in_the_tracked_files_are_compared_as_links(repo: Path, tmp_path: Path) -> None:
+    tracked_key(repo)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "id_rsa").write_text("secret\n")
+    shutil.rmtree(repo / ".ssh")
+    (repo / ".ssh").symlink_to(tmp_path / "victim")
+    (repo / "spec.yaml").unlink()
+    (repo / "spec.yaml").symlink_to(tmp_path / "victim" / "id_rsa")
+    facts, diff = facts_of(repo, tmp_path)
+    assert facts["is_dirty"] is True
+    assert b"victim/id_rsa" in diff
+    assert b"secret" not in diff
+
+
+def second_work_tree(repo: Path) -> Path:
+    git(repo, "worktree", "add", "--quiet", str(repo.parent / "second"))
+    return repo.parent / "second"
+
+
+def submodule(repo: Path) -> Path:
+    inner = repository(repo.parent / "inner")
+    git(repo, "submodule", "--quiet", "add", str(inner), "module")
+    return repo / "module"
+
+
+def work_tree_of_a_submodule(repo: Path) -> Path:
+    return second_work_tree(submodule(repo))
+
+
+def link_to_the_folder(repo: Path) -> Path:
+    (repo.parent / "linked").symlink_to(repo)
+    return repo.parent / "linked"
+
+
+GENUINE = (second_work_tree, submodule, work_tree_of_a_submodule, link_to_the_folder)
+
+
+@pytest.mark.parametrize("make", GENUINE, ids=lambda make: make.__name__)
+def test_other_kinds_of_work_trees_keep_their_facts(
+    repo: Path, make: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    folder = make(repo)
+    (folder / "spec.yaml").write_text("two\n")
+    facts, diff = facts_of(folder, tmp_path)
+    assert (facts["problems"], facts["changed"]) == ([], ["spec.yaml"])
+    assert facts["commit"]
+    assert b"+two" in diff
