@@ -1,14 +1,15 @@
 """Files of the user's code that a run copies.
 
-Hidden files and folders, private keys, and links that lead out of the code's folder are left out:
-a run is kept for years and shown to colleagues, and the author of the code may have put links to
-your files into it.
+Hidden files and folders, private keys, and links that lead out of the sources are left out: a run
+is kept for years and shown to colleagues, and the author of the code may have put links to your
+files into it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,18 @@ from slurm_jobs.shared.regular_files import open_regular
 
 _NEVER_COPIED = frozenset({"__pycache__", ".git", ".venv"})
 """Names of folders; run folders are not copied either, whatever their name."""
-_HEAD_BYTES = 64
+_HEAD_BYTES = 64 * 1024
+"""Part of a file in which a private key is searched: certificates may stand before it."""
+_KEY = re.compile(
+    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY( BLOCK)?-----"
+    rb"|---- BEGIN SSH2 [A-Z0-9 ]{0,40}PRIVATE KEY ----"
+    rb"|PuTTY-User-Key-File-[0-9]"
+)
+"""First line of a private key of SSH, TLS or PGP."""
+_BYTES_BEFORE_TEXT = b"\xef\xbb\xbf\xff\xfe \t\r\n"
+"""Byte order marks, and white space."""
+_SOURCE_CODE = frozenset({".py", ".pyi", ".pyx", ".sh", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp"})
+"""Files that are left out only if they begin with a key, because code may compare with its text."""
 _MOST_NAMED = 3
 
 Private = Literal["hidden", "key", "elsewhere"]
@@ -29,41 +41,41 @@ Private = Literal["hidden", "key", "elsewhere"]
 _TEXTS: Mapping[Private, str] = {
     "hidden": "hidden",
     "key": "a private key",
-    "elsewhere": "a link that leads out of the code's folder",
+    "elsewhere": "a link that leads out of the code",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     name: str
-    """Path below the folder of the source."""
+    """Path below the folder of its source."""
     path: Path
     private: Private | None = None
 
 
-def public_files(source: Path) -> dict[str, Path]:
-    """Return a source's files by name in the snapshot, without private ones.
+def public_files(sources: Sequence[Path]) -> dict[str, Path]:
+    """Return the files of the user's code by name in the snapshot, without private ones.
 
-    Links within the code's folder are followed, broken ones skipped. A source that is named itself
-    is copied whatever it is.
+    Links to a place in one of `sources` are followed, broken ones skipped. A source itself is
+    copied whatever it is.
 
     Raises:
         InputError: this user cannot read one of its files or folders.
     """
     with naming_what_is_closed():
-        files = {e.name: e.path for e in _entries(source, whole=False) if e.private is None}
+        files = {e.name: e.path for e in _public_and_private(sources) if e.private is None}
         _refuse_closed(files.values())
     return files
 
 
-def all_files(source: Path) -> dict[str, Path]:
+def all_files(sources: Sequence[Path]) -> dict[str, Path]:
     """Return all files of our own code, or of a snapshot, by name; links are followed.
 
     Raises:
         InputError: this user cannot read one of its files or folders.
     """
     with naming_what_is_closed():
-        files = {e.name: e.path for e in _entries(source, whole=True)}
+        files = {e.name: e.path for source in sources for e in _entries(source, None)}
         _refuse_closed(files.values())
     return files
 
@@ -71,7 +83,7 @@ def all_files(source: Path) -> dict[str, Path]:
 def private_files_note(sources: Sequence[Path]) -> str | None:
     """Return which files and folders of the user's code are not copied; None if all are."""
     with naming_what_is_closed():
-        left_out = [e for source in sources for e in _entries(source, whole=False) if e.private]
+        left_out = [e for e in _public_and_private(sources) if e.private]
     if not left_out:
         return None
     named = [f"{e.name} ({_TEXTS[e.private]})" for e in left_out[:_MOST_NAMED] if e.private]
@@ -104,8 +116,17 @@ def naming_what_is_closed() -> Iterator[None]:
         raise InputError(message) from error
 
 
-def _entries(source: Path, *, whole: bool) -> Iterator[_Entry]:
-    """Yield files, and what is left out unless `whole`; what is left out is not opened."""
+def _public_and_private(sources: Sequence[Path]) -> Iterator[_Entry]:
+    tops = [Path(os.path.realpath(source)) for source in sources]
+    for source in sources:
+        yield from _entries(source, tops)
+
+
+def _entries(source: Path, tops: Sequence[Path] | None) -> Iterator[_Entry]:
+    """Yield files, and what is left out, which is not opened.
+
+    `tops` are the places that a link may lead to; None: nothing is left out.
+    """
     if source.is_file():
         yield _Entry(source.name, source)
         return
@@ -114,9 +135,6 @@ def _entries(source: Path, *, whole: bool) -> Iterator[_Entry]:
         if isinstance(error, PermissionError):  # another folder was deleted meanwhile
             raise error
 
-    tops = None
-    if not whole:
-        tops = [Path(os.path.realpath(source)).parent, Path(os.path.realpath(source.parent))]
     seen: set[str] = set()
     for root, folders, names in os.walk(source, onerror=refuse_closed, followlinks=True):
         if os.path.realpath(root) in seen:  # a link that leads back
@@ -139,10 +157,7 @@ def _entries(source: Path, *, whole: bool) -> Iterator[_Entry]:
 
 
 def _private_by_name(path: Path, tops: Sequence[Path] | None) -> Private | None:
-    """Return why a file or folder is private, by its name and by where a link leads.
-
-    `tops` are the folders that a link may lead to; None: nothing is private.
-    """
+    """Return why a file or folder is private, by its name and by where a link leads."""
     if tops is None:
         return None
     if path.name.startswith("."):
@@ -150,14 +165,18 @@ def _private_by_name(path: Path, tops: Sequence[Path] | None) -> Private | None:
     if not path.is_symlink():
         return None
     real = Path(os.path.realpath(path))
-    inside = next((real.relative_to(top) for top in tops if real.is_relative_to(top)), None)
-    if inside is None:
+    inside = [real.relative_to(top) for top in tops if real.is_relative_to(top)]
+    if not inside:
         return "elsewhere" if path.exists() else None
-    return "hidden" if any(part.startswith(".") for part in inside.parts) else None
+    return "hidden" if all(map(_is_hidden, inside)) else None
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _private_by_content(path: Path, tops: Sequence[Path] | None) -> Private | None:
-    """Return whether a file begins as a private key in PEM does: of SSH, TLS or PGP."""
+    """Return whether a file holds a private key, as far as its beginning shows."""
     if tops is None:
         return None
     try:
@@ -165,7 +184,11 @@ def _private_by_content(path: Path, tops: Sequence[Path] | None) -> Private | No
             head = stream.read(_HEAD_BYTES)
     except PermissionError:  # the check of all files reports it
         return None
-    is_key = head.startswith(b"-----BEGIN ") and b" PRIVATE KEY" in head.splitlines()[0]
+    text = head.replace(b"\0", b"")  # as if UTF-16 were ASCII
+    if not _KEY.search(text):
+        return None
+    is_source_code = Path(os.path.realpath(path)).suffix in _SOURCE_CODE
+    is_key = not is_source_code or _KEY.match(text.lstrip(_BYTES_BEFORE_TEXT))
     return "key" if is_key else None
 
 

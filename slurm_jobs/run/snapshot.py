@@ -139,7 +139,7 @@ def module_source(module: str, spec_dir: Path) -> Path | None:
 
 def tree_fingerprint(sources: Sequence[Path]) -> str:
     """Return a hash of names, contents and executable bits in a snapshot of `sources`."""
-    return _fingerprint(item for source in sources for item in public_files(source).items())
+    return _fingerprint(public_files(sources).items())
 
 
 def _fingerprint(files: Iterable[tuple[str, Path]]) -> str:
@@ -161,10 +161,8 @@ def refuse_uncopyable(sources: Sequence[Path]) -> None:
         InputError: two sources have the same name, or this user cannot read a part of one.
     """
     _refuse_equal_names(sources)
-    for package in _packages():
-        all_files(package)
-    for source in sources:
-        public_files(source)
+    all_files(_packages())
+    public_files(sources)
 
 
 def _packages() -> list[Path]:
@@ -174,20 +172,20 @@ def _packages() -> list[Path]:
 def take_snapshot(
     code_dir: Path,
     sources: Sequence[Path],
-    files_of: Callable[[Path], Mapping[str, Path]] = public_files,
+    files_of: Callable[[Sequence[Path]], Mapping[str, Path]] = public_files,
 ) -> CodeSnapshot:
     """Copy our packages and the user's sources; reuse an equal snapshot.
 
     Args:
         code_dir: folder of the run's snapshots.
         sources: of the user.
-        files_of: return the files to copy of a source, by name.
+        files_of: return the files to copy of the sources, by name.
 
     Raises:
         InputError: two of the user's sources have the same name, or this user cannot read one.
     """
-    ours = {name: path for package in _packages() for name, path in all_files(package).items()}
-    files = {name: path for source in sources for name, path in files_of(source).items()}
+    ours = all_files(_packages())
+    files = files_of(sources)
     user = _fingerprint(files.items())
     total = hashlib.sha256(f"{_fingerprint(ours.items())}{user}".encode()).hexdigest()[:16]
     folder = code_dir / total
@@ -251,7 +249,7 @@ def _write_library(archive: Path, ours: Mapping[str, Path], *, as_path: Path) ->
     """
     files = dict(ours)
     if not (PACKAGE_DIR / "_shipped").is_dir():  # a checkout: as in an installed package
-        templates = all_files(shipped_path("templates"))
+        templates = all_files([shipped_path("templates")])
         files |= {f"slurm_jobs/_shipped/{name}": path for name, path in templates.items()}
     archive.touch(0o600)
     with zipfile.ZipFile(archive, "w") as library:  # not compressed: it is read more than written

@@ -173,7 +173,7 @@ def test_a_link_to_a_file_is_copied_as_that_file(project: Path, tmp_path: Path) 
     shared = project / "shared.py"
     shared.write_text("B = 1\n")
     (project / "package" / "linked.py").symlink_to(shared)
-    sources = [project / "package"]
+    sources = [project / "package", shared]
     one = take_snapshot(tmp_path / "code", sources)
     copied = one.folder / "user" / "package" / "linked.py"
     assert not copied.is_symlink()
@@ -188,11 +188,12 @@ def test_a_linked_folder_counts_and_a_dead_link_does_not(project: Path, tmp_path
     (project / "package" / "linked").symlink_to(project / "other")
     (project / "package" / "back").symlink_to(project / "package")
     (project / "package" / ".#lock.py").symlink_to("user@host.123")
-    before = tree_fingerprint([project / "package"])
-    made = take_snapshot(tmp_path / "code", [project / "package"])
+    sources = [project / "package", project / "other"]
+    before = tree_fingerprint(sources)
+    made = take_snapshot(tmp_path / "code", sources)
     assert (made.folder / "user" / "package" / "linked" / "m.py").read_text() == "A = 1\n"
     (project / "other" / "m.py").write_text("A = 2\n")
-    assert tree_fingerprint([project / "package"]) != before
+    assert tree_fingerprint(sources) != before
 
 
 def test_a_file_whose_name_is_not_utf8_is_copied_as_code(project: Path, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_a_file_whose_name_is_not_utf8_is_copied_as_code(project: Path, tmp_path
 def test_a_folder_of_the_user_named_runs_is_copied_as_code(project: Path) -> None:
     (project / "package" / "runs").mkdir()
     (project / "package" / "runs" / "x.py").write_text("")
-    assert "package/runs/x.py" in public_files(project / "package")
+    assert "package/runs/x.py" in public_files([project / "package"])
 
 
 def test_what_is_not_copied_does_not_count(project: Path) -> None:
@@ -259,10 +260,10 @@ def test_caches_that_root_has_left_closed_are_not_looked_into(
     project: Path, monkeypatch: pytest.MonkeyPatch, parent: str
 ) -> None:
     package = project / "package"
-    expected = public_files(package)
+    expected = public_files([package])
     (package / parent / "__pycache__").mkdir()
     close(package / parent / "__pycache__", monkeypatch)
-    assert public_files(package) == expected
+    assert public_files([package]) == expected
 
 
 @pytest.mark.parametrize("closed", [".", "deep", "deep/deeper"])
@@ -296,7 +297,7 @@ def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
         (runs / name / "run.json").write_text("{}")
     close(runs / "a", monkeypatch)
     close(runs / "c", monkeypatch)
-    assert not any("runs" in name for name in public_files(project / "package"))
+    assert not any("runs" in name for name in public_files([project / "package"]))
 
 
 @pytest.fixture
