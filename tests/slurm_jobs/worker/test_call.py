@@ -35,6 +35,7 @@ def call_raising(
 
         monkeypatch.setenv("SLURM_JOBS_ENTRY_POINT", "user:stage")
         monkeypatch.setattr(call, "install_stop_handler", lambda: None)
+        monkeypatch.setattr(call, "register_stacks", lambda _task_dir, _rank: None)
         monkeypatch.setattr(call, "find_function", lambda _run: function)
         path = tmp_path / "rank-00000.context.json"
         write_json_atomic(path, record_to_json(make_context("s", tmp_path)))
