@@ -188,7 +188,7 @@ def _variable(shown: str, name: str, variables: Mapping[str, str], what: str) ->
     if value is None:
         import difflib
 
-        near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
+        near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.8)
         folded = {known.lower(): known for known in variables}
         meant = folded.get(name.lower()) or next(iter(near), None)
         hint = f"did you mean `${meant}`?" if meant else f"set it, or write the {what}"

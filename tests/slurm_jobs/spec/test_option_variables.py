@@ -69,6 +69,7 @@ def test_variables_in_options_of_a_stage_and_a_profile_are_expanded(
     [
         ("$MY_ACOUNT", "no environment variable `MY_ACOUNT` is set here; did you mean `$MY_ACC"),
         ("$QQQ_NOT_SET", "no environment variable `QQQ_NOT_SET` is set here; set it, or write the"),
+        ("$PART", "no environment variable `PART` is set here; set it"),  # not the near `$PATH`
         ("x-${EMPTY_HERE}", "`EMPTY_HERE` is empty here: set it, or write the value"),
         ("${A:-b}", "`${A:-b}` is not a variable"),
         ("${a.output_dir}", "`${a.output_dir}` is not a variable"),
