@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -440,6 +440,8 @@ NONE_READ = "no image could be opened"
 _ONLY_NAMED = "other files there are read only if a row names them"
 _MEASURED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 """Suffixes of formats whose header has the size; the job measures others."""
+_MOST_CLASSES = 3
+"""Names of folders that are shown."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -603,7 +605,8 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
                 manifest=f"{name}.jsonl", image_root=_as_named(path, folder), num_rows=num_rows
             )
             texts = {f"{name}.jsonl": image_data.train.manifest(path).encode()}
-            lines = [f"data: {number_of('image', num_rows)} of {path} with their words"]
+            texts_of = _texts_of(image_data.classes)
+            lines = [f"data: {number_of('image', num_rows)} of {path}{texts_of}"]
             if image_data.evaluation is not None:
                 data = replace(data, evaluation=f"{name}-heldout.jsonl")
                 texts[f"{name}-heldout.jsonl"] = image_data.evaluation.manifest(path).encode()
@@ -632,6 +635,15 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
     return data, {}, rows, [line, *unread]
 
 
+def _texts_of(classes: Sequence[str]) -> str:
+    """Return what the texts of a folder's images are."""
+    if not classes:
+        return " with their words"
+    names = ", ".join(printable(name) for name in classes[:_MOST_CLASSES])
+    more = ", ..." if len(classes) > _MOST_CLASSES else ""
+    return f"; their texts are the names of their folders ({names}{more})"
+
+
 def _refuse_unreadable(manifest: Path, verb: str) -> None:
     """Raise InputError for content that no change of the spec makes readable."""
     problem = unreadable(str(manifest.absolute()), verb, disk_files(), RowOptions())
@@ -644,9 +656,8 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
     """Return the sizes of the first rows of a manifest, and notes on those not measured."""
     files, manifest = disk_files(), data_files.expanded(manifest).absolute()
     rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
-    if not any(row.images for row in rows):
-        return [], []
-    if not read_spec.can_read_sizes():
+    has_images = any(row.images for row in rows)
+    if has_images and not read_spec.can_read_sizes():
         return [], [_NO_PILLOW]
     root, most = files.image_root_of(str(manifest)), read_spec.MAX_HEADERS
     picked = pick_rows(rows, most)
@@ -664,7 +675,8 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
             f"the images of {len(unread):,} of {len(picked):,} rows could not be measured; the "
             f"first is {unread[0].origin}: {printable(unread[0].images[0].value)}"
         )
-    return measured if any(row.images for row in measured) else [], notes
+    is_known = not has_images or any(row.images for row in measured)
+    return measured if is_known else [], notes
 
 
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:

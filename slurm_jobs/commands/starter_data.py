@@ -287,6 +287,7 @@ def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
     """Return the limits with which the rows fit.
 
     There are no rows if no image could be read, and no rules if the model's processor is unknown.
+    Rows of text alone need no limit of images, and keep the default.
     """
     lengths = _token_lengths(rows, rules)
     most = max((len(row.images) for row in rows), default=0)
@@ -300,6 +301,8 @@ def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
     if rules is None:
         note = "the model's image processor is not known here, so lengths were not checked"
         return Lengths(notes=(f"{note}: max_tokens is {DEFAULT_MAX_TOKENS}",))
+    if rows and not any(row.images for row in rows):
+        return Lengths()
     seen = rows or [RowSize(images=(size,), num_text_bytes=0) for size in _LARGE]
     lengths = [row_length(row, rules) for row in seen]
     about = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -24,8 +25,10 @@ from slurm_jobs.commands.starter.folder_files import (
 )
 from slurm_jobs.commands.starter.image_splits import PLAIN_NAMES, split_images, without_drawings
 from slurm_jobs.commands.starter.label_files import is_number, label_kind
+from slurm_jobs.commands.starter.picture_lists import lists_of_pictures
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifests.keys import Split, split_of
+from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
 
@@ -38,6 +41,10 @@ _LABEL_BYTES = 4096
 """Beginning of a text by which labels of another task are recognised."""
 _MOST_CAPTION_BYTES = 1_000_000
 """More than the context of the models that can be trained."""
+_REMEDY = (
+    "put a text file next to each (cat.txt next to cat.jpg), sort them into folders named after "
+    "what they show, or name a manifest (docs/manifests.md says what one looks like)"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +76,8 @@ class ImageFolder:
     """None where there is no split for it."""
     notes: tuple[str, ...]
     """Messages about choices and files that were left out."""
+    classes: tuple[str, ...] = ()
+    """Texts for training, where they are the names of folders; empty where they are captions."""
 
 
 def metadata_files(folder: Path) -> tuple[Path | None, Path | None]:
@@ -102,13 +111,14 @@ def read_image_folder(folder: Path) -> ImageFolder:
     """Read the images below a folder and the words that go with each.
 
     Words are those of a text file next to the image (`cat.txt`, `cat.jpg.txt` or `cat.caption` for
-    `cat.jpg`). Where no image has one, they are the name of the folder that the image is in.
-    Subfolders named train, val and test are splits: `train` is trained on, `val` evaluated. Masks
-    and other pictures of annotations are left out.
+    `cat.jpg`). Where no image has one, they are the name of the folder that the image is in, unless
+    all would have the same name, or a list in the folder names the images. Subfolders named train,
+    val and test are splits: `train` is trained on, `val` evaluated. Masks and other pictures of
+    annotations are left out.
 
     Raises:
-        InputError: no image has words, words are labels of another task or contradict each other,
-            or there are splits and none to train on.
+        InputError: no image has words, words are labels of another task, contradict each other, or
+            are in a list, or there are splits and none to train on.
     """
     files = list_files(folder)
     all_captions = files.by_kind["caption"]
@@ -125,7 +135,8 @@ def read_image_folder(folder: Path) -> ImageFolder:
     captioned = {image for image in all_images if image in captions}
     next_to = sorted({file for image in captioned for file in captions[image]})
     texts = {file: _text(file) for file in next_to}
-    if not next_to:  # labels may be in a folder of their own
+    if not next_to:  # they may be in a list, and labels in a folder of their own
+        _refuse_lists(folder, lists_of_pictures(files.by_kind["list"], all_images))
         texts = {file: _beginning(file) for file in all_captions}
     labels = _labels(folder, texts)
     labels += _number_notes(texts) if next_to else []
@@ -150,11 +161,17 @@ def read_image_folder(folder: Path) -> ImageFolder:
         message = f"{folder} has no image that can be opened{details}"
         if all_images:
             message = (
-                f"{folder} has {number_of('image', len(all_images))} and no words for them: put a "
-                "text file next to each (cat.txt next to cat.jpg), sort them into folders named "
-                "after what they show, or name a manifest (docs/manifests.md says what one looks "
-                f"like){details}"
+                f"{folder} has {number_of('image', len(all_images))} and no words for them: "
+                f"{_REMEDY}{details}"
             )
+        raise InputError(message)
+    classes = () if next_to else tuple(dict.fromkeys(rows["train"].words))
+    if len(classes) == 1:
+        message = (
+            f"{folder} has {number_of('image', len(rows['train'].files))} without a text, and the "
+            f"name of their folder, `{printable(classes[0])}`, would be the text of all of them: "
+            f"{_REMEDY}{''.join(f'. {note}' for note in notes)}"
+        )
         raise InputError(message)
     evaluation = rows.get("evaluation")
     if evaluation is not None and not evaluation.files:
@@ -163,7 +180,22 @@ def read_image_folder(folder: Path) -> ImageFolder:
         train=rows["train"],
         evaluation=evaluation if evaluation is not None and evaluation.files else None,
         notes=tuple(notes),
+        classes=classes,
     )
+
+
+def _refuse_lists(folder: Path, lists: Sequence[Path]) -> None:
+    """Raise InputError for lists that name the images, of which the first is for training."""
+    if not lists:
+        return
+    others = f" (so do {named(lists[1:])})" if len(lists) > 1 else ""
+    message = (
+        f"{folder} has images without a text file next to them, and {lists[0]} names them{others}: "
+        f"if it has the text of each image, name it as the manifest, `--data "
+        f"{shlex.quote(str(lists[0]))}`, otherwise write a manifest from it (docs/manifests.md). "
+        "To train on the names of class folders instead, move the list out of the folder"
+    )
+    raise InputError(message)
 
 
 def _rows_with_words(images: Sequence[Path], words: Mapping[Path, str | None]) -> Rows:

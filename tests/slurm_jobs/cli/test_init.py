@@ -84,7 +84,7 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     images(tmp_path / "pics")
     model(tmp_path / "models" / "vlm")
     said = init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes").out
-    assert "data: 2 images of pics with their words" in said
+    assert "data: 2 images of pics; their texts are the names of their folders (cat, dog)\n" in said
     *_, note, following, _then = said.splitlines()
     assert note.startswith("note: no image could be opened: 2 files tried, the first is pics/cat")
     assert following.startswith("next: ")

@@ -40,10 +40,12 @@ from tests.slurm_jobs.commands.starter.test_image_folder import notes, rows, tou
 )
 @pytest.mark.parametrize("has_texts", [True, False])
 def test_leftovers_are_skipped_and_counted(tmp_path: Path, path: str, has_texts: bool) -> None:
-    touch(tmp_path, "cat/1.jpg", path)
+    touch(tmp_path, "cat/1.jpg", "dog/1.jpg", path)
+    words = {"cat/1.jpg": "cat", "dog/1.jpg": "dog"}
     if has_texts:
+        words = {"cat/1.jpg": "a cat"}
         write(tmp_path, **{"cat/1.txt": "a cat", str(Path(path).with_suffix(".txt")): "old"})
-    assert rows(tmp_path) == {"cat/1.jpg": "a cat" if has_texts else "cat"}
+    assert rows(tmp_path) == words
     (note,) = [note for note in read_image_folder(tmp_path).notes if "from a system" in note]
     assert note.startswith("left out: ")
     (skipped,) = {part for part in Path(path).parts if f"1 {part}" in note}
@@ -67,7 +69,7 @@ def test_a_folder_of_leftovers_alone_has_no_images(tmp_path: Path) -> None:
 
 def test_links_that_lead_back_and_special_files_are_counted(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    touch(data, "cat/1.jpg")
+    touch(data, "cat/1.jpg", "dog/1.jpg")
     touch(tmp_path, "private/2.jpg")
     (data / "up").symlink_to("..")
     (data / "same").symlink_to("cat")
@@ -77,7 +79,7 @@ def test_links_that_lead_back_and_special_files_are_counted(tmp_path: Path) -> N
     found = list_files(data)
     assert [path.name for path in found.twins] == ["same", "up"]
     assert [path.name for path in found.unread] == ["gone.jpg", "pipe.jpg", "self.jpg"]
-    assert rows(data) == {"cat/1.jpg": "cat"}
+    assert rows(data) == {"cat/1.jpg": "cat", "dog/1.jpg": "dog"}
     printed = notes(data)
     assert (
         "2 links to folders that are read already, or that contain this one (same, up)" in printed

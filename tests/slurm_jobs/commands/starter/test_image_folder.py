@@ -170,6 +170,33 @@ def test_images_without_words_are_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize(
+    "images",
+    [
+        *(f"{name}/1.jpg {name}/2.jpg" for name in ("frames", "batch_01", "000", "coco", "assets")),
+        "patient001/study1/1.jpg patient002/study1/1.jpg",
+        "train/cat/1.jpg val/cat/1.jpg val/dog/1.jpg",
+    ],
+)
+def test_one_folder_name_for_all_images_is_no_class(tmp_path: Path, images: str) -> None:
+    touch(tmp_path, *images.split())
+    write(tmp_path, **{"about.json": "{}"})
+    printed = refusal(tmp_path)
+    assert "would be the text of all of them: put a text file" in printed
+    assert "not read: 1 file of lists or labels (about.json)" in printed
+
+
+def test_folder_names_are_no_texts_if_a_list_names_the_images(tmp_path: Path) -> None:
+    touch(tmp_path, "part_1/1.jpg", "part_2/2.jpg")
+    write(tmp_path, **{"all.csv": "image,text\npart_1/1.jpg,a cup\n", "classes.csv": "7,cup\n"})
+    assert f"{tmp_path}/all.csv names them: if it has the text" in refusal(tmp_path)
+    assert f"`--data {tmp_path}/all.csv`" in refusal(tmp_path)
+    write(tmp_path, **{"train.jsonl": '{"image": "part_1/1.jpg"}\n'})
+    assert "train.jsonl names them (so do all.csv): if" in refusal(tmp_path)
+    write(tmp_path, **{"part_1/1.txt": "a cup"})
+    assert rows(tmp_path) == {"part_1/1.jpg": "a cup"}
+
+
+@pytest.mark.parametrize(
     ("content", "text"),
     [
         (b"A cat.\n\n  It sleeps.\n", "A cat.\n\n  It sleeps."),
@@ -207,7 +234,7 @@ def refusal(folder: Path) -> str:
 
 
 def test_files_with_the_name_of_an_image_are_left_out(tmp_path: Path) -> None:
-    touch(tmp_path, "cat/1.jpg")
+    touch(tmp_path, "cat/1.jpg", "dog/1.jpg")
     write(
         tmp_path,
         **{
@@ -216,7 +243,7 @@ def test_files_with_the_name_of_an_image_are_left_out(tmp_path: Path) -> None:
             "cat/lfs.png": "version https://git-lfs.github.com/spec/v1",
         },
     )
-    assert rows(tmp_path) == {"cat/1.jpg": "cat"}
+    assert rows(tmp_path) == {"cat/1.jpg": "cat", "dog/1.jpg": "dog"}
     printed = notes(tmp_path)
     assert "1 file with the name of an image, but empty (empty.jpg)" in printed
     assert "but in no format that is opened (page.png)" in printed
@@ -303,9 +330,21 @@ def test_train_is_trained_on_and_another_split_evaluated(
 @pytest.mark.parametrize(
     ("names", "trained", "said"),
     [
-        (["train/a/1", "extra/a/2"], ["train/a/1"], "left out: 1 image of neither"),
-        (["train/a/1", "more/a/2"], ["train/a/1"], "left out: 1 image of neither"),
-        (["Train_set/a/1", "test-A/a/2", "test-B/a/3"], ["Train_set/a/1"], "test is evaluated"),
+        (
+            ["train/a/1", "train/b/1", "extra/a/2"],
+            ["train/a/1", "train/b/1"],
+            "left out: 1 image of neither",
+        ),
+        (
+            ["train/a/1", "train/b/1", "more/a/2"],
+            ["train/a/1", "train/b/1"],
+            "left out: 1 image of neither",
+        ),
+        (
+            ["Train_set/a/1", "Train_set/b/1", "test-A/a/2", "test-B/a/3"],
+            ["Train_set/a/1", "Train_set/b/1"],
+            "test is evaluated",
+        ),
         (["a/1", "b/1", "test/a/1", "test/b/1"], ["a/1", "b/1"], "test is evaluated"),
         (["a/train/1", "a/test/2", "b/train/1"], ["a/train/1", "b/train/1"], "test is evaluated"),
         (
@@ -313,9 +352,17 @@ def test_train_is_trained_on_and_another_split_evaluated(
             ["train/a/1", "train/test/1"],
             "not used as splits",
         ),
-        (["a/train_001", "a/test_001"], ["a/train_001"], "test is evaluated"),
-        (["a/COCO_train2014_1", "a/COCO_val2014_2"], ["a/COCO_train2014_1"], "validation is ev"),
-        (["a/1", "a/test_1", "a/test_2"], ["a/1", "a/test_1", "a/test_2"], "2 of 3 file names"),
+        (
+            ["a/train_001", "b/train_002", "a/test_001"],
+            ["a/train_001", "b/train_002"],
+            "test is evaluated",
+        ),
+        (
+            ["a/COCO_train2014_1", "b/COCO_train2014_3", "a/COCO_val2014_2"],
+            ["a/COCO_train2014_1", "b/COCO_train2014_3"],
+            "validation is ev",
+        ),
+        (["a/1", "a/test_1", "b/test_2"], ["a/1", "a/test_1", "b/test_2"], "2 of 3 file names"),
         (
             ["car/1", "train/1", "test_tube/1"],
             None,
@@ -352,15 +399,24 @@ def test_pictures_of_annotations_are_left_out(tmp_path: Path, name: str) -> None
 
 
 def test_a_word_that_all_folders_share_says_nothing_of_annotations(tmp_path: Path) -> None:
-    touch(tmp_path, "seg_train/seg_train/cat/1.jpg", "seg_test/seg_test/cat/2.jpg")
-    touch(tmp_path, "seg_pred/seg_pred/3.jpg")
-    assert rows(tmp_path) == {"seg_train/seg_train/cat/1.jpg": "cat"}
+    trained = {f"seg_train/seg_train/{name}/1.jpg": name for name in ("cat", "dog")}
+    touch(tmp_path, *trained, "seg_test/seg_test/cat/2.jpg", "seg_pred/seg_pred/3.jpg")
+    assert rows(tmp_path) == trained
     said = ("splits: train is trained on, test is evaluated", f"left out: 1 image of {NEITHER}")
     assert read_image_folder(tmp_path).notes == said
 
 
 def test_files_of_no_known_kind_are_counted_by_suffix(tmp_path: Path) -> None:
-    touch(tmp_path, "cat/1.jpg", "a.jpg_large", "b.jpg_large", "c.JPEG~", "picture", "a.md")
+    touch(
+        tmp_path,
+        "cat/1.jpg",
+        "dog/1.jpg",
+        "a.jpg_large",
+        "b.jpg_large",
+        "c.JPEG~",
+        "picture",
+        "a.md",
+    )
     touch(tmp_path, "a.text", "a.cap", "a.tags")
     expected = (
         "8 files of other kinds: 2 .jpg_large, 1 .cap, 1 .md, 1 .tags, 1 .text, 1 .JPEG~, 1 no"
@@ -402,12 +458,12 @@ def test_the_lists_of_an_image_folder_are_its_manifests(tmp_path: Path) -> None:
 
 
 def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
-    touch(tmp_path, "elsewhere/cat/1.jpg")
+    touch(tmp_path, "elsewhere/cat/1.jpg", "elsewhere/dog/1.jpg")
     data = tmp_path / "data"
     data.mkdir()
     (data / "train").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "cat" / "loop").symlink_to(tmp_path / "elsewhere")
-    assert rows(data) == {"train/cat/1.jpg": "cat"}
+    assert rows(data) == {"train/cat/1.jpg": "cat", "train/dog/1.jpg": "dog"}
 
 
 def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
@@ -418,9 +474,9 @@ def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
 
 
 def test_a_text_that_no_image_has_may_be_in_any_encoding(tmp_path: Path) -> None:
-    touch(tmp_path, "cat/1.jpg")
+    touch(tmp_path, "cat/1.jpg", "dog/1.jpg")
     (tmp_path / "README.txt").write_bytes(b"caf\xe9")
-    assert rows(tmp_path) == {"cat/1.jpg": "cat"}
+    assert rows(tmp_path) == {"cat/1.jpg": "cat", "dog/1.jpg": "dog"}
     assert "left out: 1 text file without image (README.txt)" in notes(tmp_path)
 
 

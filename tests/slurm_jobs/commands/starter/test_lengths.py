@@ -66,3 +66,8 @@ def test_of_a_model_that_is_not_known_nothing_is_claimed() -> None:
     assert (chosen.max_tokens, chosen.image_pixels) == (2048, None)
     (note,) = chosen.notes
     assert note.startswith("the model's image processor is not known here")
+
+
+def test_rows_of_text_alone_get_no_limit_of_images() -> None:
+    chosen = choose_lengths(rows(PHOTO, text=9_000, num_images=0), image_rules(NAMES[0]))
+    assert (chosen.image_pixels, chosen.notes) == (None, ())
