@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import daemons, host, lifecycle, processes, user
@@ -218,6 +218,21 @@ class Cluster:
         wait_until(lambda: not processes.steps(config.folder), "the end of lost jobs", timeout_s=60)
         ended_s = int(time.time())
         wait_until(lambda: int(time.time()) > ended_s, "the next second of the clock")
+
+    @contextlib.contextmanager
+    def kill_wait(self, wait_s: int) -> Iterator[None]:
+        """Let cancelled jobs that ignore SIGTERM live for so long, in which a test must act."""
+        conf = self.config.slurm_conf
+        before = conf.read_text()
+        usual = f"KillWait={self.config.kill_wait_s}\n"
+        assert usual in before
+        conf.write_text(before.replace(usual, f"KillWait={wait_s}\n"))
+        self._admin("scontrol", "reconfigure")
+        try:
+            yield
+        finally:
+            conf.write_text(before)
+            self._admin("scontrol", "reconfigure")
 
     def next_job_id(self) -> int:
         """Return the id that the controller gives to the next job."""

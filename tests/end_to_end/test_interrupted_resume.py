@@ -55,17 +55,18 @@ def test_what_a_refused_resume_did_not_come_to_is_not_complete(on_slurm: Driver)
 def test_a_stage_that_comes_back_waits_for_its_job_that_still_ends(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
-    on_slurm.write("spec.yaml", STUBBORN)
-    run_dir = on_slurm.submit("spec.yaml")
-    log = on_slurm.folder / "log"
-    wait_for(log.exists, "p at work")
-    on_slurm.write("spec.yaml", f"{STUBBORN.partition('  p:')[0]}  q: {{shell: 'true'}}\n")
-    on_slurm.run("resume", str(run_dir), "--update-spec")
-    on_slurm.write("spec.yaml", STUBBORN)
-    resumed = on_slurm.json("resume", str(run_dir), "--update-spec")
-    assert [job["stage"] for job in resumed["jobs"]] == ["p"]
-    waiting = cluster.job_info(resumed["jobs"][0]["job_id"])
-    assert (waiting["JobState"], waiting["Reason"]) == ("PENDING", "Dependency")
-    on_slurm.write("go", "")
-    assert on_slurm.wait(run_dir)["status"] == "completed"
+    with cluster.kill_wait(120):
+        on_slurm.write("spec.yaml", STUBBORN)
+        run_dir = on_slurm.submit("spec.yaml")
+        log = on_slurm.folder / "log"
+        wait_for(log.exists, "p at work")
+        on_slurm.write("spec.yaml", f"{STUBBORN.partition('  p:')[0]}  q: {{shell: 'true'}}\n")
+        on_slurm.run("resume", str(run_dir), "--update-spec")
+        on_slurm.write("spec.yaml", STUBBORN)
+        resumed = on_slurm.json("resume", str(run_dir), "--update-spec")
+        assert [job["stage"] for job in resumed["jobs"]] == ["p"]
+        waiting = cluster.job_info(resumed["jobs"][0]["job_id"])
+        assert (waiting["JobState"], waiting["Reason"]) == ("PENDING", "Dependency")
+        on_slurm.write("go", "")
+        assert on_slurm.wait(run_dir)["status"] == "completed"
     assert log.read_text().split() == ["begins", "ends", "begins", "ends"]
