@@ -49,9 +49,7 @@ STOP_TIME_LOOK_S = 1.0
 KILL_WAIT_S = 8.0
 """Time that the other ranks may take to end after one has failed."""
 POLL_S = 0.05
-AFTER_SIGTERM = (
-    "After SIGTERM from outside (time limit, cancel, preemption, or end of the local scheduler): "
-)
+AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
 """Start of a failure reason that may not be the stage's fault."""
 GONE = "(its node or its keeper is gone)"
 SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
