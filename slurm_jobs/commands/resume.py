@@ -613,7 +613,8 @@ class Resumption:
     spec_notes: tuple[str, ...] = ()
     """Warnings about the spec with its current overrides."""
     private_note: str | None = None
-    """Which files a new copy of the user's code leaves out; None if none, or if none is made."""
+    """Which files a new copy of the user's code leaves out. None if it leaves out no file, or if
+    the run keeps the copy that it has."""
     left_out: tuple[str, ...] = ()
     """Earlier overrides whose stages are no longer in the current file, in words."""
     shell_notes: tuple[str, ...] = ()

@@ -37,7 +37,8 @@ class ResumeCode:
     ours_renewed: bool = False
     """True if the snapshot had to get another version of slurm-jobs."""
     private_note: str | None = None
-    """Which files a new copy of the user's code leaves out; None if none, or if none is made."""
+    """Which files a new copy of the user's code leaves out. None if it leaves out no file, or if
+    the run keeps the copy that it has."""
 
 
 def code_of_resume(

@@ -161,9 +161,9 @@ Wait = Literal["", "held", "held_by_admin", "unmet", "never", "blocked"]
 """Outlook of a pending job.
 
 Empty: waiting helps, or its effect is unknown. `held`: its user can release it. `held_by_admin`:
-only an administrator can. `unmet`: a dependency of it can never be met. `never`: it exceeds a
-limit, or names something that does not exist.
-`blocked`: not before an administrator acts or a billing period ends.
+only an administrator can. `unmet`: one of its dependencies can never be met. `never`: it exceeds a
+limit, or names something that does not exist. `blocked`: it starts only after an administrator acts
+or a billing period ends.
 """
 
 _HELD: Wait = "held"
