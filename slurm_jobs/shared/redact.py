@@ -95,14 +95,15 @@ _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _PAIR_NAMES = ("name", "key", "variable")
 """Keys under which a mapping has the name of its own `value`."""
 _URL_USER = re.compile(
-    r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]+://)(?P<user>"
-    r"(?!\[)[^/\s'\":@]*:(?!\d*[/?#])(?:[^\s'\":]|:(?!//))*"
-    r"|[^/\s'\"]*)@"
+    r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]+://)(?P<user>[^/\s'\"]*"
+    r"|(?!\[)[^/\s'\":@]*:(?!\d{1,5}[/?#])(?:[^\s'\":]|:(?!//))*)@"
 )
 """User of a URL, up to the `@`.
 
-A password may have a `/` that should be `%2F`. So what follows the first colon is a password unless
-it is a port, and it ends at the last `@`, which in rare cases belongs to the path.
+The user usually ends at the last `@` before the first `/` of the path, so an `@` in the path stays.
+A password may have a `/` that should be `%2F`. So if there is no such `@`, what follows the first
+colon is a password unless it is a port, and ends at the last `@`. Of a password with an `@` before
+an unescaped `/` (`me:p@a/s:s@host`), only the part before that `@` is hidden.
 """
 
 
