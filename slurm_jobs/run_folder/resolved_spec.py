@@ -32,31 +32,40 @@ def read_resolved_values(paths: RunPaths) -> dict[str, Any]:
         OSError: it cannot be read.
     """
     values: dict[str, Any] = read_json(paths.resolved_spec)
-    try:
-        _refuse_unsound(values["stages"])
-    except CycleError as error:
-        circle = ValueError(f"its stages wait for each other: {' before '.join(error.args[1])}")
-        raise damaged(paths.resolved_spec, circle) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(paths.resolved_spec, error) from error
+    problem = _spec_problem(values)
+    if problem is not None:
+        raise damaged(paths.resolved_spec, ValueError(problem))
     return values
 
 
-def _refuse_unsound(stages: Mapping[str, Any]) -> None:
-    parents: dict[str, list[str]] = {}
+def _spec_problem(values: Any) -> str | None:
+    stages = values.get("stages") if isinstance(values, Mapping) else None
+    if not isinstance(stages, Mapping):
+        return "it has no mapping `stages`"
     for name, stage in stages.items():
-        after: Mapping[str, str] = stage.get("after") or {}
-        parents[name] = [parent for parent, _ in after.items()]
-        unknown = next((parent for parent in after if parent not in stages), None)
-        if unknown is not None:
-            message = f"its stage {name!r:.60} comes after {unknown!r:.60}, which is none of them"
-            raise ValueError(message)
-        num_slices = (stage.get("array") or {"num_slices": 1})["num_slices"]
-        is_sound = is_count(num_slices) and num_slices <= MOST_SLICES
-        if not is_sound or not isinstance(stage.get("config") or {}, Mapping):
-            message = f"its stage {name!r:.60} has values that no submit writes"
-            raise ValueError(message)
-    TopologicalSorter(parents).prepare()
+        problem = _stage_problem(stage, stages)
+        if problem is not None:
+            return f"its stage {name!r:.60} {problem}"
+    try:
+        TopologicalSorter({n: stage.get("after") or {} for n, stage in stages.items()}).prepare()
+    except CycleError as error:
+        return f"its stages wait for each other: {' before '.join(error.args[1])}"
+    return None
+
+
+def _stage_problem(stage: Any, stages: Mapping[str, Any]) -> str | None:
+    if not isinstance(stage, Mapping):
+        return "is no mapping"
+    for key in ("after", "array", "config"):
+        if not isinstance(stage.get(key) or {}, Mapping):
+            return f"has no mapping as its `{key}`"
+    unknown = next((parent for parent in stage.get("after") or {} if parent not in stages), None)
+    if unknown is not None:
+        return f"comes after {unknown!r:.60}, which is none of them"
+    num_slices: Any = (stage.get("array") or {"num_slices": 1}).get("num_slices")
+    if not is_count(num_slices) or num_slices > MOST_SLICES:
+        return f"has no whole number up to {MOST_SLICES} as `num_slices` of its `array`"
+    return None
 
 
 def read_resolved_spec(paths: RunPaths) -> RunSpec:

@@ -150,13 +150,23 @@ SPECS: dict[str, tuple[Callable[[Any], object], str]] = {
         "'render' comes after 'nosuch'",
     ),
     "removed parent": (lambda stages: stages.pop("render"), "'preprocess' comes after 'render'"),
-    "list": (lambda stages: stages["preprocess"].update(after=["render"]), "is damaged"),
-    "number": (lambda stages: stages.update(render=5), "is damaged"),
+    "list": (
+        lambda stages: stages["preprocess"].update(after=["render"]),
+        "its stage 'preprocess' has no mapping as its `after`",
+    ),
+    "number": (lambda stages: stages.update(render=5), "its stage 'render' is no mapping"),
+    "array": (
+        lambda stages: stages["render"].update(array=[3]),
+        "its stage 'render' has no mapping as its `array`",
+    ),
     "slices": (
         lambda stages: stages["render"].update(array={"num_slices": HUGE}),
-        "its stage 'render' has values",
+        "as `num_slices` of its `array`",
     ),
-    "config": (lambda stages: stages["train"].update(config="x"), "its stage 'train' has values"),
+    "config": (
+        lambda stages: stages["train"].update(config="x"),
+        "its stage 'train' has no mapping as its `config`",
+    ),
 }
 
 
