@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -320,20 +321,29 @@ def named_outputs(result: Any) -> Mapping[str, int]:
 def are_outputs(outputs: Any) -> bool:
     """Check for sizes by path, which is what `outputs` in a result must be."""
     return isinstance(outputs, Mapping) and all(
-        isinstance(name, str) and isinstance(size, int) for name, size in outputs.items()
+        isinstance(name, str) and is_count(size) for name, size in outputs.items()
     )
 
 
 def wrong_outputs(folder: Path, outputs: Mapping[str, int]) -> list[str]:
-    """Return which of a result's `outputs` are missing in `folder` or have another size."""
-    return [name for name, num_bytes in outputs.items() if _size(folder / name) != num_bytes]
+    """Return which of a result's `outputs` are no files in `folder` or have another size."""
+    return [name for name, num_bytes in outputs.items() if file_bytes(folder / name) != num_bytes]
 
 
-def _size(path: Path) -> int | None:
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def file_bytes(path: Path) -> int | None:
+    """Return the size of a regular file; None if the path leads to none, or can lead to none."""
     try:
-        return path.stat().st_size
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name that no file can have
+        status = path.stat()
+    except ValueError:  # a name with NUL
         return None
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 # Progress of a task, written so rarely that a shared file system is not loaded.

@@ -27,9 +27,9 @@ from slurm_jobs.shared.errors import (
 )
 from slurm_jobs.shared.files import (
     are_outputs,
+    file_bytes,
     write_json_atomic,
     write_text_atomic,
-    wrong_outputs,
 )
 from slurm_jobs.shared.process import install_stop_handler, stop_requested
 from slurm_jobs.shared.records import TaskContext, read_context
@@ -211,21 +211,25 @@ def _outputs_problem(outputs: Any, context: TaskContext) -> str | None:
     """
     if not are_outputs(outputs):
         return (
-            "`outputs` in a stage's result gives the bytes of each file by its path below "
-            "output_dir"
+            "`outputs` in a stage's result gives the size in bytes of each file, a whole number, "
+            "by its path below output_dir"
         )
     if context.rank != 0:
         return None
-    for name in outputs:
+    for name, num_bytes in outputs.items():
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            return f"its `outputs` has {name!r}, which is no path below output_dir"
-    wrong = wrong_outputs(context.output_dir, outputs)
-    if not wrong:
-        return None
-    return (
-        f"its `outputs` has {wrong[0]!r} with {outputs[wrong[0]]} bytes, but there is no such file "
-        f"in {context.output_dir}: give the path and size of a file that the function wrote"
-    )
+            return f"its `outputs` has {name!r:.300}: write it relative to output_dir, without `..`"
+        actual_bytes = file_bytes(context.output_dir / name)
+        if actual_bytes == num_bytes:
+            continue
+        has = "no file of this name"
+        if actual_bytes is not None:
+            has = f"this file with {actual_bytes} bytes"
+        return (
+            f"its `outputs` has {name!r:.300} with {num_bytes} bytes, but {context.output_dir} has "
+            f"{has}: give the path and size of a file that the function wrote"
+        )
+    return None
 
 
 def _plain_number(value: Any) -> Any:

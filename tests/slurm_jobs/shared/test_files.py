@@ -30,6 +30,7 @@ from slurm_jobs.shared.files import (
     write_bytes_atomic,
     write_json_atomic,
     write_text_atomic,
+    wrong_outputs,
 )
 
 
@@ -244,3 +245,12 @@ def test_numbers_beyond_a_bound_are_refused_and_never_made(text: str) -> None:
 
 def test_neighbours_are_joined() -> None:
     assert ranges_text([0, 1, 2, 4, 6, 7]) == "0-2,4,6-7"
+
+
+def test_outputs_that_no_regular_file_can_be_are_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    num_bytes = (tmp_path / "sub").stat().st_size
+    wrong = {"sub": num_bytes, "": num_bytes, "loop": 4, "x" * 256: 3, "a\0b": 3, "a.txt/b": 3}
+    assert wrong_outputs(tmp_path, {"a.txt": 3, **wrong}) == list(wrong)

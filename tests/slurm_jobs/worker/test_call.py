@@ -185,12 +185,18 @@ def test_a_result_that_no_command_could_read_again_fails_its_stage(tmp_path: Pat
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        ({"a.txt": 3, "nofile.txt": 3}, "'nofile.txt' with 3 bytes, but there is no such file"),
-        ({"a.txt": 4}, "'a.txt' with 4 bytes"),
-        ({"a.txt/b": 3}, "'a.txt/b' with 3 bytes"),
-        ({"a\0b": 3}, "with 3 bytes"),
-        ({"../a.txt": 3}, "'../a.txt', which is no path below output_dir"),
-        ({"/a.txt": 3}, "'/a.txt', which is no path below output_dir"),
+        ({"a.txt": 3, "nofile.txt": 3}, "has no file of this name"),
+        ({"a.txt": 4}, "'a.txt' with 4 bytes, but"),
+        ({"a.txt": 4}, "has this file with 3 bytes"),
+        ({"a.txt/b": 3}, "has no file of this name"),
+        ({"a\0b": 3}, "has no file of this name"),
+        ({"x" * 256: 3}, "has no file of this name"),
+        ({"loop": 3}, "has no file of this name"),
+        ({"sub": 4096}, "has no file of this name"),
+        ({"": 4096}, "has no file of this name"),
+        ({"a.txt": True}, "a whole number"),
+        ({"../a.txt": 3}, "'../a.txt': write it relative to output_dir"),
+        ({"/a.txt": 3}, "'/a.txt': write it relative to output_dir"),
     ],
 )
 def test_outputs_that_a_resume_would_not_find_fail_their_stage(
@@ -199,6 +205,8 @@ def test_outputs_that_a_resume_would_not_find_fail_their_stage(
     context = make_context("s", tmp_path)
     for folder in (context.output_dir, context.output_dir.parent):
         (folder / "a.txt").write_text("abc")
+    (context.output_dir / "sub").mkdir()
+    (context.output_dir / "loop").symlink_to("loop")
     with pytest.raises(StageConfigError) as caught:
         call.result_text("m:f", {"outputs": outputs}, context)
     assert words in str(caught.value)
