@@ -376,14 +376,14 @@ def read_end(
         return replace(unasked, reason=reason)
     if stopped:
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
+    if any(exit_codes):  # all ranks ended well, but srun reports an error: show it
+        code = _first_failure(exit_codes)
+        reason = f"All ranks ended well, but the step ended with exit code {code}."
+        return RanksEnd(outcome="failed", exit_code=code, reason=reason)
     late = [end for end in ends.values() if end.get("note")]  # whose process outlived its function
     reason = f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}" if late else ""
     if len(late) > 1:
         reason += f" (and {len(late) - 1} more rank{'s' if len(late) > 2 else ''})"
-    if any(exit_codes) and not reason:
-        # srun or a keeper failed after the work was done, and to do it again would gain nothing.
-        code = _first_failure(exit_codes)
-        reason = f"all ranks had ended well when their step ended with exit code {code}"
     return RanksEnd(outcome="completed", reason=reason)
 
 

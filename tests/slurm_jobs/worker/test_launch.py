@@ -180,13 +180,12 @@ def test_an_attempt_is_stopped_only_if_no_rank_went_wrong(
     assert (end.outcome, end.failed_rank) == ("failed", 1)
 
 
-@pytest.mark.parametrize("code", [138, -signal.SIGUSR1])
-def test_finished_work_counts_whatever_becomes_of_its_step(tmp_path: Path, code: int) -> None:
+def test_an_srun_that_complains_of_ranks_that_ended_well_is_not_hidden(tmp_path: Path) -> None:
     ended(tmp_path, 0)
     ended(tmp_path, 1)
-    end = read_end(tmp_path, 2, [code])
-    assert (end.outcome, end.exit_code, end.failed_rank) == ("completed", 0, None)
-    assert "their step ended with exit code 138" in end.reason
+    end = read_end(tmp_path, 2, [3])
+    assert (end.outcome, end.exit_code, end.failed_rank) == ("failed", 3, None)
+    assert "All ranks ended well" in end.reason
 
 
 def test_srun_does_not_inherit_the_variables_of_the_surrounding_rank(
