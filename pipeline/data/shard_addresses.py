@@ -34,18 +34,23 @@ def address_problem(error: BaseException) -> str | None:
 
 
 def _why(address: str) -> str:
-    """Ask the address once more, because curl's exit code is only in a text."""
+    """Ask the address once more, because curl's exit code is only in a text.
+
+    The login is sent to the server of the address only, and not to where that redirects.
+    """
     public = without_url_users(address)
     try:
-        user, at, _ = urllib.parse.urlsplit(address).netloc.rpartition("@")
+        user, at, server = urllib.parse.urlsplit(address).netloc.rpartition("@")
+        public_server = urllib.parse.urlsplit(public).netloc
     except ValueError:  # its text may have a password
         return _INVALID
-    if public != address and not at:  # the password has a `/`, which ends the name of the server
+    if public_server != server:  # the password has a `/`, which ends the name of the server
         return _INVALID
-    login = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
-    headers = {"Authorization": f"Basic {login}"} if at else {}  # as curl does
     try:
-        request = urllib.request.Request(public, headers=headers)  # noqa: S310 - http and https alone
+        request = urllib.request.Request(public)  # noqa: S310 - http and https alone
+        if at:  # as curl does
+            login = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {login}")
         with urllib.request.urlopen(request, timeout=_LIMIT_S):  # noqa: S310
             return "it answers now, so the connection ended before; resume the run"
     except urllib.error.HTTPError as error:
