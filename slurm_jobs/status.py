@@ -309,6 +309,8 @@ class StageStatus:
     status: Status
     slices: tuple[SliceStatus, ...]
     reason: str = ""
+    wait: Wait = ""
+    """Kind of the wait that `reason` describes; empty for other reasons."""
     stuck: Slices = frozenset()
     """Slices whose jobs stay in the queue, because they are held, over a limit, of earlier versions
     (`unmet`), or depend on such jobs. What depends on them does not start, whatever the kind."""
@@ -367,7 +369,18 @@ Parents = Sequence[tuple[str, StageStatus]]
 """Stages that a stage comes after, each with the kind of dependency."""
 
 
-def _stage_cause(parents: Parents) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Cause for which slices are stranded."""
+
+    reason: str
+    wait: Wait = ""
+
+    def stranded(self, part: SliceStatus) -> SliceStatus:
+        return replace(part, status="stranded", reason=self.reason, wait=self.wait)
+
+
+def _stage_cause(parents: Parents) -> _Cause | None:
     """Return why a stage can never start.
 
     The scheduler removes a parent's job that can never start, which satisfies `afterany` and
@@ -376,7 +389,7 @@ def _stage_cause(parents: Parents) -> str | None:
     for kind, parent in parents:
         name, counts = f"`{parent.stage.name}`", parent.counts
         if kind == "afternotok" and parent.status == "completed":
-            return f"{NOT_NEEDED}: {name} completed"
+            return _Cause(f"{NOT_NEEDED}: {name} completed")
         is_met = kind != "afterok" and not parent.stuck
         if kind == "aftercorr" or is_met:
             continue
@@ -384,23 +397,27 @@ def _stage_cause(parents: Parents) -> str | None:
         if parent.status == "stranded" or (parent.stuck and not waits):
             return _cause_of(name, kind, parent)
         if kind == "afterok" and parent.status in {"failed", "cancelled"}:
-            return f"{name} {parent.status}"
+            return _Cause(f"{name} {parent.status}")
         if kind == "afterok" and (counts["failed"] or counts["cancelled"]):
-            return f"{name} has slices that failed or were cancelled"
+            return _Cause(f"{name} has slices that failed or were cancelled")
     return None
 
 
-def _cause_of(name: str, kind: str, parent: StageStatus) -> str:
+def _cause_of(name: str, kind: str, parent: StageStatus) -> _Cause:
     """Return why nothing that depends on the stage `parent` can start."""
-    unknown = f"{name} can never start"
+    unknown = _Cause(f"{name} can never start")
     if parent.is_not_needed and kind != "afterok":
         return unknown  # its job is of an earlier version, and stays in the queue
-    stuck = (part for part in parent.slices if part.slice_index in parent.stuck)
-    cause = next((part.reason for part in stuck if part.wait != "unmet"), None)
-    return _stuck_cause(name, parent.slices) or cause or parent.reason or unknown
+    stuck_cause = _stuck_cause(name, parent.slices)
+    if stuck_cause is not None:
+        return stuck_cause
+    for part in parent.slices:
+        if part.slice_index in parent.stuck and part.reason and part.wait != "unmet":
+            return _Cause(part.reason, part.wait)
+    return _Cause(parent.reason, parent.wait) if parent.reason else unknown
 
 
-def _element_cause(part: SliceStatus, parents: Parents) -> str | None:
+def _element_cause(part: SliceStatus, parents: Parents) -> _Cause | None:
     """Return why this slice alone can never start: its element in a parent stage (`aftercorr`)."""
     for kind, parent in parents:
         if kind != "aftercorr":
@@ -408,9 +425,9 @@ def _element_cause(part: SliceStatus, parents: Parents) -> str | None:
         above = parent.slices[part.slice_index]
         name = f"`{parent.stage.name}` slice {above.slice_index}"
         if above.status == "stranded":
-            return _stuck_cause(name, [above]) or above.reason
+            return _stuck_cause(name, [above]) or _Cause(above.reason, above.wait)
         if above.status in {"failed", "cancelled"}:
-            return f"{name} {above.status}"
+            return _Cause(f"{name} {above.status}")
     return None
 
 
@@ -419,9 +436,9 @@ def _stuck_slices(
     slices: Iterable[SliceStatus],
     parents: Parents,
     own: Mapping[int, Intent],
-    stuck_jobs: dict[JobKey, str],
-) -> dict[int, str | None]:
-    """Return the stuck slices of a stage, each with the stuck job that its own job waits for.
+    stuck_jobs: dict[JobKey, _Cause],
+) -> dict[int, _Cause | None]:
+    """Return the stuck slices of a stage, each with the cause if its job waits for a stuck one.
 
     A job may wait for more than its stage comes after: for an earlier job of the same stage, and
     for all of an array of which the spec names single elements.
@@ -431,14 +448,14 @@ def _stuck_slices(
         slices: status of each slice.
         parents: of the stage.
         own: the newest intent, by slice.
-        stuck_jobs: reason for what waits for a stuck job or element; those of this stage are added.
+        stuck_jobs: cause for what waits for a stuck job or element; those of this stage are added.
     """
     paired = [parent for kind, parent in parents if kind == "aftercorr"]
     whole = [(kind, parent) for kind, parent in parents if kind != "aftercorr"]
     waits_for_stuck = any(parent.stuck for _, parent in whole)
     is_unmet = any(not parent.stuck and _is_unmet(kind, parent) for kind, parent in whole)
     cause = _stage_cause(parents)
-    found: dict[int, str | None] = {}
+    found: dict[int, _Cause | None] = {}
     pending = [s for s in slices if s.state in PENDING_STATES and s.slice_index in own]
     for part in sorted(pending, key=lambda part: own[part.slice_index].number):
         index, key = part.slice_index, part.job
@@ -452,15 +469,15 @@ def _stuck_slices(
             continue
         found[index] = above
         label = f"`{summary.name}`" + (f" slice {index}" if summary.is_array else "")
-        reason = _stuck_cause(label, [part]) or above or cause or _element_cause(part, parents)
-        stuck_jobs[key] = reason or f"{label} can never start"
+        known = _stuck_cause(label, [part]) or above or cause or _element_cause(part, parents)
+        stuck_jobs[key] = known or _Cause(f"{label} can never start")
         stuck_jobs.setdefault(key.job, stuck_jobs[key])
     return found
 
 
 def _stuck_job_above(
-    intent: Intent, element: JobKey, stuck_jobs: Mapping[JobKey, str]
-) -> str | None:
+    intent: Intent, element: JobKey, stuck_jobs: Mapping[JobKey, _Cause]
+) -> _Cause | None:
     """Return why a job or element that this one was submitted to wait for never starts."""
     number = element.job_id.partition("_")[2]
     for kind, keys in (intent.dependencies or {}).items():
@@ -485,17 +502,6 @@ def _is_unmet(kind: str, parent: StageStatus) -> bool:
         return parent.status == "completed"
     is_over = not (parent.counts["running"] or parent.counts["waiting"])
     return kind == "afterok" and is_over and parent.status in _UNSUCCESSFUL
-
-
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """Cause for which a slice is stranded."""
-
-    reason: str
-    wait: Wait = ""
-
-    def stranded(self, part: SliceStatus) -> SliceStatus:
-        return replace(part, status="stranded", reason=self.reason, wait=self.wait)
 
 
 def _removal_cause(
@@ -530,12 +536,13 @@ def _first_stuck(slices: Iterable[SliceStatus]) -> SliceStatus | None:
     return next(stuck, None)
 
 
-def _stuck_cause(name: str, slices: Iterable[SliceStatus]) -> str | None:
+def _stuck_cause(name: str, slices: Iterable[SliceStatus]) -> _Cause | None:
     """Return `` `count` is held (JobHeldUser) `` where a job of `name` does not start."""
     stuck = _first_stuck(slices)
     if stuck is None:
         return None
-    return f"{name} {'is ' if stuck.wait in {'held', 'held_by_admin'} else ''}{stuck.reason}"
+    is_held = stuck.wait in {"held", "held_by_admin"}
+    return _Cause(f"{name} {'is ' if is_held else ''}{stuck.reason}")
 
 
 # Detection of work that is older than its inputs.
@@ -590,7 +597,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     stages: dict[str, StageStatus] = {}
     ages: dict[str, Ages] = {}
     newest: dict[str, dict[int, Intent]] = {}
-    stuck_jobs: dict[JobKey, str] = {}
+    stuck_jobs: dict[JobKey, _Cause] = {}
     is_silent = not answer.knows_the_living
     for summary in run.stages:
         name, after = summary.name, summary.after
@@ -645,7 +652,7 @@ def _stage_status(
     newest: Mapping[str, Mapping[int, Intent]],
     earlier: Mapping[int, int],
     *,
-    stuck: Mapping[int, str | None],
+    stuck: Mapping[int, _Cause | None],
     is_silent: bool,
 ) -> StageStatus:
     """Return the status of a stage; slices that wait for what cannot happen become stranded.
@@ -671,10 +678,9 @@ def _stage_status(
         waits = part.status == "stranded" or (part.status == "waiting" and has_job)
         is_forgotten = part.status == "unknown" and has_job and not is_silent
         may_be_removed = not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
-        reason = None
+        cause_of_part = None
         if waits or may_be_removed:
-            reason = cause or _element_cause(part, parents) or stuck.get(part.slice_index)
-        cause_of_part = None if reason is None else _Cause(reason)
+            cause_of_part = cause or _element_cause(part, parents) or stuck.get(part.slice_index)
         if cause_of_part is None and may_be_removed:
             cause_of_part = removal_cause(earlier.get(part.slice_index, 0))
         marked.append(part if cause_of_part is None else cause_of_part.stranded(part))
@@ -687,15 +693,18 @@ def _stage_status(
         # Some will start, regardless of the others.
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
-    stage_reason = ""
+    shown = _Cause("")
     if status == "stranded":
-        is_shown = cause or _first_stuck(marked) or "aftercorr" in summary.after.values()
-        first = next(s.reason for s in marked if s.status == "stranded")
-        stage_reason = cause or first if is_shown else ""
+        if cause is not None:
+            shown = cause
+        elif _first_stuck(marked) or "aftercorr" in summary.after.values():
+            first = next(s for s in marked if s.status == "stranded")
+            shown = _Cause(first.reason, first.wait)
     return StageStatus(
         stage=summary,
         status=status,
         slices=tuple(marked),
-        reason=stage_reason,
+        reason=shown.reason,
+        wait=shown.wait,
         stuck=frozenset(stuck),
     )

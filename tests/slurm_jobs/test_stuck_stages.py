@@ -114,6 +114,16 @@ def test_a_job_of_an_earlier_version_strands_what_comes_after_it(words: str) -> 
     assert found.stage("end").reason == "`mail` can never start"
 
 
+@pytest.mark.parametrize("kind", ["afterok", "afterany"])
+def test_below_a_partly_unmet_stage_that_stage_is_named_as_the_cause(kind: str) -> None:
+    stages = [stage("a", 2), stage("b", 2, a="aftercorr"), stage("c", b=kind), stage("d", c=kind)]
+    states = {"a_0": "COMPLETED", "a_1": f"PENDING:{NEVER}", "b_0": "FAILED"}
+    states |= dict.fromkeys(["b_1", "c", "d"], WAITS)
+    found = reconciled(stages, states, ends={"a": {0: DONE}, "b": {0: FAILED}})
+    assert found.stage("b").slices[1].wait == "unmet"
+    assert [found.stage(name).reason for name in "cd"] == ["`b` can never start"] * 2
+
+
 def _key(number: int, element: str = "") -> JobKey:
     return JobKey(f"n{number}", f"{number}{element}")
 
