@@ -14,12 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.heartbeat import heartbeat_path, stacks_path
 from slurm_jobs.shared.process_table import descendants
 from slurm_jobs.worker.hangs import DUMP_S, describe_cause, read_stacks, request_stacks
 from slurm_jobs.worker.late_exit import returned_path
+from slurm_jobs.worker.place_notes import read_place_note, write_place_note
 
 PATIENCE_S = 600.0
 """Time without work before the place is named. Locks, retries and starting downloads rarely take
@@ -111,19 +110,16 @@ class IdleWatch:
         )
         with suppress(OSError):  # the disk may be full
             print(f"slurm-jobs: {text}", file=sys.stderr, flush=True)
-        with suppress(OSError):
-            write_json_atomic(_path(self._task_dir, self._rank), {"text": text})
+        write_place_note(_path(self._task_dir, self._rank), text)
 
 
 def idle_text(task_dir: Path) -> str | None:
     """Return where the first idle rank of a running attempt waits; None if no rank is idle."""
-    notes = sorted(task_dir.glob(_path(task_dir, 0).name.replace("00000", "*")))
-    if not notes:
+    paths = sorted(task_dir.glob("rank-*.idle.json"))
+    note = read_place_note(paths[0]) if paths else None
+    if note is None:  # the rank may work again, and the note is gone
         return None
-    more = f" (and {len(notes) - 1} more idle)" if len(notes) > 1 else ""
-    with suppress(OSError, DamagedFileError):  # it may work again, and the note is gone
-        return f"{read_json(notes[0])['text']}{more}"
-    return None
+    return note + (f" (and {len(paths) - 1} more idle)" if len(paths) > 1 else "")
 
 
 def _path(task_dir: Path, rank: int) -> Path:

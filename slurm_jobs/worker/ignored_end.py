@@ -8,12 +8,10 @@ the supervisor together with the ranks.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.worker.hangs import find_cause, read_stacks
+from slurm_jobs.worker.place_notes import read_place_note, write_place_note
 
 PATIENCE_S = 2.0
 """Time that a stage may take to end after SIGTERM. The local scheduler sends SIGKILL after 10 s,
@@ -52,16 +50,13 @@ class IgnoredEnd:
         if cause is None:
             return False
         self.text = f"{PATIENCE_S:.0f} s after SIGTERM {cause.text}"
-        with suppress(OSError):
-            write_json_atomic(_path(self._task_dir), {"text": self.text})
+        write_place_note(_path(self._task_dir), self.text)
         return True
 
 
 def ignored_end_text(task_dir: Path) -> str | None:
     """Return where a stage was that did not end after SIGTERM; None if that was not noted."""
-    with suppress(OSError, DamagedFileError):
-        return str(read_json(_path(task_dir))["text"])
-    return None
+    return read_place_note(_path(task_dir))
 
 
 def _path(task_dir: Path) -> Path:

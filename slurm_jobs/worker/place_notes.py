@@ -1,0 +1,29 @@
+"""Notes in an attempt's folder that say for `status` where its function is.
+
+A colleague's run may have a note that no keeper or supervisor wrote.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_jobs.shared.errors import DamagedFileError, truncated
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.redact import printable
+
+
+def write_place_note(path: Path, text: str) -> None:
+    """Write the note, unless the file system refuses it: no attempt fails for a note."""
+    with suppress(OSError):
+        write_json_atomic(path, {"text": text})
+
+
+def read_place_note(path: Path) -> str | None:
+    """Return the note as one line that can be printed; None if there is no sound one."""
+    with suppress(OSError, DamagedFileError):
+        values = read_json(path)
+        text = values.get("text") if isinstance(values, dict) else None
+        if isinstance(text, str) and text:
+            return printable(truncated(text))
+    return None
