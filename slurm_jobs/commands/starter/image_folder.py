@@ -41,6 +41,8 @@ _LABEL_BYTES = 4096
 """Beginning of a text by which labels of another task are recognised."""
 _MOST_CAPTION_BYTES = 1_000_000
 """More than the context of the models that can be trained."""
+_MOST_LINKS = 3
+"""Folders that a message names for a command."""
 _REMEDY = (
     "put a text file next to each (cat.txt next to cat.jpg), sort them into folders named after "
     "what they show, or name a manifest (docs/manifests.md says what one looks like)"
@@ -112,7 +114,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
 
     Words are those of a text file next to the image (`cat.txt`, `cat.jpg.txt` or `cat.caption` for
     `cat.jpg`). Where no image has one, they are the name of the folder that the image is in, unless
-    all would have the same name, or a list in the folder names the images. Subfolders named train,
+    all would have the same name, or a list in the folder names most images. Subfolders named train,
     val and test are splits: `train` is trained on, `val` evaluated. Masks and other pictures of
     annotations are left out.
 
@@ -135,12 +137,12 @@ def read_image_folder(folder: Path) -> ImageFolder:
     captioned = {image for image in all_images if image in captions}
     next_to = sorted({file for image in captioned for file in captions[image]})
     texts = {file: _text(file) for file in next_to}
+    images, drawn = without_drawings(folder, all_images, captioned)
     if not next_to:  # they may be in a list, and labels in a folder of their own
-        _refuse_lists(folder, lists_of_pictures(files.by_kind["list"], all_images))
+        _refuse_lists(folder, lists_of_pictures(files.by_kind["list"], images), images)
         texts = {file: _beginning(file) for file in all_captions}
     labels = _labels(folder, texts)
     labels += _number_notes(texts) if next_to else []
-    images, drawn = without_drawings(folder, all_images, captioned)
     splits = split_images(folder, images, has_texts=bool(captioned))
     chosen, notes = _choose(folder, splits.images)
     notes += [*splits.notes, *drawn, *damaged, *labels]
@@ -170,7 +172,8 @@ def read_image_folder(folder: Path) -> ImageFolder:
         message = (
             f"{folder} has {number_of('image', len(rows['train'].files))} without a text, and the "
             f"name of their folder, `{printable(classes[0])}`, would be the text of all of them: "
-            f"{_REMEDY}{''.join(f'. {note}' for note in notes)}"
+            f"{_REMEDY}. If you want this one text for all of them, write it into such text files "
+            f"or into a manifest{''.join(f'. {note}' for note in notes)}"
         )
         raise InputError(message)
     evaluation = rows.get("evaluation")
@@ -184,7 +187,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
     )
 
 
-def _refuse_lists(folder: Path, lists: Sequence[Path]) -> None:
+def _refuse_lists(folder: Path, lists: Sequence[Path], images: Sequence[Path]) -> None:
     """Raise InputError for lists that name the images, of which the first is for training."""
     if not lists:
         return
@@ -192,10 +195,32 @@ def _refuse_lists(folder: Path, lists: Sequence[Path]) -> None:
     message = (
         f"{folder} has images without a text file next to them, and {lists[0]} names them{others}: "
         f"if it has the text of each image, name it as the manifest, `--data "
-        f"{shlex.quote(str(lists[0]))}`, otherwise write a manifest from it (docs/manifests.md). "
-        "To train on the names of class folders instead, move the list out of the folder"
+        f"{shlex.quote(str(lists[0]))}`, otherwise write a manifest from it (docs/manifests.md)"
     )
+    if len({image.parent for image in images}) > 1:  # they may be sorted into classes
+        way = _way_to_classes(lists, images)
+        message += f". To train on the names of class folders instead, name {way}"
     raise InputError(message)
+
+
+def _way_to_classes(lists: Sequence[Path], images: Sequence[Path]) -> str:
+    """Return how to train on the names of folders in spite of the lists, without changing data."""
+    with_lists = {parent for file in lists for parent in file.parents}
+    highest: set[Path] = set()  # folders that have images and no list
+    for parent in {image.parent for image in images}:
+        if parent in with_lists:
+            return "a folder of links to the images (`ln -s`), without the list"
+        above = itertools.takewhile(lambda path: path not in with_lists, parent.parents)
+        highest.add([parent, *above][-1])
+    tops = sorted(highest)
+    if len(tops) == 1:
+        return f"the folder without the list, `--data {shlex.quote(str(tops[0]))}`"
+    linked = " ".join(shlex.quote(str(top.absolute())) for top in tops[:_MOST_LINKS])
+    linked += " ..." if len(tops) > _MOST_LINKS else ""
+    return (
+        "a new folder of links to the class folders, `mkdir NEW_FOLDER && ln -s "
+        f"{linked} NEW_FOLDER`"
+    )
 
 
 def _rows_with_words(images: Sequence[Path], words: Mapping[Path, str | None]) -> Rows:

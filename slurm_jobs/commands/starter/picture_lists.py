@@ -8,47 +8,51 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from slurm_jobs.commands.starter.folder_files import stems_of
 from slurm_jobs.shared.manifests.keys import split_and_rest
 from slurm_jobs.shared.regular_files import open_regular
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".tsv", ".parquet"})
 _MOST_LISTS = 50
-"""Lists that are opened: a folder may have one for each picture."""
+"""Lists that are opened: a folder may have one for each folder of pictures."""
 _HEAD_BYTES = 1_000_000
 """Beginning of a text that is read: some thousand rows."""
 _HEAD_ROWS = 1_000
-_SHARE = 0.25
-"""Share of pictures from which on numbers or words in a list are the stems of pictures."""
+_SHARE = 0.5
+"""A list must name more than this share of the pictures: with fewer, most would have no text."""
+_ENOUGH = 250
+"""Pictures that are enough in any case, as the part that is read may have few, long rows."""
 _BETWEEN = re.compile(r"""["',;|:\t\r\n\[\]{}]+""")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 """Character that is not ASCII, in JSON."""
 
 
 def lists_of_pictures(lists: Iterable[Path], images: Sequence[Path]) -> list[Path]:
-    """Return the lists whose first rows name pictures, those of a split for training first.
+    """Return the lists that name most of the pictures, those of a split for training first.
 
-    A row names a picture by its path, its file name or its stem (`ISIC_0027419`). A stem of digits
-    or letters alone may be an index or a word instead. It counts where no other picture has it, and
-    many pictures are named like this. A sidecar, as `cat.json` next to `cat.jpg`, is no list.
+    A list names a picture by its path, its file name or its stem (`ISIC_0027419`), in upper or
+    lower case. A stem of digits or letters alone counts only if one picture has it, because it may
+    be an index or a word. Files named after a picture, such as `cat.json` for `cat.jpg`, are read
+    last, because there may be one for each picture.
     """
-    names = {image.name for image in images}
-    stems = Counter(image.stem for image in images)
-    beside = {stem for image in images for stem in stems_of(image)}
-    folders = {image.parent.name for image in images}
-    found = []
-    for file in [file for file in lists if file.suffix.lower() in _SUFFIXES][:_MOST_LISTS]:
-        values = {re.split(r"[\\/]", value)[-1].strip() for value in _values(file)}
-        in_list = (values & stems.keys()) - folders
-        plain = {stem for stem in in_list if stem.isdecimal() or stem.isalpha()}
-        named = (in_list - plain) | {PurePath(name).stem for name in values & names}
-        unique = {stem for stem in plain if stems[stem] == 1}
-        if len(unique) >= _SHARE * len(images):
-            named |= unique
-        is_sidecar = file.with_suffix("") in beside
-        if len(named) > (1 if is_sidecar else 0):
-            found.append(file)
-    return sorted(found, key=lambda file: (split_and_rest(file.stem)[0] != "train", file))
+    names = {image.name.lower() for image in images}
+    stems = Counter(image.stem.lower() for image in images)
+    folders = {image.parent.name.lower() for image in images}
+    clear_stems = {stem for stem in stems.keys() - folders if _is_clear(stem, stems[stem])}
+    readable = [file for file in lists if file.suffix.lower() in _SUFFIXES]
+    readable.sort(key=lambda file: file.stem.lower() in stems or file.stem.lower() in names)
+    lists_with_pictures = []
+    for file in readable[:_MOST_LISTS]:
+        values = {re.split(r"[\\/]", value)[-1].strip().lower() for value in _values(file)}
+        named = (values & clear_stems) | {PurePath(name).stem for name in values & names}
+        if sum(stems[stem] for stem in named) > min(_SHARE * len(images), _ENOUGH):
+            lists_with_pictures.append(file)
+    return sorted(
+        lists_with_pictures, key=lambda file: (split_and_rest(file.stem)[0] != "train", file)
+    )
+
+
+def _is_clear(stem: str, num_pictures: int) -> bool:
+    return num_pictures == 1 or not (stem.isdecimal() or stem.isalpha())
 
 
 def _values(file: Path) -> Collection[str]:
@@ -68,11 +72,18 @@ def _table_values(file: Path) -> list[str]:
     except ImportError:
         return []
     values: list[str] = []
-    with suppress(pa.ArrowException, OSError), open_regular(file) as stream:
-        table = pq.ParquetFile(stream)
-        kinds = {field.name: field.type for field in table.schema_arrow}
-        texts = [name for name, kind in kinds.items() if kind in {pa.string(), pa.large_string()}]
-        batch = next(table.iter_batches(batch_size=_HEAD_ROWS, columns=texts), None)
-        for column in [] if batch is None else batch.columns:
-            values += [value for value in column.to_pylist() if value]
+    try:
+        with open_regular(file) as stream:
+            table = pq.ParquetFile(stream)
+            texts = []
+            for field in table.schema_arrow:
+                is_dictionary = pa.types.is_dictionary(field.type)
+                kind = field.type.value_type if is_dictionary else field.type
+                if kind in {pa.string(), pa.large_string()}:
+                    texts.append(field.name)
+            batch = next(table.iter_batches(batch_size=_HEAD_ROWS, columns=texts), None)
+            for column in [] if batch is None else batch.columns:
+                values += [value for value in column.to_pylist() if value]
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return []
     return values

@@ -182,18 +182,54 @@ def test_one_folder_name_for_all_images_is_no_class(tmp_path: Path, images: str)
     write(tmp_path, **{"about.json": "{}"})
     printed = refusal(tmp_path)
     assert "would be the text of all of them: put a text file" in printed
+    assert "If you want this one text for all of them, write it into such text files" in printed
     assert "not read: 1 file of lists or labels (about.json)" in printed
 
 
 def test_folder_names_are_no_texts_if_a_list_names_the_images(tmp_path: Path) -> None:
     touch(tmp_path, "part_1/1.jpg", "part_2/2.jpg")
-    write(tmp_path, **{"all.csv": "image,text\npart_1/1.jpg,a cup\n", "classes.csv": "7,cup\n"})
+    list_text = "image,text\npart_1/1.jpg,a cup\npart_2/2.jpg,a mug\n"
+    write(tmp_path, **{"all.csv": list_text, "classes.csv": "7,cup\n"})
     assert f"{tmp_path}/all.csv names them: if it has the text" in refusal(tmp_path)
     assert f"`--data {tmp_path}/all.csv`" in refusal(tmp_path)
-    write(tmp_path, **{"train.jsonl": '{"image": "part_1/1.jpg"}\n'})
+    write(tmp_path, **{"train.jsonl": '{"image": "1.jpg"}\n{"image": "2.jpg"}\n'})
     assert "train.jsonl names them (so do all.csv): if" in refusal(tmp_path)
     write(tmp_path, **{"part_1/1.txt": "a cup"})
     assert rows(tmp_path) == {"part_1/1.jpg": "a cup"}
+
+
+@pytest.mark.parametrize(
+    ("images", "listing", "way"),
+    [
+        ("train/cat/1.jpg, train/dog/2.jpg", "all.csv", "--data {data}/train`"),
+        ("a b/cat/1.jpg, a b/dog/2.jpg", "lists/all.csv", "--data '{data}/a b'`"),
+        ("cat/1.jpg, dog/2.jpg", "all.csv", "ln -s {data}/cat {data}/dog NEW_FOLDER`"),
+        ("in/cat/1.jpg, dog/2.jpg", "in/all.csv", "ln -s {data}/dog {data}/in/cat NEW_FOLDER`"),
+        ("cat/1.jpg, dog/2.jpg", "cat/all.csv", "a folder of links to the images (`ln -s`)"),
+        ("all/1.jpg, all/2.jpg", "all.csv", ""),
+    ],
+)
+def test_a_refused_list_leaves_a_way_to_the_names_of_class_folders(
+    tmp_path: Path, images: str, listing: str, way: str
+) -> None:
+    data = tmp_path / "data"
+    touch(data, *images.split(", "))
+    write(data, **{listing: "1.jpg,a cup\n2.jpg,a mug\n"})
+    printed = refusal(data)
+    assert way.format(data=data) in printed
+    assert ("names of class folders" in printed) == bool(way)
+
+
+def test_class_folders_are_read_without_a_list_next_to_them(tmp_path: Path) -> None:
+    data, links = tmp_path / "data", tmp_path / "links"
+    touch(data, "train/cat/1.jpg", "train/dog/2.jpg")
+    write(data, **{"all.csv": "1.jpg,a cup\n2.jpg,a mug\n"})
+    words = {"cat/1.jpg": "cat", "dog/2.jpg": "dog"}
+    assert rows(data / "train") == words
+    links.mkdir()
+    for name in ("cat", "dog"):
+        (links / name).symlink_to(data / "train" / name)
+    assert rows(links) == words
 
 
 @pytest.mark.parametrize(
