@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.heartbeat import heartbeat_path, stacks_path
 from slurm_jobs.shared.process_table import descendants
 from slurm_jobs.worker.hangs import DUMP_S, describe_cause, read_stacks, request_stacks
-from slurm_jobs.worker.late_exit import returned_path
+from slurm_jobs.worker.late_exit import returned_path, seconds_of
 from slurm_jobs.worker.place_notes import read_place_note, write_place_note
 
 PATIENCE_S = 600.0
@@ -44,7 +45,7 @@ class IdleWatch:
     def __init__(self, task_dir: Path, rank: int, node: str, function_pid: Callable[[], int]):
         self._task_dir, self._rank, self._node = task_dir, rank, node
         self._function_pid = function_pid
-        self._patience_s = float(os.environ.get(PATIENCE_VARIABLE, PATIENCE_S))
+        self._patience_s = _patience_s()
         self._num_left = MOST_NAMED
         self._is_named = False
         """True if the place was named, and no work has been seen since."""
@@ -120,6 +121,15 @@ def idle_text(task_dir: Path) -> str | None:
     if note is None:  # the rank may work again, and the note is gone
         return None
     return note + (f" (and {len(paths) - 1} more idle)" if len(paths) > 1 else "")
+
+
+def _patience_s() -> float:
+    try:
+        return seconds_of(PATIENCE_VARIABLE, PATIENCE_S)
+    except StageConfigError as error:  # the rank has started, and must not end for it
+        with suppress(OSError):
+            print(f"slurm-jobs: {error}. It is ignored", file=sys.stderr, flush=True)
+        return PATIENCE_S
 
 
 def _path(task_dir: Path, rank: int) -> Path:

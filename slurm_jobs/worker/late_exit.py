@@ -57,15 +57,24 @@ def patience_s() -> float:
     Raises:
         StageConfigError: the variable that overrides it is not a number of seconds.
     """
-    text = os.environ.get(PATIENCE_VARIABLE)
+    return seconds_of(PATIENCE_VARIABLE, PATIENCE_S)
+
+
+def seconds_of(variable: str, default_s: float) -> float:
+    """Return the seconds that a variable of the environment sets, or the default.
+
+    Raises:
+        StageConfigError: its value is not a number of seconds.
+    """
+    text = os.environ.get(variable)
     if text is None:
-        return PATIENCE_S
+        return default_s
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0 <= value < threading.TIMEOUT_MAX:
-        message = f"{PATIENCE_VARIABLE} is `{text}`: give a number of seconds, such as 600"
+        message = f"{variable} is `{text}`: give a number of seconds, such as 600"
         raise StageConfigError(message)
     return value
 

@@ -143,3 +143,18 @@ def test_a_rank_with_a_heartbeat_is_not_named(tmp_path: Path) -> None:
     Heartbeat(heartbeat_path(tmp_path, 0), stall_s=600, collective_s=600)
     with watched(tmp_path, "run(time.sleep, 600)") as (watch, _):
         require_unnamed(watch, tmp_path)
+
+
+@pytest.mark.parametrize("value", ["ten", "", "-1", "nan", "inf", "1e300"])
+def test_a_patience_that_is_no_number_of_seconds_is_reported_and_ignored(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    value: str,
+) -> None:
+    monkeypatch.setenv(PATIENCE_VARIABLE, value)
+    IdleWatch(tmp_path, 0, "n1", os.getpid).check()
+    assert capfd.readouterr().err == (
+        f"slurm-jobs: {PATIENCE_VARIABLE} is `{value}`: give a number of seconds, such as 600. "
+        "It is ignored\n"
+    )
