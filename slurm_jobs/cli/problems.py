@@ -6,11 +6,11 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from slurm_jobs.cli.log_files import (
     explaining_logs,
@@ -60,8 +60,8 @@ _KILLED = re.compile(
 _MORE_MEMORY = 1.5
 """Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
-"""Records of completed slices, and folders of running ones, that one call reads; the report has
-the notes of all completed ones."""
+"""Records of completed slices, and folders of other ones, that one call reads; the report has the
+notes of all completed ones."""
 MAX_TAIL_LINES = 8
 """Lines of a failed task's log; a Python traceback's end fits."""
 
@@ -140,9 +140,11 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         is_array = status.stage(name).stage.is_array
         slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
         lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
-    lines += _note_lines(status, idle_notes(run_dir, status), "runs, but")
+    lines += _note_lines(status, place_notes(run_dir, status, "running"), "runs, but")
     lines += _note_lines(status, completed_notes(run_dir, status), "completed, with a note:")
-    lines += _note_lines(status, cancelled_notes(run_dir, status), "cancelled, with a note:")
+    lines += _note_lines(
+        status, place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"
+    )
     return [*lines, *_next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
 
 
@@ -178,41 +180,30 @@ def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], s
     return notes
 
 
-def idle_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
-    """Return where running slices wait that have used almost no processor time, by stage and slice.
+_PLACE_READERS: dict[Literal["running", "cancelled"], Callable[[Path], str | None]] = {
+    "running": idle_text,
+    "cancelled": ignored_end_text,
+}
 
-    The folders of the first `MAX_NOTES_READ` are read.
+
+def place_notes(
+    run_dir: Path, status: RunStatus, word: Literal["running", "cancelled"]
+) -> dict[tuple[str, int], str]:
+    """Return where the functions of slices with this status are, by stage and slice.
+
+    A running slice has a note while it uses almost no processor time, a cancelled one if it did not
+    end after SIGTERM. The folders of the first `MAX_NOTES_READ` are read.
     """
     notes = {}
     paths = RunPaths(run_dir)
-    running = (
+    parts = (
         (stage.stage.name, part)
         for stage in status.stages
         for part in stage.slices
-        if part.status == "running" and part.attempt
+        if part.status == word and part.attempt
     )
-    for name, part in itertools.islice(running, MAX_NOTES_READ):
-        note = idle_text(paths.task_dir(name, part.slice_index, part.attempt))
-        if note is not None:
-            notes[name, part.slice_index] = note
-    return notes
-
-
-def cancelled_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
-    """Return where cancelled slices were that did not end after SIGTERM, by stage and slice.
-
-    The folders of the first `MAX_NOTES_READ` are read.
-    """
-    notes = {}
-    paths = RunPaths(run_dir)
-    cancelled = (
-        (stage.stage.name, part)
-        for stage in status.stages
-        for part in stage.slices
-        if part.status == "cancelled" and part.attempt
-    )
-    for name, part in itertools.islice(cancelled, MAX_NOTES_READ):
-        note = ignored_end_text(paths.task_dir(name, part.slice_index, part.attempt))
+    for name, part in itertools.islice(parts, MAX_NOTES_READ):
+        note = _PLACE_READERS[word](paths.task_dir(name, part.slice_index, part.attempt))
         if note is not None:
             notes[name, part.slice_index] = note
     return notes

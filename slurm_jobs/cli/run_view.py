@@ -24,11 +24,10 @@ from slurm_jobs.cli.problems import (
     FailedAttempt,
     Failure,
     NewFailures,
-    cancelled_notes,
     completed_notes,
-    idle_notes,
     last_failure,
     new_failures,
+    place_notes,
     reason_of,
     source_lines,
 )
@@ -311,8 +310,8 @@ def exit_code(status: RunStatus) -> int:
 
 def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
     """Return a status as JSON values; ages in seconds, None for what was read from files."""
-    notes = completed_notes(run_dir, status) | idle_notes(run_dir, status)
-    in_cancelled = cancelled_notes(run_dir, status)
+    notes = completed_notes(run_dir, status) | place_notes(run_dir, status, "running")
+    in_cancelled = place_notes(run_dir, status, "cancelled")
 
     def age_s(sources: tuple[str, ...]) -> float | None:
         asked = status.query_time_of(sources)

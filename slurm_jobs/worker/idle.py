@@ -40,7 +40,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class IdleWatch:
-    """Watch over one rank's processes: all that descend from its keeper, which this process is."""
+    """Watch over the processes of one rank. It runs in their ancestor, the rank's keeper."""
 
     def __init__(self, task_dir: Path, rank: int, node: str, function_pid: Callable[[], int]):
         self._task_dir, self._rank, self._node = task_dir, rank, node
@@ -68,10 +68,10 @@ class IdleWatch:
         # The sum falls if a child has ended whose time its parent did not collect.
         is_idle = 0 <= ticks - self._ticks <= BUSY_SHARE * self._patience_s * _TICKS_PER_S
         if not is_idle or now_s > self._look_at_s + _SUSPENDED_S:
-            self._begin(now_s, ticks)
-            self._withdraw()
+            self._begin_patience(now_s, ticks)
+            self._withdraw_note()
         elif now_s >= self._since_s + self._patience_s:
-            self._begin(now_s, ticks)
+            self._begin_patience(now_s, ticks)
             if not self._is_named:
                 self._is_named = True
                 self._num_left -= 1
@@ -80,15 +80,13 @@ class IdleWatch:
         else:
             self._look_at_s = now_s + self._patience_s / _LOOKS_A_PATIENCE
 
-    def _withdraw(self) -> None:
-        """Remove the note, because the rank works again."""
+    def _withdraw_note(self) -> None:
         if self._is_named:
             self._is_named, self._read_at_s = False, None
             with suppress(OSError):
                 _path(self._task_dir, self._rank).unlink(missing_ok=True)
 
-    def _begin(self, now_s: float, ticks: int) -> None:
-        """Begin a patience."""
+    def _begin_patience(self, now_s: float, ticks: int) -> None:
         self._since_s, self._ticks = now_s, ticks
         self._look_at_s = now_s + self._patience_s / _LOOKS_A_PATIENCE
 
