@@ -9,17 +9,33 @@ from pathlib import Path
 import pytest
 
 from pipeline.nodes import measures
-from pipeline.nodes.measures import Deadline, busy_cores, cgroup_quota, measure_cores, quota_in
+from pipeline.nodes.measures import (
+    Deadline,
+    Measured,
+    busy_cores,
+    cgroup_quota,
+    measure_cores,
+    quota_in,
+)
 
 WINDOW_S = 0.5
 """Long enough that a process gets a core on a machine that others load."""
+
+
+def cores(number: int) -> Measured:
+    """Measure until a process got a core, which a machine that others load may deny for seconds."""
+    for _ in range(20):
+        measured = measure_cores(number, Deadline.after(0.1), window_s=WINDOW_S)
+        if measured.numbers:
+            return measured
+    pytest.fail(f"no process got a core: {measured.reasons}")
 
 
 def test_one_core_is_found_where_processes_share_one() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})  # children inherit it, as from Slurm
     try:
-        found = measure_cores(4, Deadline.after(0.1), window_s=WINDOW_S)
+        found = cores(4)
     finally:
         os.sched_setaffinity(0, allowed)
     assert 0 < found.numbers["cores_usable"] < 1.5
@@ -28,7 +44,7 @@ def test_one_core_is_found_where_processes_share_one() -> None:
 
 
 def test_the_speed_of_a_core_does_not_depend_on_how_many_share_it() -> None:
-    few = measure_cores(1, Deadline.after(0.1), window_s=WINDOW_S)
+    few = cores(1)
     assert few.numbers["core_loops_per_s"] > 1e6
     assert few.numbers["cores_usable"] < 1.2  # one process has one core at most
 

@@ -209,9 +209,13 @@ class TrainRun:
 
         `work`: fields of the context that say which work of the stage this is.
         """
+        import torch
+
         from pipeline.train import run
         from pipeline.train.ranks import leave_ranks
 
+        if "compile" in {**self.config, **changes}:
+            torch._dynamo.reset()  # a layer that another test has compiled is not compiled again
         self.attempt += 1
         context = self.context(main_port=self.new_port(), **(work or {}))
         try:

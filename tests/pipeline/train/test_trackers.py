@@ -334,13 +334,14 @@ def test_what_an_earlier_attempt_kept_may_be_damaged(tmp_path, services):
     assert json.loads(kept.read_text())["runs"] == {"mlflow": "its own name"}
 
 
-def test_accelerates_own_words_need_no_accelerator(tmp_path, caplog):
+def test_accelerates_own_words_need_no_accelerator(tmp_path, caplog, monkeypatch):
+    from accelerate import PartialState
+
+    monkeypatch.setattr(PartialState, "_shared_state", {})  # another test may have filled it
     caplog.set_level(logging.DEBUG, logger="accelerate.tracking")
     with opened(tmp_path, "tensorboard") as trackers:
         trackers.log({"loss": 1.0}, 10)
     assert "Successfully logged to TensorBoard" in caplog.text
-    from accelerate import PartialState
-
     assert PartialState._shared_state == {}
 
 
