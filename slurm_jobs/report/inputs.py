@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -352,12 +351,6 @@ PREPROCESS_RUN = "preprocess"
 """`run:` of the built-in preprocessing, whose results have known types."""
 
 
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""Texts that the worker writes, because JSON has no such numbers."""
-_MOST_NAMES = 5
-"""Names of results that one note lists."""
-
-
 def _are_counts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(is_count, value.values()))
 
@@ -404,15 +397,6 @@ def without_odd_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
         name: without_odd_numbers(value) if isinstance(value, Mapping) else value
         for name, value in normal.items()
     }
-
-
-def names_not_finite(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of NaN and infinities, also as text, with nested names joined by a dot."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from names_not_finite(value, f"{prefix}{name}.")
-        elif value in _NOT_FINITE or (isinstance(value, float) and not math.isfinite(value)):
-            yield f"{prefix}{name}"
 
 
 def _is_odd(value: Any) -> bool:
@@ -738,13 +722,9 @@ def _read_completions(
             problems.append(f"{path}: its result is not a mapping ({kind}), and is left out")
             result = {}
         valid = sound_result(result, is_preprocessing=is_preprocessing)
-        not_finite = [] if is_preprocessing else list(names_not_finite(result))
-        if not_finite:
-            shown = ", ".join(f"`{name}`" for name in not_finite[:_MOST_NAMES])
-            more = len(not_finite) - _MOST_NAMES
-            rest = f" and {more} more" if more > 0 else ""
-            problems.append(f"{path}: no finite number in its result for {shown}{rest}")
-        elif valid != result:
+        if record.result_note:
+            problems.append(f"{path}: {hidden_text(record.result_note, secrets)}")
+        if valid != result:
             problems.append(f"{path}: its result has values that are damaged; they are left out")
         reason = hidden_text(record.reason, secrets)
         completions.append(replace(record, result=truncated_values(valid), reason=reason))

@@ -88,6 +88,8 @@ class CompletionRecord:
     retryable: bool = True
     result: Mapping[str, Any] = field(default_factory=dict)
     """Result of the stage's function on rank 0."""
+    result_note: str = ""
+    """One line that names the numbers of the result that are not finite; empty without any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,12 +215,16 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         ValueError, TypeError, KeyError: it is damaged.
     """
     record = record_from_json(CompletionRecord, values)
-    if isinstance(record.reason, str):
-        record = dataclasses.replace(record, reason=truncated(record.reason))
     numbers = (record.exit_code, record.signal or 0)
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is not text, or its exit code or signal is not a whole number"
         raise ValueError(message)
+    if not isinstance(record.result_note, str):
+        message = "the note on its result is not text"
+        raise TypeError(message)
+    record = dataclasses.replace(
+        record, reason=truncated(record.reason), result_note=truncated(record.result_note)
+    )
     _refuse(
         texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
         counts=(record.slice_index, record.attempt, record.failed_rank or 0),

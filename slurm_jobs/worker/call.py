@@ -173,7 +173,7 @@ _MOST_RESULT_BYTES = MOST_RECORD_BYTES // 4
 def result_text(run: str, result: Any, context: TaskContext) -> str:
     """Return the result of a stage's function as JSON; NumPy and torch scalars are numbers.
 
-    NaN and the infinities become the texts `NaN`, `Infinity` and `-Infinity`.
+    NaN and the infinities stay as Python's JSON has them, until the supervisor records the result.
 
     Raises:
         StageConfigError: the result is neither a mapping of JSON values nor None, or lists outputs
@@ -187,8 +187,6 @@ def result_text(run: str, result: Any, context: TaskContext) -> str:
         problem = f"it returned {type(result).__name__}"
     try:
         text = json.dumps(result, default=_plain_number, sort_keys=True)
-        # JSON has no NaN and no infinity, and finished work must not fail because of one.
-        text = json.dumps(json.loads(text, parse_constant=str), sort_keys=True)
     except (TypeError, ValueError) as error:
         problem = problem or f"its result is not valid JSON: {error}"
     else:

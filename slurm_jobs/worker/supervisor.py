@@ -61,6 +61,7 @@ from slurm_jobs.worker.fence import (
     is_of_older_start,
     later_claims,
 )
+from slurm_jobs.worker.finite_result import finite_result, not_finite_note
 from slurm_jobs.worker.launch import AFTER_SIGTERM, RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
 
@@ -130,7 +131,8 @@ class SliceTask:
             failed_node=end.failed_node,
             reason=truncated(end.reason),
             retryable=end.retryable,
-            result=result,
+            result=finite_result(result),
+            result_note=not_finite_note(result),
         )
         path = self._completion_path(record.attempt, end.outcome)
         make_private_dir(path.parent)

@@ -149,17 +149,28 @@ def test_values_of_a_result_that_are_damaged_are_left_out_with_a_note(run, chang
     assert notes_with(report_on(paths, rows), "its result has values that are damaged")
 
 
-@pytest.mark.parametrize("loss", [math.nan, -math.inf, "NaN", "-Infinity"])
-def test_a_result_that_is_not_finite_is_noted_by_its_name(run, loss):
+def test_the_note_on_a_result_and_its_damaged_values_are_both_reported(run):
     paths, rows = run
     (path,) = paths.completions_dir("train").iterdir()
     with edited(path) as record:
-        record["result"]["best"] = {"loss": loss, "step": 3}
+        record["result"]["best"] = {"loss": "NaN", "step": 3, "big": 10**400}
+        record["result_note"] = "no finite number in its result for `best.loss`"
     report = report_on(paths, rows)
     assert notes_with(report, "no finite number in its result for `best.loss`")
-    assert not notes_with(report, "values that are damaged")
+    assert notes_with(report, "values that are damaged")
     assert stage_of(report, "train").results["best.step"] == 3
     assert "best.loss" not in stage_of(report, "train").results
+
+
+@pytest.mark.parametrize(("loss", "is_noted"), [("NaN", False), (math.nan, True)])
+def test_a_text_in_a_result_is_no_damaged_number(run, loss, is_noted):
+    paths, rows = run
+    (path,) = paths.completions_dir("train").iterdir()
+    with edited(path) as record:
+        record["result"]["label"] = loss
+    report = report_on(paths, rows)
+    assert bool(notes_with(report, "its result has values that are damaged")) is is_noted
+    assert not notes_with(report, "no finite number")
 
 
 def test_a_record_with_a_value_of_another_type_is_a_note_and_the_report_is_made(run):
