@@ -40,7 +40,7 @@ stages:
         ('"text"', "it returned str"),
         ("5", "it returned int"),
         ("[1, 2]", "it returned list"),
-        ('{outputs: ["a.txt"]}', "`outputs` in a stage's result gives the bytes"),
+        ('{outputs: ["a.txt"]}', "`outputs` in a stage's result gives the size in bytes"),
     ],
 )
 def test_a_result_that_is_no_mapping_fails_the_stage_and_says_so(
