@@ -27,6 +27,7 @@ _MARK = re.compile(
     rf"<\s*(bbox|ref-object|im_(?:patch|start|end)|{_NAME})\s*/?>"
     rf"|<\|{_NAME}\|>"
     r"|\[(?-i:IMG(?:_BREAK|_END)?)\]"
+    rf"|{_OPEN}(?-i:IMG_?{_NUMBER})\](?![(\[:])"
     rf"|{_OPEN}(?:img|(?-i:(?:{_MEDIA.upper()})(?:_(?:{_PLACE.upper()}))+))\]"
     rf"|{_OPEN}(?P<of_user>(?-i:(?:{_MEDIA.upper()})_?{_NUMBER})"
     rf"|(?:{_MEDIA})(?:_(?:{_PLACE}|{_NUMBER}))+)\]",

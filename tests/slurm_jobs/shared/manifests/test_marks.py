@@ -67,11 +67,18 @@ def test_ordinary_texts_and_code_have_no_marks(text: str, is_users: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["a cat [image_1]", "[IMG_12]", "[Photo_2]", "[Audio_1] a", "attached is <photo>"]
+    "text", ["a cat [image_1]", "[VIDEO_12]", "[Photo_2]", "[Audio_1] a", "attached is <photo>"]
 )
 def test_some_names_are_marks_only_in_texts_of_the_user(text: str) -> None:
     assert foreign_mark(text, has_images=True, is_users=False) is None
     assert foreign_mark(text, has_images=True, is_users=True) is not None
+
+
+def test_numbered_images_are_marks_in_answers_but_not_as_links() -> None:
+    for text in ("[IMG_0]", "[IMG0][IMG1]", "a cat: [IMG_12]"):
+        assert foreign_mark(text, has_images=True, is_users=False) is not None
+    for text in ("[IMG_12](a.jpg)", "[IMG_12]: a.jpg", "x[IMG_0]", "[IMG_1234]"):
+        assert foreign_mark(text, has_images=True, is_users=False) is None
 
 
 @pytest.mark.parametrize(
