@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,15 +74,23 @@ def test_killed_task_and_killed_rank_on_slurm_change_nothing_of_the_result(
 def test_submit_returns_at_once_and_leaves_no_process(on_slurm: Driver, cluster: Cluster) -> None:
     on_slurm.write("spec.yaml", _hanging_spec())
     run_dir = on_slurm.submit("spec.yaml")
-    owner = cluster.config.user
-    out = cluster.run_as_user(["ps", "-u", owner, "-o", "args="]).stdout
-    assert not [line for line in out.splitlines() if "slurm_jobs submit" in line]
+    assert not [words for words in _processes_in(on_slurm.folder) if b"slurm_jobs" in words]
     wait_for((run_dir / "tasks/a/s00001.a0001/hangs-0").exists, "slice 1 at work")
     assert stage_of(on_slurm.status(run_dir), "a")["counts"]["running"] == 2
     on_slurm.run("cancel", str(run_dir), "--yes")
     status = on_slurm.wait(run_dir)
     assert set(words_of(status).values()) == {"cancelled"}
     wait_until(lambda: cluster.squeue() == [], "an empty queue")
+
+
+def _processes_in(folder: Path) -> list[list[bytes]]:
+    """Return the commands of the processes that a user has started in the folder."""
+    commands = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if (process / "cwd").readlink() == folder:
+                commands.append((process / "cmdline").read_bytes().split(b"\0"))
+    return commands
 
 
 def _hanging_spec() -> str:
