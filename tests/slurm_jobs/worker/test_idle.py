@@ -128,15 +128,22 @@ def test_a_function_whose_child_or_grandchildren_compute_is_not_named(
         require_unnamed(watch, tmp_path)
 
 
-def test_a_function_that_works_again_is_named_again_a_few_times(tmp_path: Path) -> None:
+def test_a_function_that_works_again_is_named_again_a_few_times(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with watched(tmp_path, WORKS_WHEN_TOLD) as (watch, function):
         assert function.stdin is not None
-        for _ in range(MOST_NAMED):
-            wait_for(lambda: text_after_check(watch, tmp_path), "the place")
+        for number in range(2 * MOST_NAMED):
+            if number < 2:  # on a busy machine, one that works may be named, too
+                wait_for(lambda: text_after_check(watch, tmp_path), "the place")
             function.stdin.write("work\n")
             function.stdin.flush()
             wait_for(lambda: text_after_check(watch, tmp_path) is None, "the note to go")
-        require_unnamed(watch, tmp_path)
+            end_s = time.monotonic() + 2 * PATIENCE_S
+            while time.monotonic() < end_s:
+                watch.check()
+                time.sleep(0.02)
+    assert 2 <= capfd.readouterr().err.count("slurm-jobs: rank 0") <= MOST_NAMED
 
 
 def test_a_rank_with_a_heartbeat_is_not_named(tmp_path: Path) -> None:
