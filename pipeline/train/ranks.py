@@ -48,8 +48,7 @@ def write_flights_on_request(task_dir: Path, rank: int, *, timeout_s: float) -> 
     if not stacks.exists():  # this process is not a rank of the supervisor
         return
 
-    def follow() -> None:
-        size = stacks.stat().st_size
+    def follow(size: int) -> None:
         while True:
             time.sleep(_QUIET_POLL_S if is_quiet() else poll_s)
             with suppress(OSError):
@@ -57,7 +56,9 @@ def write_flights_on_request(task_dir: Path, rank: int, *, timeout_s: float) -> 
                     size = stacks.stat().st_size
                     write_flights(task_dir, rank)
 
-    threading.Thread(target=follow, name="flight-recorder", daemon=True).start()
+    # The size is read here, so that a request is seen that comes before the thread first runs.
+    size = stacks.stat().st_size
+    threading.Thread(target=follow, args=(size,), name="flight-recorder", daemon=True).start()
 
 
 def write_flights(task_dir: Path, rank: int) -> None:
