@@ -722,7 +722,7 @@ def _read_completions(
             problems.append(f"{path}: its result is not a mapping ({kind}), and is left out")
             result = {}
         valid = sound_result(result, is_preprocessing=is_preprocessing)
-        if record.result_note:
+        if record.result_note is not None:
             problems.append(f"{path}: {hidden_text(record.result_note, secrets)}")
         if valid != result:
             problems.append(f"{path}: its result has values that are damaged; they are left out")

@@ -88,8 +88,8 @@ class CompletionRecord:
     retryable: bool = True
     result: Mapping[str, Any] = field(default_factory=dict)
     """Result of the stage's function on rank 0."""
-    result_note: str = ""
-    """One line that names the numbers of the result that are not finite; empty without any."""
+    result_note: str | None = None
+    """One line that names the numbers of the result that are not finite; None if all are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,12 +219,13 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is not text, or its exit code or signal is not a whole number"
         raise ValueError(message)
-    if not isinstance(record.result_note, str):
-        message = "the note on its result is not text"
-        raise TypeError(message)
-    record = dataclasses.replace(
-        record, reason=truncated(record.reason), result_note=truncated(record.result_note)
-    )
+    note = record.result_note
+    if note is not None:
+        if not isinstance(note, str):
+            message = "the note on its result is not text"
+            raise TypeError(message)
+        note = truncated(note)
+    record = dataclasses.replace(record, reason=truncated(record.reason), result_note=note)
     _refuse(
         texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
         counts=(record.slice_index, record.attempt, record.failed_rank or 0),

@@ -21,11 +21,11 @@ def finite_result(result: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def not_finite_note(result: Mapping[str, Any]) -> str:
-    """Return a note that names the numbers that are not finite; empty if all are finite."""
+def not_finite_note(result: Mapping[str, Any]) -> str | None:
+    """Return a note that names the numbers that are not finite; None if all are finite."""
     names = list(dict.fromkeys(_names_not_finite(result, "")))
     if not names:
-        return ""
+        return None
     shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES])
     rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"no finite number in its result for {shown}{rest}"

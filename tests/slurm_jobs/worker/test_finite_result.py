@@ -38,4 +38,4 @@ def test_numbers_that_are_not_finite_are_recorded_as_texts_with_a_note(tmp_path:
     ],
 )
 def test_a_note_names_only_numbers_and_each_name_once(result: dict[str, Any], note: str) -> None:
-    assert not_finite_note(result) == (f"no finite number in its result {note}" if note else "")
+    assert not_finite_note(result) == (f"no finite number in its result {note}" if note else None)
