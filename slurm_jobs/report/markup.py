@@ -95,6 +95,11 @@ def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
     return el("dl", items, class_="facts")
 
 
+def bullets(lines: Iterable[str]) -> Html:
+    """Return a list with a bullet for each line."""
+    return el("ul", [el("li", line) for line in lines])
+
+
 # Charts as HTML and inline SVG, drawn here so that the page needs no script.
 #
 # Bars are HTML boxes in percent of the width, lines are SVG stretched to the
@@ -146,6 +151,11 @@ def legend(shares: Sequence[TimeShare], what: str) -> Html:
         for share in shown(shares)
     ]
     return el("ul", items, class_="legend", aria_label=what)
+
+
+def bar_with_legend(shares: Sequence[TimeShare], label: str, whole: str) -> tuple[Html, Html]:
+    """Return a stacked bar and its legend."""
+    return stacked_bar(shares, label), legend(shares, whole)
 
 
 def line_chart(

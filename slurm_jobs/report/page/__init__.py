@@ -1,0 +1,1 @@
+"""Sections of the page, each in a file named after it. PURE."""

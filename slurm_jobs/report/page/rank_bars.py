@@ -1,0 +1,62 @@
+"""Bars of the ranks of a training, the slowest first. PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report.markup import Html, el, join, stacked_bar
+from slurm_jobs.report.rank_numbers import phase_name
+from slurm_jobs.report.report_model import RankNumbers, TrainingNumbers
+from slurm_jobs.report.rules.training_rules import not_compared
+from slurm_jobs.shared import units
+from slurm_jobs.shared.units import TimeShare
+
+_MAX_RANKS = 16
+"""Above this, only the slowest and the fastest ranks are drawn."""
+
+
+def rank_bars(numbers: TrainingNumbers) -> Html:
+    """Sort by what distinguishes a rank in its attempts, its work or its wait for data."""
+    ranks = sorted(numbers.ranks, key=lambda r: -max(r.own_excess_s or 0.0, r.data_excess_s or 0.0))
+    shown = ranks if len(ranks) <= _MAX_RANKS else [*ranks[: _MAX_RANKS - 4], *ranks[-4:]]
+    longest_s = max(r.step_mean_s for r in ranks)
+    with_steps = len({r.num_steps for r in ranks}) > 1
+    rows = [_rank_row(rank, longest_s, with_steps=with_steps) for rank in shown]
+    straggler = numbers.straggler
+    if straggler is None:
+        text = f"Not compared: {not_compared(numbers)}."
+    else:
+        ratio = straggler.slowest_over_mean
+        own_work = (
+            "These records do not time the waits for other ranks apart"
+            if ratio is None
+            else f"Own work of the slowest rank over the mean {ratio:.3f} (rank {straggler.rank})"
+        )
+        text = (
+            f"{own_work}; rank {straggler.data_rank} waits "
+            f"{units.seconds(straggler.data_excess_s)} a step longer for data than the mean rank."
+        )
+    is_split = len(ranks) > len({r.rank for r in ranks})
+    if is_split:
+        text += " A rank that ran on several nodes, in several attempts, has a row for each."
+    if left_out := len(ranks) - len(shown):
+        rows_are = "rows" if is_split else "ranks"
+        text += f" {left_out} {rows_are} in between are not drawn; report.json has them."
+    return join([el("h3", "Ranks, slowest first"), el("div", rows), el("p", text, class_="dim")])
+
+
+def _rank_row(rank: RankNumbers, longest_s: float, *, with_steps: bool) -> Html:
+    shares = [
+        TimeShare(
+            name=phase_name(kind), kind=kind, seconds=s, share=s / longest_s if longest_s else 0.0
+        )
+        for kind, s in rank.phases_s.items()
+    ]
+    name = f"rank {rank.rank}"
+    name += f" {rank.node}" if rank.node else ""
+    name += f", {units.number_of('step', rank.num_steps)}" if with_steps else ""
+    return el(
+        "div",
+        el("span", name, class_="label", title=name),
+        stacked_bar(shares, name),
+        el("span", units.seconds(rank.step_mean_s), class_="num"),
+        class_="rank",
+    )
