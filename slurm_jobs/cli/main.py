@@ -85,7 +85,9 @@ class _Parser(argparse.ArgumentParser):
         """Exit with code 2; see the class."""
         wrong = _NO_VERB.match(message)
         if wrong is not None:
-            message = f"no verb `{wrong[1]}`{_near(wrong[1], VERBS)} (verbs: {', '.join(VERBS)})"
+            from slurm_jobs.cli.other_verbs import no_verb_text
+
+            message = no_verb_text(wrong[1], VERBS)
         unknown = _NO_OPTION.match(message)
         if unknown is not None and self.verb is not None:
             self.verb.error(_not_taken(unknown[1].split(), self.verb))

@@ -1,0 +1,44 @@
+"""What words that are no verbs are answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_jobs.cli.main import VERBS
+from slurm_jobs.cli.other_verbs import VERB_OF
+from tests.slurm_jobs.cli.command import Command
+
+
+def test_no_word_of_another_tool_is_a_verb_or_leads_to_none() -> None:
+    assert not set(VERB_OF) & set(VERBS)
+    assert set(VERB_OF.values()) <= set(VERBS)
+
+
+@pytest.mark.parametrize(
+    ("word", "verb"),
+    [
+        ("stop", "cancel"),
+        ("kill", "cancel"),
+        ("ls", "runs"),
+        ("log", "logs"),
+        ("rerun", "resume"),
+        ("retry", "resume"),
+        ("repair", "resume"),
+        ("queue", "status"),
+    ],
+)
+def test_a_word_of_another_tool_leads_to_the_verb(command: Command, word: str, verb: str) -> None:
+    ended = command(word, "shapes-2026")
+    assert ended.code == 2
+    answer = f"no verb `{word}`: to {VERBS[verb]}, type `slurm-jobs {verb}`"
+    assert ended.err.splitlines()[-1] == f"slurm-jobs: error: {answer}"
+
+
+def test_a_misspelt_verb_is_answered_with_the_nearest_alone(command: Command) -> None:
+    answer = "no verb `subimt`; did you mean `submit`, to submit a spec's jobs and return at once?"
+    assert command("subimt").err.splitlines()[-1] == f"slurm-jobs: error: {answer}"
+
+
+def test_a_word_like_no_verb_is_answered_with_all_verbs(command: Command) -> None:
+    answer = command("frobnicate").err.splitlines()[-1]
+    assert all(verb in answer for verb in VERBS)
