@@ -9,14 +9,17 @@ from dataclasses import replace
 from slurm_jobs.report.attempts import (
     REPORT_RUN,
     AttemptFacts,
-    SliceResults,
     Standing,
     begun_jobs,
-    current_results,
-    evaluation_numbers,
     gather_attempts,
     overall_status,
     standings,
+)
+from slurm_jobs.report.cost_model import Projection
+from slurm_jobs.report.current_results import (
+    SliceResults,
+    current_results,
+    evaluation_numbers,
 )
 from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.node_load import probes_of_nodes, training_probes
@@ -29,7 +32,6 @@ from slurm_jobs.report.report_model import (
     Finding,
     NodeFacts,
     NodeKind,
-    Projection,
     ProvenanceNumbers,
     RunHeader,
     RunReport,

@@ -11,15 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from slurm_jobs.report.cost_model import Projection, Span
 from slurm_jobs.report.inputs import StageInputs
-from slurm_jobs.report.report_model import (
-    Bar,
-    Pace,
-    Projection,
-    Span,
-    StageNumbers,
-    TrainingNumbers,
-)
+from slurm_jobs.report.report_model import Bar, Pace, StageNumbers, TrainingNumbers
 from slurm_jobs.report.stage_numbers import money_of
 from slurm_jobs.report.steps import time_of
 from slurm_jobs.shared import units

@@ -8,79 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slurm_jobs.nodes.probe_records import SlowMeasure
+from slurm_jobs.report.cost_model import CostNumbers, Projection
 from slurm_jobs.report.profile_trace import Occupancy
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.node_records import NodeProbe
 from slurm_jobs.shared.units import Quantity, TimeShare
 from slurm_jobs.status import Status
-
-# Cost and projection of a run as plain values.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CostPart:
-    """One use of a training's GPUs."""
-
-    name: str
-    gpu_hours: float
-    share: float
-    """Share of the training's GPU-hours."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageCost:
-    """Allocated resources of one stage, busy or not."""
-
-    stage: str
-    gpu_hours: Quantity
-    cpu_hours: Quantity
-    money: Quantity
-    parts: tuple[CostPart, ...]
-    """Uses of GPUs by a stage that recorded steps; they add up to its GPU-hours."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CostNumbers:
-    """Cost of the run."""
-
-    currency: str
-    """Empty if the cluster profile has no price."""
-    stages: tuple[StageCost, ...]
-    gpu_hours: Quantity
-    cpu_hours: Quantity
-    money: Quantity
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
-    """Range of a number."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Projection:
-    """Projection for a training: the rest of it, or a new one."""
-
-    stage: str
-    what: str
-    """`to the end`, or `3 epochs`."""
-    num_steps: int
-    """Number of steps to make."""
-    seconds: Span
-    """From now to the end, or from the first start, including known waits in the queue."""
-    num_starts: int
-    """Further starts of its job that the time limit makes necessary, at most."""
-    wait: Span | None
-    """Part of `seconds` in the queue; None if no wait is known."""
-    gpu_hours: Span | None
-    """None if the stage requests no GPU."""
-    money: Span | None
-    """None without a price."""
-    basis: str
-    """Basis of the projection, in words."""
-
 
 # Provenance of a run and its nodes as plain values.
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from slurm_jobs.report.cost_model import CostNumbers, Projection, Span
 from slurm_jobs.report.report_model import (
     Bin,
     Check,
-    CostNumbers,
     DataStatistics,
     Level,
     NodeLoad,
-    Projection,
     RankCountRates,
     RunReport,
-    Span,
     StageNumbers,
 )
 from slurm_jobs.shared import units

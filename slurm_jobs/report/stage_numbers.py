@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from slurm_jobs.report.attempts import (
-    CLOCK_SKEW_S,
     REPORT_RUN,
     AttemptFacts,
-    SliceResults,
     Standing,
-    stage_results,
     starts_without_row,
 )
+from slurm_jobs.report.cost_model import CostNumbers, CostPart, StageCost
+from slurm_jobs.report.current_results import SliceResults, stage_results
 from slurm_jobs.report.inputs import PREPROCESS_RUN, ReportInputs, StageInputs
 from slurm_jobs.report.node_load import level_of
 from slurm_jobs.report.report_model import (
     Bar,
-    CostNumbers,
-    CostPart,
     DataNumbers,
     Distribution,
-    StageCost,
     StageNumbers,
     TrainingNumbers,
     read_statistics,
 )
+from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.steps import max_overlap, merge, total_s
 from slurm_jobs.report.timeline import AGAIN
 from slurm_jobs.shared import units
@@ -275,23 +271,12 @@ _OUT_OF_MEMORY = "OUT_OF_MEMORY"
 """State of a start that was killed at its memory limit."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Start:
-    """Row of the accounting, and its length."""
-
-    row: TaskAccounting
-    elapsed_s: float | None
-    """Until the records were read, if it still runs; None if unknown."""
-    is_at_least: bool
-    """True if it has ended, or may have, at an unknown time."""
-
-
 def stage_numbers(
     stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing, results: SliceResults
 ) -> StageNumbers:
     """Return all numbers of one stage; `results` are the valid ones."""
     rows = [f.accounting for f in facts if f.accounting is not None]
-    starts = _starts(facts)
+    starts = starts_of(facts)
     num_open = sum(start.is_at_least for start in starts)
     ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
     lacking = lacking_starts(facts)
@@ -303,7 +288,7 @@ def stage_numbers(
     else:
         merged = merge((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts)
         running_s = known(total_s(merged), "s")
-    unrecorded = _starts([fact for fact in facts if fact.record is None])
+    unrecorded = starts_of([fact for fact in facts if fact.record is None])
     return StageNumbers(
         name=stage.name,
         run=stage.run,
@@ -456,12 +441,6 @@ def _gpu_busy(stage: StageInputs, rows: Sequence[TaskAccounting]) -> Quantity:
     return known(busy.mean, "fraction")
 
 
-def _elapsed_s(row: TaskAccounting) -> float | None:
-    if row.start_unix_s is None or row.end_unix_s is None:
-        return None
-    return row.end_unix_s - row.start_unix_s
-
-
 def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     """Return the request of the newest start that has one: a resume may have changed it."""
     newest_first = sorted(
@@ -471,37 +450,10 @@ def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     return _measured(amounts, itemgetter(0), unit, rows, name)
 
 
-def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
-    """Return each row once; one without an end lasts to the end of its attempts, if known.
-
-    Running attempts end when the records were read, and so does their use of resources.
-    """
-    by_job: dict[JobKey, list[AttemptFacts]] = {}
-    for fact in facts:
-        by_job.setdefault(fact.job, []).append(fact)
-    rows = [f.accounting for f in facts if f.accounting is not None]
-    return [_start(row, by_job.get(row.key, ())) for row in rows]
-
-
-def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
-    elapsed_s = _elapsed_s(row)
-    if elapsed_s is not None or row.start_unix_s is None:
-        return _Start(row=row, elapsed_s=elapsed_s, is_at_least=False)
-    # Without an end it is the job's last start: no other start's attempt began later.
-    # Its first attempt may have an earlier time, by a clock that is behind.
-    first = min((f.bar.start_unix_s for f in of_job if f.accounting is row), default=math.inf)
-    begun = min(first, row.start_unix_s - CLOCK_SKEW_S)
-    after_begin = [f for f in of_job if f.bar.start_unix_s >= begun]
-    is_running = any(f.bar.outcome == "running" for f in after_begin)
-    ends = [f.bar.end_unix_s for f in after_begin if f.record or f.bar.outcome == "running"]
-    elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
-    return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
-
-
 def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
     used = allocated = 0.0
     for row in rows:
-        elapsed = _elapsed_s(row)
+        elapsed = ended_after_s(row)
         if row.cpu_time_s is not None and row.num_cpus and elapsed:
             used += row.cpu_time_s
             allocated += row.num_cpus * elapsed
@@ -509,7 +461,7 @@ def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
     return _measured(shares, itemgetter(0), "fraction", rows, "processor time")
 
 
-def _hours(starts: Sequence[_Start], name: str, unit: str) -> Quantity:
+def _hours(starts: Sequence[Start], name: str, unit: str) -> Quantity:
     pairs = [(getattr(start.row, name), start.elapsed_s) for start in starts]
     hours = (
         count * elapsed / 3600

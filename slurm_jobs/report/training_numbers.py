@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.attempts import AttemptFacts, has_newest_steps
+from slurm_jobs.report.attempts import AttemptFacts
+from slurm_jobs.report.current_results import has_newest_steps
 from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.node_load import loader_load, node_loads
 from slurm_jobs.report.rank_numbers import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.attempts import evaluation_numbers, flat_numbers
+from slurm_jobs.report.current_results import evaluation_numbers, flat_numbers
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import parents_first
 from slurm_jobs.report.report_model import read_statistics, report_to_json
