@@ -26,11 +26,11 @@ from slurm_jobs.schedulers.protocol import Wait
 from slurm_jobs.shared.errors import DamagedFileError, truncated
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.heartbeat import rows_in_progress
-from slurm_jobs.shared.records import CompletionRecord
+from slurm_jobs.shared.records import AFTER_SIGTERM, CompletionRecord
 from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
 from slurm_jobs.worker.idle import idle_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
-from slurm_jobs.worker.launch import AFTER_SIGTERM, GONE, SHELL_CODES
+from slurm_jobs.worker.launch import GONE, SHELL_CODES
 
 if TYPE_CHECKING:
     from slurm_jobs.status import RunStatus, SliceStatus, StageStatus

@@ -25,6 +25,14 @@ Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """Outcome of an attempt. `stopped`: it was asked to stop, saved, and must run again. `superseded`:
 it was fenced off, so that what it did does not count."""
 
+StopRequest = Literal["time limit", "preemption", "stop signal", "sigterm"]
+"""What asked an attempt to stop. `time limit`: the stop signal, close to the limit, or the stage's
+own measure of its stopping time. `preemption`: the stop signal, and Slurm is preempting the job.
+`stop signal`: the stop signal long before the limit. `sigterm`: a cancel, a requeue, a preemption,
+or the limit itself; the accounting says which."""
+AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
+"""Start of a failure's reason that may not be the stage's fault."""
+
 RecordT = TypeVar("RecordT")
 
 _ATTEMPT_NAME = re.compile(r"s(\d+)\.a(\d+)\.json")
@@ -90,6 +98,8 @@ class CompletionRecord:
     """Result of the stage's function on rank 0."""
     result_note: str | None = None
     """One line that names the numbers of the result that are not finite; None if all are."""
+    stop_request: StopRequest | None = None
+    """What asked it first to stop; None if nothing did, or an older version wrote the record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +235,13 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
             message = "the note on its result is not text"
             raise TypeError(message)
         note = truncated(note)
-    record = dataclasses.replace(record, reason=truncated(record.reason), result_note=note)
+    is_known = record.stop_request in typing.get_args(StopRequest)  # a later version may add some
+    record = dataclasses.replace(
+        record,
+        reason=truncated(record.reason),
+        result_note=note,
+        stop_request=record.stop_request if is_known else None,
+    )
     _refuse(
         texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
         counts=(record.slice_index, record.attempt, record.failed_rank or 0),

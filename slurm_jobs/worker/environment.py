@@ -21,12 +21,14 @@ from slurm_jobs.shared.errors import SchedulerError
 from slurm_jobs.shared.machine import local_node_name
 
 COMMAND_TIMEOUT_S = 30
+_GRACE_TIMEOUT_S = 3.0
+"""Patience of a preempted job, which may have seconds left to record its end."""
 
 
-def output_of(command: list[str]) -> str | None:
+def output_of(command: list[str], *, timeout_s: float = COMMAND_TIMEOUT_S) -> str | None:
     """Return the standard output; None if the command is missing, failed or did not answer."""
     try:
-        result = _run(command)
+        result = _run(command, timeout_s)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return result.stdout if result.returncode == 0 else None
@@ -45,14 +47,16 @@ def failure_of(command: list[str]) -> str | None:
     return None
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: list[str], timeout_s: float = COMMAND_TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         capture_output=True,
         text=True,
         encoding="utf-8",
         errors="replace",
-        timeout=COMMAND_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
         env=query_environment(os.environ),
     )
@@ -233,6 +237,16 @@ def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | 
         # If this fails, the next start detects and repairs it.
         keep_kind(order, environment.element_id, gpu)
     return problem
+
+
+def is_preempted(environment: JobEnvironment) -> bool:
+    """Check whether Slurm is preempting this job, which has until the end of its grace time."""
+    if not environment.is_slurm:
+        return False
+    command = ["scontrol", "show", "job", "--oneliner", environment.element_id]
+    shown = output_of(command, timeout_s=_GRACE_TIMEOUT_S) or ""
+    words = dict(word.partition("=")[::2] for word in shown.split())
+    return words.get("PreemptTime", "")[:1].isdecimal()  # else `None`
 
 
 def _stranger(order: JobOrder, element_id: str) -> str | None:

@@ -25,9 +25,9 @@ from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.process import STOP_SIGNAL, kill_session, noted_stop_time_s, script_command
-from slurm_jobs.shared.records import Outcome, near_gpus
+from slurm_jobs.shared.records import AFTER_SIGTERM, Outcome, StopRequest, near_gpus
 from slurm_jobs.shared.signal_handlers import handle
-from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
+from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment, is_preempted
 from slurm_jobs.worker.fence import FENCE_PATIENCE_S, FENCE_POLL_S
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
 from slurm_jobs.worker.ignored_end import IgnoredEnd
@@ -49,8 +49,16 @@ STOP_TIME_LOOK_S = 1.0
 KILL_WAIT_S = 8.0
 """Time that the other ranks may take to end after one has failed."""
 POLL_S = 0.05
-AFTER_SIGTERM = "After SIGTERM from outside (time limit, cancel or preemption): "
-"""Start of a failure reason that may not be the stage's fault."""
+_EARLY_SIGNAL_S = 90.0
+"""Slurm may send the stop signal a minute earlier than `signal_lead_s` says (sbatch(1), --signal),
+and clocks of nodes differ."""
+_STOPPED: Mapping[StopRequest | None, str] = {
+    "time limit": "Stopped and saved, because its time limit came near.",
+    "preemption": "Stopped and saved, because Slurm preempts its job.",
+    "stop signal": "Stopped and saved, because it got the stop signal long before its time limit.",
+    "sigterm": "Stopped and saved after SIGTERM (cancel, requeue, preemption or time limit).",
+    None: "Stopped and saved.",
+}
 GONE = "(its node or its keeper is gone)"
 SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
 
@@ -66,6 +74,7 @@ class RanksEnd:
     failed_node: str | None = None
     reason: str = ""
     retryable: bool = True
+    stop_request: StopRequest | None = None
 
 
 class RankProcesses:
@@ -85,6 +94,8 @@ class RankProcesses:
         limit is near."""
         self.term_signalled = False
         """True if SIGTERM came: cancelled, preempted, or out of time."""
+        self.stop_request: StopRequest | None = None
+        """What asked first; None until something does."""
         # `scancel --batch` sends REQUEST_SIGNAL here; a single rank is no step, so it gets none.
         for number in (STOP_SIGNAL, signal.SIGTERM, REQUEST_SIGNAL):
             handle(number, self._pass_on)
@@ -93,11 +104,19 @@ class RankProcesses:
         """Pass SIGTERM on at once, and others when every rank can take them, see `_wait`."""
         if number != REQUEST_SIGNAL:
             self.stop_signalled = True
+            self.stop_request = self.stop_request or self._stop_request_of(number)
         if number == signal.SIGTERM:
             self.term_signalled = True
             self._signal_all(signal.SIGTERM)
         else:
             self._due.add(number)
+
+    def _stop_request_of(self, number: int) -> StopRequest:
+        if number == signal.SIGTERM:
+            return "sigterm"
+        left_s = self._environment.deadline_unix_s - time.time()
+        is_near = left_s <= self._order.resources.lead_s + _EARLY_SIGNAL_S
+        return "time limit" if is_near else "stop signal"
 
     def run(self, task_dir: Path, *, is_fenced_off: Callable[[], bool] = lambda: False) -> RanksEnd:
         """Start the ranks, wait for all of them, and return the outcome.
@@ -139,10 +158,17 @@ class RankProcesses:
                 exit_code=SUPERSEDED_EXIT_CODE,
                 reason="a later attempt at this slice has begun, so this one was ended",
             )
+        if self.stop_request == "stop signal" and is_preempted(self._environment):
+            self.stop_request = "preemption"
+        reason = _STOPPED[self.stop_request] if end.outcome == "stopped" else end.reason
+        end = replace(end, reason=reason, stop_request=self.stop_request)
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
             # The rank ended just before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
-                outcome="failed", exit_code=TERMINATED_EXIT_CODE, reason=PERHAPS_HALF_DONE
+                outcome="failed",
+                exit_code=TERMINATED_EXIT_CODE,
+                reason=PERHAPS_HALF_DONE,
+                stop_request=self.stop_request,
             )
         if self.term_signalled and end.outcome == "failed":
             reason = end.reason
@@ -162,6 +188,7 @@ class RankProcesses:
         kill_at_s: float | None = None
         while None in (codes := [process.poll() for process in self._processes]):
             if not self.stop_signalled and self._is_last_moment():
+                self.stop_request = "time limit"
                 self._pass_on(STOP_SIGNAL, None)
             while self._due and self._all_started():
                 self._signal_all(self._due.pop())

@@ -40,6 +40,7 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.process import note_process
 from slurm_jobs.shared.records import (
+    AFTER_SIGTERM,
     AttemptRecord,
     CompletionName,
     CompletionRecord,
@@ -62,7 +63,7 @@ from slurm_jobs.worker.fence import (
     later_claims,
 )
 from slurm_jobs.worker.finite_result import finite_result, not_finite_note
-from slurm_jobs.worker.launch import AFTER_SIGTERM, RankProcesses, RanksEnd
+from slurm_jobs.worker.launch import RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
 
 
@@ -133,6 +134,7 @@ class SliceTask:
             retryable=end.retryable,
             result=finite_result(result),
             result_note=not_finite_note(result),
+            stop_request=end.stop_request,
         )
         path = self._completion_path(record.attempt, end.outcome)
         make_private_dir(path.parent)
@@ -357,8 +359,12 @@ def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> Co
     if is_fenced_off() or task.is_complete():
         return task.record_end(record, superseded, {})
     if ranks.stop_signalled:
-        reason = "Asked to stop before its ranks were started."
-        end = RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason=reason)
+        end = RanksEnd(
+            outcome="stopped",
+            exit_code=STOPPED_EXIT_CODE,
+            reason="Asked to stop before its ranks were started.",
+            stop_request=ranks.stop_request,
+        )
         return task.record_end(record, end, {})
     task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
     try:

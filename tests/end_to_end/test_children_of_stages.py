@@ -65,11 +65,11 @@ def supervisor(run_dir: Path, way: str) -> int:
     return pid
 
 
-def ends(run_dir: Path, way: str) -> list[tuple[str, str, Any]]:
-    """Outcome, reason and result of each attempt of a stage."""
+def ends(run_dir: Path, way: str) -> list[tuple[str, str | None, Any]]:
+    """Outcome, request to stop, and result of each attempt of a stage."""
     records = sorted((run_dir / "completions" / way).glob("*.json"))
     read = [json.loads(path.read_text()) for path in records]
-    return [(record["outcome"], record["reason"], record["result"]) for record in read]
+    return [(record["outcome"], record["stop_request"], record["result"]) for record in read]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def cancelled(driver: Driver) -> Path:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stage_with_children_stops_and_then_completes(warned: Path, way: str) -> None:
     assert ends(warned, way) == [
-        ("stopped", "Stopped and saved.", {}),
-        ("completed", "", {"sum": 28}),
+        ("stopped", "stop signal", {}),
+        ("completed", None, {"sum": 28}),
     ]
     assert processes_naming(str(warned / "tasks" / way)) == []
 
@@ -96,4 +96,4 @@ def test_a_stage_with_children_stops_and_then_completes(warned: Path, way: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stage_with_children_stops_when_it_is_cancelled(cancelled: Path, way: str) -> None:
-    assert ends(cancelled, way) == [("stopped", "Stopped and saved.", {})]
+    assert ends(cancelled, way) == [("stopped", "sigterm", {})]

@@ -15,6 +15,7 @@ from slurm_jobs.schedulers.local import LocalBook
 from slurm_jobs.worker.environment import (
     JobEnvironment,
     free_port,
+    is_preempted,
     keep_kind,
     kind_of_node,
     main_address,
@@ -269,3 +270,26 @@ def test_a_requeued_job_is_bound_to_a_type_in_addition_to_the_constraint_of_the_
     assert keep_kind(given, "12_3", "v100") is None
     calls = (answers / "calls").read_text().splitlines()
     assert calls == ["update JobId=12_3 Features=v100&ib"] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("PreemptEligibleTime=1764425000 PreemptTime=1764425010", True),
+        ("PreemptEligibleTime=1764425000 PreemptTime=None", False),
+        ("JobState=RUNNING", False),
+    ],
+)
+def test_a_job_is_preempted_once_slurm_has_set_the_time_for_it(
+    scontrol: Callable[[str], None], answer: str, expected: bool
+) -> None:
+    scontrol(f'[ "$*" = "show job --oneliner 12_3" ] && echo "JobId=15 {answer}"')
+    assert is_preempted(environment("n1")) is expected
+
+
+def test_a_local_task_or_one_of_a_silent_controller_is_not_taken_for_preempted(
+    scontrol: Callable[[str], None],
+) -> None:
+    scontrol("exit 1")
+    assert not is_preempted(environment("n1"))
+    assert not is_preempted(environment("n1", is_slurm=False))

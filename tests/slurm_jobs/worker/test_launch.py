@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from slurm_jobs.shared.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.process import STOP_SIGNAL
 from slurm_jobs.worker import launch
 from slurm_jobs.worker.environment import RANK_VARIABLES
+from slurm_jobs.worker.hangs import REQUEST_SIGNAL
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
 from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
 from tests.slurm_jobs.worker.orders import environment, order
@@ -236,3 +239,34 @@ def test_a_superseded_attempt_ends_after_the_ranks_that_outlive_their_srun(
 
     assert ranks.run(tmp_path, is_fenced_off=is_fenced_off).outcome == "superseded"
     assert exit_path(tmp_path, 0).exists()
+
+
+@pytest.fixture
+def own_handlers() -> Iterator[None]:
+    """Gives this process back its handlers of the signals that a supervisor takes."""
+    numbers = (STOP_SIGNAL, signal.SIGTERM, REQUEST_SIGNAL)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_handlers")
+@pytest.mark.parametrize(
+    ("signals", "left_s", "expected"),
+    [
+        ([STOP_SIGNAL], 100, "time limit"),
+        ([STOP_SIGNAL, signal.SIGTERM], 100, "time limit"),
+        ([STOP_SIGNAL], 1000, "stop signal"),
+        ([signal.SIGTERM, STOP_SIGNAL], 100, "sigterm"),
+        ([REQUEST_SIGNAL], 100, None),
+    ],
+)
+def test_the_first_signal_says_what_asked_an_attempt_to_stop(
+    signals: list[signal.Signals], left_s: float, expected: str | None
+) -> None:
+    job = replace(environment("n1"), deadline_unix_s=time.time() + left_s)
+    ranks = RankProcesses(order(nodes=1), job)  # its stop signal comes 60 s before the limit
+    for number in signals:
+        os.kill(os.getpid(), number)
+    assert ranks.stop_request == expected
