@@ -27,6 +27,7 @@ from pipeline.train.job import (
     phases_of,
     versions,
 )
+from pipeline.train.keep_after_end import not_kept_after_end
 from pipeline.train.memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
 from pipeline.train.prepare import count_learning
@@ -152,6 +153,7 @@ def _train(trainer: Trainer, trackers: Trackers) -> dict[str, Any] | None:
         "stage_in_bytes": sum(source.staged.num_bytes for source in used),
         "staging": reading,
         "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
+        "remove_after_end": not_kept_after_end(job.config, job.context.output_dir),
     }
 
 

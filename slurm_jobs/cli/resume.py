@@ -80,6 +80,8 @@ _STARTS = {
     "new ones",
     "changed": "`{}` begins at step 0, because what it learns has changed; its earlier "
     "checkpoints are kept next to the new ones",
+    "removed": "`{}` trains again from step 0: it was complete, and its checkpoints were removed "
+    "since (`checkpoint.keep_after_end`, or `slurm-jobs clean`)",
     "goes on": "`{}` continues from its newest checkpoint: the change does not affect what it "
     "learns",
     "depends": "`{}` continues from its newest checkpoint, unless what it learns or its data "

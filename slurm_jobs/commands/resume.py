@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume_code import code_of_resume
@@ -27,12 +27,12 @@ from slurm_jobs.commands.submit import (
     run_context,
     shell_notes,
 )
+from slurm_jobs.commands.training_starts import Start, training_starts
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan import (
     Plan,
     PlannedStage,
     changed_fields,
-    hash_of,
     make_plan,
     parents_of,
     without_new_defaults,
@@ -73,15 +73,12 @@ from slurm_jobs.run_folder.run_records import (
     read_plan_values,
     read_run,
     read_shell_variables,
-    read_stage_records,
     stages_named,
 )
 from slurm_jobs.schedulers.protocol import LIVING_STATES
 from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
 from slurm_jobs.shared.configs.stages import TUNE_RUN
-from slurm_jobs.shared.configs.train import MAY_CHANGE
 from slurm_jobs.shared.errors import (
-    DamagedFileError,
     FileError,
     InputError,
     PathExpansionError,
@@ -500,96 +497,6 @@ def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
         origin["spec_file"], origin["spec_dir"] = given.loaded.file, given.loaded.spec_dir
     write_json_atomic(paths.spec_origin, origin)
     write_resolved_spec(paths, given.spec)
-
-
-# Starting point of trainings with checkpoints after a resume.
-#
-# When a training starts, it compares its config and its data with each checkpoint; this module
-# predicts the result as far as possible.
-
-
-Start = Literal["anew", "changed", "goes on", "depends"]
-"""At step 0, because it was requested or the config differs; from its newest checkpoint; or
-depending on its resolved config and data."""
-
-_DATA = "dataset"
-"""May change if the content of the data set is the same."""
-
-_SETTLED_LATER = ("num_steps", "num_epochs", "phases", "batching.kind")
-"""Fields whose resolved values the training compares: epochs as steps, `auto` as the choice."""
-
-
-def training_starts(
-    paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
-) -> Mapping[str, Start]:
-    """Return the starting point of each planned training that has checkpoints, also of phases.
-
-    `num_again` has the number of requests to run it again, including this one, by stage and slice.
-    """
-    starts: dict[str, Start] = {}
-    for name in dict.fromkeys(job.stage for job in plan.jobs):
-        stage, output_dir = plan.stage(name), paths.output_dir(name)
-        folders = (output_dir / "checkpoints", output_dir / "phases")
-        if stage.run != "train" or not any(folder.is_dir() for folder in folders):
-            continue
-        attempts: list[Mapping[str, Any]] = [{}]
-        for number in read_stage_records(paths, name).attempts.get(0, ()):
-            try:
-                attempts.append(read_json(paths.attempt(name, 0, number)))
-            except DamagedFileError:  # an error here must not prevent a resume
-                attempts.append({})
-        befores = [_fields_of(paths, name, each.get("fingerprint", "")) for each in attempts]
-        is_asked = attempts[-1].get("num_again", 0) != num_again.get(name, {}).get(0, 0)
-        follows = any(job.why.startswith("comes after") for job in plan.jobs if job.stage == name)
-        if is_asked or follows or befores[-1] != stage.fields:
-            start = start_of(befores[-1], stage.fields, is_asked=is_asked)
-            # A checkpoint may be of any attempt.
-            is_other = all(learns_differently(each, stage.fields) for each in befores[1:])
-            is_changed = start == "depends" and len(befores) > 1 and is_other
-            starts[name] = "changed" if is_changed else start
-    return starts
-
-
-def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: bool) -> Start:
-    """Return where a training begins whose `fields` were `before` when it wrote its checkpoints.
-
-    `is_asked`: a user has since requested to run all of it again.
-    """
-    if is_asked:
-        return "anew"
-    changed = [key for key in {*before, *now} if before.get(key) != now.get(key)]
-    free = {*MAY_CHANGE} - {_DATA}
-    are_all_free = all(
-        section == "environment" or (section == "config" and name.partition(".")[0] in free)
-        for section, _, name in (key.partition(".") for key in changed)
-    )
-    return "goes on" if changed and are_all_free else "depends"
-
-
-def learns_differently(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Check whether a training with the fields `now` certainly cannot continue from `before`.
-
-    With phases this is never certain: those before the change stay.
-    """
-    if not before.get("config.phases") == now.get("config.phases") == hash_of([]):
-        return False
-    changed = [key for key in {*before} & {*now} if before[key] != now[key]]
-    same_epochs = before.get("config.num_epochs") == now.get("config.num_epochs")
-    if "config.num_steps" in changed and same_epochs:
-        return True
-    names = [key.removeprefix("config.") for key in changed if key.startswith("config.")]
-    compared = [name for name in names if name not in _SETTLED_LATER]  # literally
-    return any(name.partition(".")[0] not in MAY_CHANGE for name in compared)
-
-
-def _fields_of(paths: RunPaths, stage: str, fingerprint: str) -> Mapping[str, str]:
-    """Return the fields of a stage's fingerprint; empty if no plan has it."""
-    for number in range(last_plan_number(paths), 0, -1):
-        for values in read_json(paths.plan(number))["stages"]:
-            if (values["name"], values["fingerprint"]) == (stage, fingerprint):
-                fields: Mapping[str, str] = values.get("fields", {})
-                return fields
-    return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,6 +48,7 @@ from slurm_jobs.shared.records import (
     TaskContext,
     record_to_json,
 )
+from slurm_jobs.worker.after_end import remove_after_end
 from slurm_jobs.worker.environment import (
     JobEnvironment,
     free_port,
@@ -379,6 +380,10 @@ def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> Co
         result = read_json(result_path(task_dir, 0))
     completion = task.record_end(record, end, result)
     _say(f"attempt {record.attempt} {completion.outcome}. {completion.reason}".strip())
+    if completion.outcome == "completed":
+        output_dir = task.paths.output_dir(record.stage)
+        if (problem := remove_after_end(output_dir, completion.result)) is not None:
+            _say(f"{problem}; `slurm-jobs clean` removes it")
     return completion
 
 

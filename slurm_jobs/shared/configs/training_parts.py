@@ -43,6 +43,10 @@ class CheckpointConfig(CheckedConfig):
     large as the rank's share of weights and optimizer. `sync` waits until it is written."""
     keep_last: Count = 2
     """Number of complete checkpoints to keep; 2 or more survive a damaged newest one."""
+    keep_after_end: CountOrZero | None = None
+    """Number of checkpoints to keep once the training is complete, of each phase; null keeps those
+    that are there. With 0, a resume that runs the training again begins at step 0, even if only
+    `evaluate` has changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from slurm_jobs.commands.resume import learns_differently, start_of, training_starts
+from slurm_jobs.commands.training_starts import learns_differently, start_of, training_starts
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage, hash_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records import JobResources
+from slurm_jobs.shared.records import CompletionName, JobResources
 
 FIELDS = {
     "run": "r",
@@ -134,6 +134,15 @@ def test_nothing_is_reported_about_a_training_that_is_only_missing(paths):
 def test_nothing_is_reported_about_a_training_without_checkpoints(paths):
     (paths.output_dir("fit") / "checkpoints").rmdir()
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {}
+
+
+def test_a_complete_training_without_checkpoints_is_reported_to_train_again(paths):
+    complete = CompletionName(0, 1, "t", "completed")
+    paths.completions_dir("fit").mkdir(parents=True)
+    write_json_atomic(paths.completion("fit", complete), {})
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "removed"}
+    (paths.output_dir("fit") / "checkpoints/step-00000004").mkdir()
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
 
 
 def test_checkpoints_of_phases_are_checkpoints_too(paths):
