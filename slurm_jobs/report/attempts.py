@@ -18,8 +18,14 @@ from dataclasses import dataclass, replace
 from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.report_model import Bar
 from slurm_jobs.report.steps import CLOCK_TOLERANCE
+from slurm_jobs.run.accounted_starts import (
+    CLOCK_SKEW_S,
+    began,
+    job_of,
+    join_rows,
+    newest_row,
+)
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
-from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES, Answer
 from slurm_jobs.shared import units
@@ -37,70 +43,6 @@ from slurm_jobs.status import (
     Status,
     reconcile,
 )
-
-# Join of attempts to rows of the accounting.
-#
-# A row is one start of a job or array task. It may contain several attempts, or none if the start
-# died before its supervisor. If every start of a job left a record and has a row, they are joined
-# in order, regardless of the node's clock; otherwise by the clocks.
-
-
-CLOCK_SKEW_S = 5.0
-"""A node's clock may be this far behind the controller's."""
-
-Key = tuple[int, int]
-"""Slice and attempt."""
-
-
-def job_of(record: AttemptRecord, run_name: str) -> JobKey:
-    """Return the job or array element that made an attempt; needs no ledger."""
-    return JobKey(name_of_job(run_name, record.stage, record.token), record.job_id)
-
-
-def join_rows(
-    records: Sequence[AttemptRecord],
-    rows: Mapping[JobKey, Sequence[TaskAccounting]],
-    completions: Mapping[Key, CompletionRecord],
-    run_name: str,
-) -> dict[Key, TaskAccounting | None]:
-    """Return the row of each attempt of a stage; None if the accounting lacks it.
-
-    Args:
-        records: attempts of the stage.
-        rows: accounting by job, starts in order.
-        completions: completions of the stage.
-        run_name: name of the run, which its jobs' names begin with.
-    """
-    restarts: dict[JobKey, set[int]] = defaultdict(set)
-    for record in records:
-        restarts[job_of(record, run_name)].add(record.restart)
-    joined: dict[Key, TaskAccounting | None] = {}
-    for record in records:
-        job = job_of(record, run_name)
-        key, job_rows = (record.slice_index, record.attempt), rows.get(job, ())
-        if restarts[job] == set(range(len(job_rows))):
-            joined[key] = job_rows[record.restart]
-        else:
-            joined[key] = _row_by_clock(record, job_rows, completions.get(key))
-    return joined
-
-
-def _row_by_clock(
-    record: AttemptRecord, rows: Sequence[TaskAccounting], completion: CompletionRecord | None
-) -> TaskAccounting | None:
-    """Return the start in which an attempt ran: the last one before it that had not ended.
-
-    If the node's clock is further behind, it is the only start, if the attempt ended within it.
-    """
-    for row in reversed(rows):
-        assert row.start_unix_s is not None
-        if record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S:
-            latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
-            return row if record.started_unix_s <= latest else None
-        if len(rows) == 1 and completion and row.start_unix_s < completion.ended_unix_s:
-            return row
-    return None
-
 
 # Contradictions between the clocks of a run, and which one counts.
 #
@@ -206,12 +148,6 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
     }
 
 
-def began(row: TaskAccounting) -> bool:
-    """Check whether the row is a start: a job cancelled in the queue got no node and no time."""
-    never = not row.node_list and row.end_unix_s == row.start_unix_s
-    return row.start_unix_s is not None and not never
-
-
 def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
     """Return the begin of each running start by job id, which no two running jobs share."""
     rows = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
@@ -264,14 +200,14 @@ def _stage_attempts(
     for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
         key = (record.slice_index, record.attempt)
         row, completion = joined[key], completions.get(key)
-        newest_row = row
+        current_row = row
         timings: Sequence[RankTiming] | None = stage.timings
         if record.attempt == last_attempts[record.slice_index]:
             job = job_of(record, run_name)
-            newest_row = row if answer is None else _newest_row(job, row, answer)
+            current_row = row if answer is None else newest_row(job, row, answer)
             if stage.run == REPORT_RUN and not stage.is_former:
                 timings = None
-        outcome, reason, end = _ending(record, completion, newest_row, timings, inputs.read_unix_s)
+        outcome, reason, end = _ending(record, completion, current_row, timings, inputs.read_unix_s)
         first_row = None if id(row) in starts else row
         starts[id(row)].append(len(facts))
         bar = Bar(
@@ -306,16 +242,6 @@ def _stage_attempts(
             bar = replace(bar, end_unix_s=max(row.end_unix_s, bar.start_unix_s))
             facts[places[-1]] = replace(last, bar=bar, clock_note=f"{name}: {why}")
     return facts
-
-
-def _newest_row(job: JobKey, row: TaskAccounting | None, answer: Answer) -> TaskAccounting | None:
-    """Return the newest state of a slice's last attempt: `status`'s answer if it is newer."""
-    task = answer.tasks.get(job)
-    if task is None:
-        lags = row is not None and row.state in LIVING_STATES and answer.knows_the_living
-        return None if lags else row
-    is_newer = task.state in RUNNING_STATES or row is None or row.end_unix_s is None
-    return task if is_newer else row
 
 
 def _ending(

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.report.attempts import CLOCK_SKEW_S, AttemptFacts
+from slurm_jobs.report.attempts import AttemptFacts
+from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 

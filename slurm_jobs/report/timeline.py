@@ -14,11 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from slurm_jobs.report.attempts import (
-    CLOCK_SKEW_S,
     REPORT_RUN,
     AttemptFacts,
     Standing,
-    began,
     elements_of,
     starts_without_row,
 )
@@ -33,6 +31,7 @@ from slurm_jobs.report.steps import (
     profile_times,
     total_s,
 )
+from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
 from slurm_jobs.shared import units
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN
