@@ -41,6 +41,10 @@ DECIDING_FIRST: tuple[Status, ...] = (
 )
 """Precedence: a run has the first of these statuses that one of its stages has."""
 STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
+UNRECORDED = (
+    "before its supervisor could record why, because it was killed or lost its node or its disk; "
+    "`logs --supervisor` shows what it printed last"
+)
 CANCELLED = "cancelled"
 """Reason of a slice that `slurm-jobs cancel` cancelled."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
@@ -239,7 +243,7 @@ def _running_or_ended(
         if task.state == "FAILED":
             reason += " for errors of `setup:` or of Python"
     elif not reason:
-        reason = f"{task.state} without a completion record"
+        reason = f"{task.state} {UNRECORDED}"
     return replace(known, status="failed", reason=reason)
 
 

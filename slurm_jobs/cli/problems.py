@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from slurm_jobs.cli.causes import causes_of, failure_record, read_reason, slices_name
 from slurm_jobs.cli.log_files import (
     explaining_logs,
     has_explaining_log,
@@ -25,12 +26,10 @@ from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.protocol import Wait
 from slurm_jobs.shared.errors import DamagedFileError, truncated
 from slurm_jobs.shared.files import ranges_text, read_json
-from slurm_jobs.shared.heartbeat import rows_in_progress
-from slurm_jobs.shared.records import AFTER_SIGTERM, CompletionRecord
 from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
 from slurm_jobs.worker.idle import idle_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
-from slurm_jobs.worker.launch import GONE, SHELL_CODES
+from slurm_jobs.worker.launch import SHELL_CODES
 
 if TYPE_CHECKING:
     from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
@@ -52,11 +51,6 @@ _IN_PACKAGES = re.compile(r"(?:rank \d+ on \S+: \w+: )?`run: \w+`: No module nam
 """Start of the reason of a built-in stage whose Python lacks a package."""
 _MORE_TIME = 2
 """Factor that is offered after a stage reached its time limit."""
-_KILLED = re.compile(
-    r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
-    r"ended with exit code 143)"
-)
-"""Reason in the record of a task that its time limit ended, without further cause."""
 _MORE_MEMORY = 1.5
 """Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
@@ -108,21 +102,16 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    by_user: dict[str, list[int]] = {}
+    by_user: dict[str, list[SliceStatus]] = {}
     others = []
     for stage, part in failed:
         if part.status == "cancelled" and part.reason == CANCELLED:
-            by_user.setdefault(stage.stage.name, []).append(part.slice_index)
+            by_user.setdefault(stage.stage.name, []).append(part)
         else:
             others.append((stage, part))
     lines += _shortened(run_dir, others, where_all_are="--json has all", with_logs=with_logs)
     if by_user:
-        named = [
-            f"{name} slice{'s' if len(indices) > 1 else ''} {ranges_text(indices)}"
-            if status.stage(name).stage.is_array
-            else name
-            for name, indices in by_user.items()
-        ]
+        named = [slices_name(status.stage(name), parts) for name, parts in by_user.items()]
         lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
     unstartable = [
         stage.stage.name
@@ -239,15 +228,18 @@ def _shortened(
     where_all_are: str,
     with_logs: bool = False,
 ) -> list[str]:
-    """Return the first failures, a line each, and the number of others."""
+    """Return the first causes of failures, a line each, and the number of other slices."""
+    causes = causes_of(run_dir, failed)
     lines = []
-    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
-        lines.append(problem_line(run_dir, stage, part))
-        log = _failure_log(run_dir, stage.stage.name, part) if with_logs else None
+    for cause in causes[:MAX_PROBLEMS_SHOWN]:
+        lines.append(cause.line())
+        log = failure_log(run_dir, cause.stage.stage.name, cause.parts[0]) if with_logs else None
         if log is not None:
             lines.append(f"  log: {shown_path(log)}")
-    if len(failed) > MAX_PROBLEMS_SHOWN:
-        lines.append(f"... and {len(failed) - MAX_PROBLEMS_SHOWN} more ({where_all_are})")
+    num_more = len(failed) - sum(len(cause.parts) for cause in causes[:MAX_PROBLEMS_SHOWN])
+    if num_more:
+        slices = "slices" if num_more > 1 else "slice"
+        lines.append(f"... and {num_more} more {slices} ({where_all_are})")
     return lines
 
 
@@ -379,7 +371,7 @@ def _resumes(
     raised = _raised_limits(run_dir, failed)
     first, second = _Resume(settings=dict(raised)), _Resume(settings=dict(raised))
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
-        reason = reason_of(run_dir, stage.stage.name, part)
+        reason = read_reason(run_dir, stage.stage.name, part).text
         named = [_named_resume(words, stage.stage.name) for words in _RESUME.findall(reason)]
         ways = [way for way in named if way is not None]
         if not ways or any(map(_PLACEHOLDER.fullmatch, ways[0].settings.values())):
@@ -414,7 +406,7 @@ def _named_resume(text: str, stage: str) -> _Resume | None:
 
 def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: str) -> _Resume:
     """Return a resume with new code, spec or values, for a reason that names no command."""
-    record = _record(run_dir, stage.stage.name, part)
+    record = failure_record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
     if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
         return _Resume(update={"--update-code": None})
@@ -461,54 +453,11 @@ def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]])
     return settings
 
 
-def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:
-    """Return `count slice 2 failed (local: FAILED): rank 0 on local0 ended with exit code 1`."""
-    name = stage.stage.name + (f" slice {part.slice_index}" if stage.stage.is_array else "")
-    state = f" ({part.source}: {part.state})" if part.state else ""
-    return f"{name} {part.status}{state}: {reason_of(run_dir, stage.stage.name, part)}"
-
-
-def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
-    """Return why a slice is not complete, from its record if it has one.
-
-    What the scheduler knows replaces a guess in the record.
-    """
-    record = _record(run_dir, stage, part)
-    if record is None:
-        return _killed_reason(run_dir, stage, part)  # the supervisor was killed, too
-    reason = record.reason
-    if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
-        reason = reason.removesuffix(f" {GONE}")
-    if part.state == "TIMEOUT" and part.reason:
-        detail = reason.removeprefix(AFTER_SIGTERM)
-        reason = (
-            _killed_reason(run_dir, stage, part)
-            if _KILLED.search(detail)
-            else f"{part.reason}; {detail}"
-        )
-    return f"attempt {record.attempt}: {reason}" if record.attempt > 1 else reason
-
-
-def _killed_reason(run_dir: Path, stage: str, part: SliceStatus) -> str:
-    """Return the scheduler's reason, with what the killed task itself had noted."""
-    if not part.attempt or part.status not in {"failed", "unknown"}:
-        return part.reason
-    task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
-    notes = (ignored_end_text(task_dir), rows_in_progress(task_dir))
-    return "; ".join([part.reason, *(note for note in notes if note)])
-
-
-def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:
-    if part.status != "failed" or part.ending is None:
-        return None
-    return read_completion(RunPaths(run_dir), stage, part.ending)
-
-
-def _failure_log(run_dir: Path, stage: str, part: SliceStatus) -> Path | None:
+def failure_log(run_dir: Path, stage: str, part: SliceStatus) -> Path | None:
     """Return the log that most likely shows why a slice failed: of the rank that failed first."""
     if part.status != "failed":
         return None
-    paths, record = RunPaths(run_dir), _record(run_dir, stage, part)
+    paths, record = RunPaths(run_dir), failure_record(run_dir, stage, part)
     if record is not None and record.failed_rank is not None:
         log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
         if log.exists():
@@ -538,12 +487,12 @@ def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
     if last is None:
         return None
     _, stage, part = last
-    log = _failure_log(run_dir, stage.stage.name, part)
+    log = failure_log(run_dir, stage.stage.name, part)
     tail: list[str] = []
     if log is not None:
         try:
             tail = last_lines(log, MAX_TAIL_LINES)
         except OSError as error:
             tail = [f"{log}: {error.strerror or error}"]
-    line = problem_line(run_dir, stage, part)
-    return Failure(line=line, log=log, tail=tuple(map(truncated, tail)))
+    (cause,) = causes_of(run_dir, [(stage, part)])
+    return Failure(line=cause.line(), log=log, tail=tuple(map(truncated, tail)))

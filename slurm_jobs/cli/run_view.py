@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.cli.causes import reason_of
 from slurm_jobs.cli.options import (
     age_text,
     clock_text,
@@ -28,7 +29,6 @@ from slurm_jobs.cli.problems import (
     last_failure,
     new_failures,
     place_notes,
-    reason_of,
     source_lines,
 )
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
@@ -317,16 +317,17 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
         asked = status.query_time_of(sources)
         return None if asked is None else round(max(0.0, now_unix_s - asked), 1)
 
-    def slice_values(stage: str, part: SliceStatus) -> dict[str, Any]:
+    def slice_values(stage: StageStatus, part: SliceStatus) -> dict[str, Any]:
         values = {each.name: getattr(part, each.name) for each in fields(part)}
         del values["job"]
         values["job_id"] = part.job_id
         if part.status == "failed":
             values["reason"] = reason_of(run_dir, stage, part)
         else:
-            values["reason"] = notes.get((stage, part.slice_index), part.reason)
-            if (stage, part.slice_index) in in_cancelled:
-                values["reason"] += f"; {in_cancelled[stage, part.slice_index]}"
+            where = stage.stage.name, part.slice_index
+            values["reason"] = notes.get(where, part.reason)
+            if where in in_cancelled:
+                values["reason"] += f"; {in_cancelled[where]}"
         return {**values, "age_s": age_s((part.source,))}
 
     return {
@@ -349,7 +350,7 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
                     word: ranges_text(s.slice_index for s in stage.slices if s.status == word)
                     for word in stage.counts
                 },
-                "slices": [slice_values(stage.stage.name, part) for part in stage.slices],
+                "slices": [slice_values(stage, part) for part in stage.slices],
             }
             for stage in status.stages
         ],

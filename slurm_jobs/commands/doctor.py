@@ -203,7 +203,7 @@ def reason_of(run_dir: Path, status: RunStatus) -> str:
         with suppress(OSError):
             record = read_completion(RunPaths(run_dir), stage.stage.name, part.ending)
             if record.reason:
-                return record.reason
+                return record.full_reason
     problems = "; ".join(status.problems)
     return part.reason or part.state or problems or part.status
 

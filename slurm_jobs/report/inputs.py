@@ -726,6 +726,7 @@ def _read_completions(
             problems.append(f"{path}: {hidden_text(record.result_note, secrets)}")
         if valid != result:
             problems.append(f"{path}: its result has values that are damaged; they are left out")
-        reason = hidden_text(record.reason, secrets)
-        completions.append(replace(record, result=truncated_values(valid), reason=reason))
+        reason = hidden_text(record.full_reason, secrets)
+        valid = truncated_values(valid)
+        completions.append(replace(record, result=valid, reason=reason, last_line=None))
     return tuple(sorted(completions, key=lambda c: (c.slice_index, c.attempt)))

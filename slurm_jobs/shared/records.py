@@ -93,6 +93,9 @@ class CompletionRecord:
     failed_node: str | None = None
     reason: str = ""
     """One line for `status`; empty if completed."""
+    last_line: str | None = None
+    """Last line of the log of the rank that failed first, if it ended with an exit code and without
+    an exception; secrets are hidden."""
     retryable: bool = True
     result: Mapping[str, Any] = field(default_factory=dict)
     """Result of the stage's function on rank 0."""
@@ -100,6 +103,21 @@ class CompletionRecord:
     """One line that names the numbers of the result that are not finite; None if all are."""
     stop_request: StopRequest | None = None
     """What asked it first to stop; None if nothing did, or an older version wrote the record."""
+
+    @property
+    def full_reason(self) -> str:
+        """Return the reason with the last line of the log."""
+        return with_last_line(self.reason, self.last_line)
+
+
+def rank_place(rank: int | str, node: str) -> str:
+    """Return the place that the reason of a failure names: `rank 0 on n1`."""
+    return f"rank {rank} on {node}"
+
+
+def with_last_line(reason: str, last_line: str | None) -> str:
+    """Return the reason of a failure, followed by the last line of the log if it is known."""
+    return reason if last_line is None else f"{reason}; its log ends with: {last_line}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,17 +247,12 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is not text, or its exit code or signal is not a whole number"
         raise ValueError(message)
-    note = record.result_note
-    if note is not None:
-        if not isinstance(note, str):
-            message = "the note on its result is not text"
-            raise TypeError(message)
-        note = truncated(note)
     is_known = record.stop_request in typing.get_args(StopRequest)  # a later version may add some
     record = dataclasses.replace(
         record,
         reason=truncated(record.reason),
-        result_note=note,
+        last_line=_line(record.last_line, "the last line of its log"),
+        result_note=_line(record.result_note, "the note on its result"),
         stop_request=record.stop_request if is_known else None,
     )
     _refuse(
@@ -248,6 +261,15 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         moments=(record.started_unix_s, record.ended_unix_s),
     )
     return record
+
+
+def _line(value: Any, what: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        message = f"{what} is not text"
+        raise TypeError(message)
+    return truncated(value)
 
 
 def _texts_of(record: AttemptRecord | CompletionRecord) -> tuple[str, ...]:

@@ -25,7 +25,13 @@ from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.heartbeat import rows_in_progress
 from slurm_jobs.shared.process import STOP_SIGNAL, kill_session, noted_stop_time_s, script_command
-from slurm_jobs.shared.records import AFTER_SIGTERM, Outcome, StopRequest, near_gpus
+from slurm_jobs.shared.records import (
+    AFTER_SIGTERM,
+    Outcome,
+    StopRequest,
+    near_gpus,
+    rank_place,
+)
 from slurm_jobs.shared.signal_handlers import handle
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment, is_preempted
 from slurm_jobs.worker.fence import FENCE_PATIENCE_S, FENCE_POLL_S
@@ -73,6 +79,8 @@ class RanksEnd:
     failed_rank: int | None = None
     failed_node: str | None = None
     reason: str = ""
+    last_line: str | None = None
+    """Last line of the log of the rank that failed first, if only its output says why."""
     retryable: bool = True
     stop_request: StopRequest | None = None
 
@@ -437,7 +445,7 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
 
 def _failed(end: Mapping[str, Any]) -> RanksEnd:
     error, code, number = end["error"], end["exit_code"], end["signal"]
-    reason = f"rank {end['rank']} on {end['node']}"
+    reason = rank_place(end["rank"], end["node"])
     if error is not None:
         message = error["message"].strip().splitlines() or [""]
         reason += f": {error['type']}: {message[0]}"
@@ -452,6 +460,7 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         failed_rank=end["rank"],
         failed_node=end["node"],
         reason=reason,
+        last_line=end.get("last_line"),
         retryable=error["retryable"] if error is not None else True,
     )
 
@@ -481,7 +490,7 @@ def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -
     keeper, srun = f"the keeper of rank {rank}", f"(srun ended with exit code {exit_codes[0]})"
     if started_path(task_dir, rank).exists():
         node = read_json(started_path(task_dir, rank))["node"]
-        reason = f"rank {rank} on {node} ended without a record {GONE}"
+        reason = f"{rank_place(rank, node)} ended without a record {GONE}"
     elif len(exit_codes) == num_ranks:
         how = _how_ended(exit_codes[rank])
         reason = f"{keeper} {how} before it had noted the rank's start"

@@ -61,6 +61,7 @@ from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, request_stacks, stalled_path
 from slurm_jobs.worker.idle import IdleWatch
+from slurm_jobs.worker.last_line import read_last_line
 from slurm_jobs.worker.late_exit import KEEPER_MARGIN_S, LateExit, late_text, read_returned
 
 CHECK_S = KEEPER_MARGIN_S / 2
@@ -180,9 +181,6 @@ class _Keeper:
             The pid of the recording process if there is one.
         """
         context = self._context
-        log = RunPaths(context.run_dir).rank_log(
-            context.stage, context.slice_index, context.attempt, self._rank
-        )
         rank_context = context_path(self._task_dir, self._rank)
         write_json_atomic(rank_context, record_to_json(context))
         self._command = command = rank_command(self._order, rank_context)
@@ -197,7 +195,7 @@ class _Keeper:
                 signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function still ignores it
 
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # the child inherits this, see call.py
-        with log.open("ab") as stream:
+        with self._log().open("ab") as stream:
             self._process = subprocess.Popen(
                 nsight_command(command, context) if self._order["nsight"] else command,
                 stdin=subprocess.DEVNULL,
@@ -221,6 +219,12 @@ class _Keeper:
         }
         write_json_atomic(started_path(self._task_dir, self._rank), started)
         return noting
+
+    def _log(self) -> Path:
+        context = self._context
+        return RunPaths(context.run_dir).rank_log(
+            context.stage, context.slice_index, context.attempt, self._rank
+        )
 
     def _function_pid(self) -> int:
         """Return the pid of the stage's function, or of nsys if that has not started it."""
@@ -295,7 +299,11 @@ class _Keeper:
         signal.setitimer(signal.ITIMER_REAL, CHECK_S, CHECK_S)
 
     def _write_exit(self, code: int, *, stopped: bool, note: str = "") -> None:
-        error = error_path(self._task_dir, self._rank)
+        path = error_path(self._task_dir, self._rank)
+        error = read_json(path) if path.exists() else None
+        last_line = None
+        if code > 0 and not stopped and error is None:  # only its output says why
+            last_line = read_last_line(self._log(), os.environ)
         record = {
             "rank": self._rank,
             "node": self._context.node_name,
@@ -304,8 +312,9 @@ class _Keeper:
             "stopped": stopped,
             "asked": bool(self._asked) or asked_path(self._task_dir, self._rank).exists(),
             "ended_unix_s": time.time(),
-            "error": read_json(error) if error.exists() else None,
+            "error": error,
             "note": note,
+            "last_line": last_line,
         }
         write_json_atomic(exit_path(self._task_dir, self._rank), record)
 

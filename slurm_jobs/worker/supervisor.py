@@ -132,6 +132,7 @@ class SliceTask:
             failed_rank=end.failed_rank,
             failed_node=end.failed_node,
             reason=truncated(end.reason),
+            last_line=end.last_line,
             retryable=end.retryable,
             result=finite_result(result),
             result_note=not_finite_note(result),
@@ -379,7 +380,7 @@ def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> Co
     if end.outcome == "completed" and result_path(task_dir, 0).exists():
         result = read_json(result_path(task_dir, 0))
     completion = task.record_end(record, end, result)
-    _say(f"attempt {record.attempt} {completion.outcome}. {completion.reason}".strip())
+    _say(f"attempt {record.attempt} {completion.outcome}. {completion.full_reason}".strip())
     if completion.outcome == "completed":
         output_dir = task.paths.output_dir(record.stage)
         if (problem := remove_after_end(output_dir, completion.result)) is not None:

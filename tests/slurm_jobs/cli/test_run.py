@@ -15,6 +15,7 @@ stages:
   bad: {shell: "echo no such word; exit 3", after: good, retries: RETRIES}
   late: {shell: "true", after: bad}
 """
+CODE = "ended with exit code 3; its log ends with: no such word"
 
 
 def run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *, expect: int) -> Path:
@@ -36,7 +37,7 @@ def test_a_failure_is_printed_once_at_the_end_with_its_log_and_the_next_command(
     log = run_dir / "logs" / "bad" / "s00000.a0001.rank-00000.log"
     assert printed.splitlines()[-5:] == [
         "",
-        "bad failed (local: FAILED): rank 0 on local0 ended with exit code 3",
+        f"bad failed (local: FAILED): rank 0 on local0 {CODE}",
         f"  log: {log}",
         f"next: {command_text('logs', str(run_dir), 'bad')}",
         f"then: {command_text('resume', str(run_dir))}",
@@ -54,8 +55,8 @@ def test_each_failure_of_a_retried_task_is_printed_once(
     run(tmp_path, SPEC.replace("RETRIES", "1"), monkeypatch, expect=1)
     told = [line for line in capsys.readouterr().out.splitlines() if "exit code 3" in line]
     assert [line.strip() for line in told] == [
-        "failed: bad, slice 0, attempt 1, job 2: rank 0 on local0 ended with exit code 3",
-        "bad failed (local: FAILED): attempt 2: rank 0 on local0 ended with exit code 3",
+        f"failed: bad, slice 0, attempt 1, job 2: rank 0 on local0 {CODE}",
+        f"bad failed (local: FAILED): attempt 2: rank 0 on local0 {CODE}",
     ]
 
 

@@ -12,11 +12,11 @@ from threading import Barrier
 
 import pytest
 
-from slurm_jobs.cli.problems import reason_of
+from slurm_jobs.cli.causes import read_reason
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.heartbeat import RowsInProgress, rows_in_progress, rows_path
-from slurm_jobs.status import SliceStatus
+from slurm_jobs.status import UNRECORDED, SliceStatus
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path
 
@@ -102,11 +102,11 @@ def test_status_names_the_rows_where_the_supervisor_was_killed_too(tmp_path: Pat
         source="sacct",
         state="OUT_OF_MEMORY",
         attempt=2,
-        reason="OUT_OF_MEMORY without a completion record",
+        reason=f"OUT_OF_MEMORY {UNRECORDED}",
     )
     task_dir = RunPaths(tmp_path).task_dir("preprocess", 3, 2)
     task_dir.mkdir(parents=True)
     subprocess.run([sys.executable, "-c", KILLED, str(task_dir)], check=False)
-    assert reason_of(tmp_path, "preprocess", part) == (
-        "OUT_OF_MEMORY without a completion record; rows in progress: train.csv:2: cat.jpg"
+    assert read_reason(tmp_path, "preprocess", part).text == (
+        f"OUT_OF_MEMORY {UNRECORDED}; rows in progress: train.csv:2: cat.jpg"
     )

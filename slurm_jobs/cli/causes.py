@@ -1,0 +1,170 @@
+"""Causes of failures: why slices are not complete, slices with equal causes as one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_completion
+from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.heartbeat import rows_in_progress
+from slurm_jobs.shared.records import (
+    AFTER_SIGTERM,
+    CompletionRecord,
+    rank_place,
+    with_last_line,
+)
+from slurm_jobs.worker.ignored_end import ignored_end_text
+from slurm_jobs.worker.launch import GONE
+
+if TYPE_CHECKING:
+    from slurm_jobs.status import SliceStatus, StageStatus
+
+MAX_SLICES_READ = 1000
+"""Slices whose records are read to find their causes: a second on a slow shared file system."""
+_MAX_NODES_NAMED = 3
+_MAX_NUMBERS_CHARS = 60
+"""Length from which a list of slices is cut, and their number is given."""
+_KILLED = re.compile(
+    r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
+    r"ended with exit code 143)"
+)
+"""Reason in the record of a task that its time limit ended, without further cause."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """Reason why one slice is not complete."""
+
+    text: str
+    attempt: int = 1
+    rank: int | None = None
+    """Rank that failed first, if the text names it and its node."""
+    node: str = ""
+    last_line: str | None = None
+    """Last line of the failed rank's log, if the record has it."""
+
+    @property
+    def without_place(self) -> tuple[str, ...]:
+        """Return the text before and after rank and node, which differ between slices."""
+        if self.rank is None:
+            return (self.text,)
+        before, _, after = self.text.partition(rank_place(self.rank, self.node))
+        return before, after
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Slices of a stage that are not complete for the same reason."""
+
+    stage: StageStatus
+    parts: tuple[SliceStatus, ...]
+    reasons: tuple[Reason, ...]
+    """Of each slice; they differ in attempt, rank and node at most."""
+
+    @property
+    def text(self) -> str:
+        """Return the reason, with all attempts, ranks and nodes."""
+        text = _places(self.reasons).join(self.reasons[0].without_place)
+        attempts = sorted({reason.attempt for reason in self.reasons})
+        if attempts != [1]:
+            text = f"attempt{'s' if len(attempts) > 1 else ''} {ranges_text(attempts)}: {text}"
+        return with_last_line(text, self.reasons[0].last_line)
+
+    def line(self) -> str:
+        """Return `count slices 2,5 failed (local: FAILED): rank 0 on local0: no such file`."""
+        first = self.parts[0]
+        state = f" ({first.source}: {first.state})" if first.state else ""
+        return f"{slices_name(self.stage, self.parts)} {first.status}{state}: {self.text}"
+
+
+def slices_name(stage: StageStatus, parts: Sequence[SliceStatus]) -> str:
+    """Return `count slices 2,5`, or `count` for a stage without an array."""
+    name = stage.stage.name
+    if not stage.stage.is_array:
+        return name
+    numbers = ranges_text(part.slice_index for part in parts)
+    if len(numbers) > _MAX_NUMBERS_CHARS:
+        first, _, _ = numbers[:_MAX_NUMBERS_CHARS].rpartition(",")
+        numbers = f"{first},... ({len(parts)} slices)"
+    return f"{name} slice{'s' if len(parts) > 1 else ''} {numbers}"
+
+
+def causes_of(run_dir: Path, failed: Sequence[tuple[StageStatus, SliceStatus]]) -> list[Cause]:
+    """Return the causes of the first `MAX_SLICES_READ` slices, in the order of these."""
+    alike: dict[tuple[object, ...], list[tuple[StageStatus, SliceStatus, Reason]]] = {}
+    for stage, part in itertools.islice(failed, MAX_SLICES_READ):
+        reason = read_reason(run_dir, stage.stage.name, part)
+        state = part.status, part.source, part.state
+        key = stage.stage.name, *state, reason.without_place, reason.last_line
+        alike.setdefault(key, []).append((stage, part, reason))
+    return [
+        Cause(
+            stage=members[0][0],
+            parts=tuple(part for _, part, _ in members),
+            reasons=tuple(reason for _, _, reason in members),
+        )
+        for members in alike.values()
+    ]
+
+
+def reason_of(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:
+    """Return why one slice is not complete, from its record if it has one."""
+    reason = read_reason(run_dir, stage.stage.name, part)
+    return Cause(stage=stage, parts=(part,), reasons=(reason,)).text
+
+
+def read_reason(run_dir: Path, stage: str, part: SliceStatus) -> Reason:
+    """Read why a slice is not complete.
+
+    What the scheduler knows replaces a guess in the record.
+    """
+    record = failure_record(run_dir, stage, part)
+    if record is None:
+        return Reason(text=_killed_reason(run_dir, stage, part))  # the supervisor was killed, too
+    text = record.reason
+    if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
+        text = text.removesuffix(f" {GONE}")
+    if part.state == "TIMEOUT" and part.reason:
+        detail = text.removeprefix(AFTER_SIGTERM)
+        if _KILLED.search(detail):
+            return Reason(text=_killed_reason(run_dir, stage, part), attempt=record.attempt)
+        text = f"{part.reason}; {detail}"
+    rank, node = record.failed_rank, record.failed_node or ""
+    is_placed = rank is not None and rank_place(rank, node) in text
+    return Reason(
+        text=text,
+        attempt=record.attempt,
+        rank=rank if is_placed else None,
+        node=node,
+        last_line=record.last_line,
+    )
+
+
+def failure_record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:
+    """Read the record of a slice's failure; None if it has none."""
+    if part.status != "failed" or part.ending is None:
+        return None
+    return read_completion(RunPaths(run_dir), stage, part.ending)
+
+
+def _killed_reason(run_dir: Path, stage: str, part: SliceStatus) -> str:
+    """Return the scheduler's reason, with what the killed task itself had noted."""
+    if not part.attempt or part.status not in {"failed", "unknown"}:
+        return part.reason
+    task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
+    notes = (ignored_end_text(task_dir), rows_in_progress(task_dir))
+    return "; ".join([part.reason, *(note for note in notes if note)])
+
+
+def _places(reasons: Sequence[Reason]) -> str:
+    """Return `rank 0 on n1`; for several nodes their names or their number."""
+    ranks = sorted({reason.rank for reason in reasons if reason.rank is not None})
+    nodes = sorted({reason.node for reason in reasons})
+    named = ", ".join(nodes) if len(nodes) <= _MAX_NODES_NAMED else f"{len(nodes)} nodes"
+    return rank_place(ranges_text(ranks), named)
