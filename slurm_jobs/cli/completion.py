@@ -72,9 +72,17 @@ def complete(
     finder(parser, always_complete_options=False, default_completer=values)
 
 
-def complete_value(prefix: str, action: argparse.Action, **_: object) -> Iterator[str]:
-    """Yield values of an argument without choices: runs and paths, nothing for other text."""
+def complete_value(
+    prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: object
+) -> Iterator[str]:
+    """Yield values of an argument without choices: runs, paths, stages and keys; or nothing."""
     metavar = str(action.metavar)
+    if action.dest in ("stage", "again", "overrides"):
+        from slurm_jobs.cli.spec_completion import set_keys, stage_names
+
+        target = _target_on(parsed_args)
+        words = set_keys(prefix, target) if action.dest == "overrides" else stage_names(target)
+        yield from (word for word in words if word.startswith(prefix))
     if "RUN" in metavar or metavar in ("A", "B"):
         others, comma, last = prefix.rpartition(",")  # `compare` takes several
         yield from (f"{others}{comma}{name}" for name in run_names(last))
@@ -82,6 +90,17 @@ def complete_value(prefix: str, action: argparse.Action, **_: object) -> Iterato
         yield from path_names(prefix, (".yaml", ".yml"))
     elif action.type in (path_of, path_text):
         yield from path_names(prefix, ("",))
+
+
+def _target_on(words: argparse.Namespace) -> str | None:
+    """Return the spec or run on the line, the newest run where the verb takes that; else None."""
+    for name in ("spec", "target", "what", "run", "first"):
+        if getattr(words, name, None) is not None:
+            return str(getattr(words, name)).partition(",")[0]  # `compare` takes several
+    from slurm_jobs.commands.find_run import default_runs_dir
+
+    newest = run_names("")[:1] if hasattr(words, "run") else []
+    return str(default_runs_dir() / newest[0]) if newest else None
 
 
 def run_names(prefix: str) -> list[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.cli.completion import MAX_RUNS, SHELLS, complete_value
-from tests.slurm_jobs.cli.typing_shells import PROGRAM, ROOT, is_there, words_typed
+from tests.slurm_jobs.cli.typing_shells import PROGRAM, asked, is_there, offered, words_typed
 
 STAMPS = ("20261121-080611-5b9e", "20261122-080611-0a1b", "20261120-235959-ffff")
 HEAVY = {"torch", "submitit", "rich", "numpy", "pydantic", "pipeline", "yaml"}
@@ -36,28 +36,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
     return folder
-
-
-def asked(line: str, program: tuple[str, ...] = PROGRAM) -> subprocess.CompletedProcess[str]:
-    """A process that is asked as argcomplete's script for bash does; it writes to descriptor 8."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_SHELL": "bash",
-        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-    }
-    command = ["bash", "-c", 'exec "$@" 8>&1', "-", *program]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-
-
-def offered(line: str) -> list[str]:
-    result = asked(line)
-    assert result.stderr == ""
-    return result.stdout.splitlines()
 
 
 def test_a_tab_offers_verbs_and_the_options_of_a_verb(here: Path) -> None:
@@ -98,7 +76,7 @@ def test_every_argument_that_is_a_path_a_run_or_a_spec_has_values(here: Path, ve
     assert parser is not None
     for action in parser._actions:
         if action.dest in ("run", "spec", "target", "folder", "out", "python"):
-            assert action.choices or list(complete_value("", action)), action.dest
+            assert action.choices or list(complete_value("", action, Namespace())), action.dest
 
 
 @pytest.mark.parametrize(

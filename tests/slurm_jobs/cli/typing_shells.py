@@ -1,4 +1,4 @@
-"""Real shells on a pseudo-terminal, in which a test types, TABs included."""
+"""What a TAB offers, and real shells on a pseudo-terminal, in which a test types, TABs included."""
 
 from __future__ import annotations
 
@@ -29,6 +29,28 @@ printf '%s\\0' "$@" > words.new
 mv words.new words
 """
 """`slurm-jobs` of a test: it completes, and writes its words instead of running them."""
+
+
+def asked(line: str, program: tuple[str, ...] = PROGRAM) -> subprocess.CompletedProcess[str]:
+    """A process that is asked as argcomplete's script for bash does; it writes to descriptor 8."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_SHELL": "bash",
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    command = ["bash", "-c", 'exec "$@" 8>&1', "-", *program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
+def offered(line: str) -> list[str]:
+    result = asked(line)
+    assert result.stderr == ""
+    return result.stdout.splitlines()
 
 
 def is_there(shell: str) -> bool:
