@@ -298,6 +298,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("slurm-jobs report", "of the newest run"),
         ("slurm-jobs report captions.yaml --epochs 3", "and what 3 epochs would take"),
         ("slurm-jobs report --export steps.csv", "every step record, too"),
+        ("slurm-jobs report --share captions.html", "a page for colleagues"),
     ),
     "compare": (
         ("slurm-jobs compare slow-20261121 fast-20261122", ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import stat
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from slurm_jobs.cli.options import (
     add_run,
     check_place,
     command_text,
+    keep_on_writing,
     number_text,
     path_of,
     positive,
@@ -24,6 +26,7 @@ from slurm_jobs.shared.configs.stages import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from slurm_jobs.report.compare import RunMeasure
+    from slurm_jobs.report.report_model import RunReport
 
 
 # `slurm-jobs compare A B`: test whether B is faster than A, and list different settings.
@@ -210,13 +213,32 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         type=path_of,
         help="write every step record there too, by its ending as .csv or .parquet",
     )
+    parser.add_argument(
+        "--share",
+        metavar="FILE",
+        type=path_of,
+        help="write the page there too, readable by all, with placeholders for absolute paths, "
+        "users, accounts and login nodes",
+    )
+    parser.add_argument(
+        "--with-names",
+        action="store_true",
+        help="leave those paths and names in the page of --share",
+    )
 
 
 def run_report(options: argparse.Namespace) -> int:
     """Make the report from the records, and print it."""
     from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.shared.errors import InputError
 
     run_dir = find_run(options.run)
+    if options.share is not None:
+        check_place("--share", options.share)
+        keep_on_writing()
+    elif options.with_names:
+        message = "--with-names is for the page of --share: add --share FILE"
+        raise InputError(message)
     if options.export is not None:
         from slurm_jobs.report.stage import check_suffix
 
@@ -224,7 +246,10 @@ def run_report(options: argparse.Namespace) -> int:
         check_place("--export", options.export)
     # The table is written before anything is printed, because the reader may leave (head, less).
     exported = None if options.export is None else _export(run_dir, options.export)
-    write_report(run_dir, as_json=options.json, num_epochs=options.epochs)
+    report = write_report(run_dir, as_json=options.json, num_epochs=options.epochs)
+    if options.share is not None:
+        lines = _share(run_dir, report, options.share, with_names=options.with_names)
+        print("\n".join(lines), file=sys.stderr if options.json else sys.stdout)
     if exported is not None and not options.json:
         print(exported)
     return 0
@@ -240,6 +265,30 @@ def _export(run_dir: Path, path: Path) -> str:
     with working(f"writing {shown_path(path)}"):
         num_rows = export_steps(read_inputs(RunPaths(run_dir), (), whole=True), path)
     return f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})"
+
+
+def _share(run_dir: Path, report: RunReport, path: Path, *, with_names: bool) -> list[str]:
+    """Write the page to give away; return the lines that report it."""
+    from slurm_jobs.report.stage import share_report
+    from slurm_jobs.report.without_private import private_values, without_private
+    from slurm_jobs.run_folder.paths import RunPaths
+
+    if not with_names:
+        report = without_private(report, private_values(RunPaths(run_dir), report))
+    share_report(report, path)
+    content = "with paths and names" if with_names else "paths and names replaced"
+    lines = [f"shared: {shown_path(path)} ({content})"]
+    closed = next((folder for folder in path.absolute().parents if not _lets_in_all(folder)), None)
+    if closed is not None:
+        lines.append(
+            f"others cannot open it there, because {closed} does not let them in: send it, or copy "
+            "it to a folder that they can enter"
+        )
+    return lines
+
+
+def _lets_in_all(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def _epochs(text: str) -> float:
@@ -260,7 +309,7 @@ def write_report(
     as_json: bool = False,
     shown: Collection[str] = (),
     num_epochs: float | None = None,
-) -> None:
+) -> RunReport:
     """Write page and JSON into the run folder, then print the report: its reader may leave (head).
 
     If the page cannot be written (a full disk, another user's run), the last line says why.
@@ -301,6 +350,7 @@ def write_report(
         print(not_kept, file=sys.stderr)
     elif not as_json:
         print(f"\npage: {shown_path(paths.report_html)}")
+    return report
 
 
 # `slurm-jobs scaling RUN RUN ...`: show the speedup of more GPUs, and check the baseline.

@@ -39,6 +39,7 @@ from slurm_jobs.shared.timings import STEP_FIELDS
 
 
 SUFFIXES = (".csv", ".parquet")
+PUBLIC_FILE_MODE = 0o644
 OWN_COLUMNS = ("stage", "slice", "attempt", "rank", "node", "counts", "is_repeated")
 """Columns before the fields of the records. `counts`: no later attempt repeated the step;
 `is_repeated`: a later attempt at the same training did."""
@@ -244,6 +245,17 @@ def keep_report(report: RunReport, paths: RunPaths) -> None:
     make_private_dir(paths.report_dir)
     write_json_atomic(paths.report_json, report_to_json(report))
     write_text_atomic(paths.report_html, render_html(report))
+
+
+def share_report(report: RunReport, path: Path) -> None:
+    """Write the page of a report to a file that everybody may read, whatever the umask.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    page = render_html(report).encode(errors="backslashreplace")
+    with atomic_writer(path, mode=PUBLIC_FILE_MODE) as stream:
+        stream.write(page)
 
 
 def build_and_write(

@@ -148,17 +148,22 @@ def sync_dir(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_writer(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
+def atomic_writer(
+    path: Path, *, sync: bool = True, mode: int = PRIVATE_FILE_MODE
+) -> Iterator[IO[bytes]]:
     """Open a file for binary writing that is renamed to `path` only if the block succeeds.
 
-    It is private, as all files of a run. On an exception the temporary file is removed and `path`
-    stays as it was. Without `sync` a crash of the machine may lose the data: use it only for files
-    that can be recreated, and are verified before use.
+    It is private, as all files of a run, unless `mode` says otherwise. On an exception the
+    temporary file is removed and `path` stays as it was. Without `sync` a crash of the machine may
+    lose the data: use it only for files that can be recreated, and are verified before use.
     """
     temp = _temp_name(path)
     try:
         with _create(temp, path) as stream:
             yield stream
+            if mode != PRIVATE_FILE_MODE:
+                with naming(path):
+                    os.fchmod(stream.fileno(), mode)
             if sync:
                 _sync(stream, path)
         temp.replace(path)

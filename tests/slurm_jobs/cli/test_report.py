@@ -42,7 +42,8 @@ def unwritable_run(tmp_path, monkeypatch):
 
 
 def asked(paths, *, as_json):
-    return argparse.Namespace(run=str(paths.run_dir), export=None, epochs=None, json=as_json)
+    options = {"export": None, "share": None, "with_names": False, "epochs": None}
+    return argparse.Namespace(run=str(paths.run_dir), json=as_json, **options)
 
 
 def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_reported(unwritable_run, capsys):
@@ -121,7 +122,9 @@ def silent_run(tmp_path, monkeypatch):
 
 
 def export(paths, path, capsys):
-    options = argparse.Namespace(run=str(paths.run_dir), export=path, epochs=None, json=False)
+    options = argparse.Namespace(
+        run=str(paths.run_dir), export=path, share=None, with_names=False, epochs=None, json=False
+    )
     assert report.run_report(options) == 0
     return capsys.readouterr().out
 
