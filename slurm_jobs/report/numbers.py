@@ -21,6 +21,7 @@ from slurm_jobs.report.current_results import (
     current_results,
     evaluation_numbers,
 )
+from slurm_jobs.report.efficiency import efficiency_numbers
 from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.node_load import probes_of_nodes, training_probes
 from slurm_jobs.report.projection import project_epochs, projections
@@ -282,7 +283,8 @@ def build_report(
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
-    findings, checks = find(current, judged, shares, note, data)
+    efficiency = efficiency_numbers(inputs, stages, attempts)
+    findings, checks = find(current, judged, shares, note, data, efficiency=efficiency)
     tuned = tuning_sentences(inputs, results)
     notes = [*tuning_notes(inputs, tuned), *_notes(inputs, attempts, note, training, stages)]
     return RunReport(
@@ -302,6 +304,7 @@ def build_report(
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
+        efficiency=efficiency,
         projections=ahead,
     )
 

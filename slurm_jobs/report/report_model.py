@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from slurm_jobs.nodes.probe_records import SlowMeasure
 from slurm_jobs.report.cost_model import CostNumbers, Projection
+from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.profile_trace import Occupancy
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.node_records import NodeProbe
@@ -799,6 +800,8 @@ class RunReport:
     """Origin of the run, and its machines."""
     cost: CostNumbers
     """Cost of the run."""
+    efficiency: tuple[StageEfficiency, ...]
+    """Of each stage that has started."""
     projections: tuple[Projection, ...]
     """Projections of unfinished trainings, and of epochs that were requested."""
 

@@ -126,7 +126,8 @@ _EXCHANGE_UNSEEN = (
     "A profile of some steps would show what the exchange between ranks costs; "
     "`slurm-jobs tune` records one."
 )
-_RULES = {"memory-request": "memory", "time-request": "time"}
+_REQUEST_RULES = {"memory": ("memory-exceeded", "memory-request"), "time": ("time-request",)}
+"""Rules on each request, the last of which judges whether it was needed."""
 
 
 def next_request(report: RunReport, stage: str) -> str:
@@ -134,21 +135,16 @@ def next_request(report: RunReport, stage: str) -> str:
     knobs = {f.rule_id: f.next_knob.partition(" (")[0] for f in report.findings}
     outcomes = {check.rule_id: check.outcome for check in report.checks}
     advice, unknown = [], []
-    for rule, what in _RULES.items():
-        rule_id = f"{rule}:{stage}"
-        if rule_id in knobs:
-            advice.append(knobs[rule_id])
-        elif outcomes.get(rule_id) != "clear":
+    for what, rules in _REQUEST_RULES.items():
+        rule_ids = [f"{rule}:{stage}" for rule in rules]
+        found = [knobs[rule_id] for rule_id in rule_ids if rule_id in knobs]
+        if found:
+            advice.append(found[0])
+        elif outcomes.get(rule_ids[-1]) != "clear":
             unknown.append(f"{what} not judged")
-    if len(unknown) == len(_RULES):
+    if len(unknown) == len(_REQUEST_RULES):
         return "not judged"
     return "; ".join([*(advice or ["as asked"]), *unknown])
-
-
-def largest_task(stage: StageNumbers) -> str:
-    """Return the memory of a stage's largest task, marked if the task was killed at its limit."""
-    memory = units.quantity(stage.max_rss_bytes)
-    return f"{memory}, killed" if stage.is_largest_killed else memory
 
 
 def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:

@@ -267,8 +267,15 @@ def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
-_OUT_OF_MEMORY = "OUT_OF_MEMORY"
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
 """State of a start that was killed at its memory limit."""
+_MAX_RSS = "memory used (MaxRSS): Slurm samples it while a job runs, unless the site disabled it"
+_REQUEST_NAMES = {
+    "num_cpus": "the number of CPUs",
+    "num_gpus": "the number of GPUs",
+    "time_limit_s": "a time limit",
+    "requested_mem_bytes": "a memory request: `mem_gb` is not set, or means all of a node",
+}
 
 
 def stage_numbers(
@@ -401,8 +408,8 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
     num_open = sum(row.end_unix_s is None for row in rows)  # peaks are known at the end of starts
     ends = f"{num_open} of {len(rows)} starts have not ended in the accounting" if num_open else ""
     peaks = (_peak_bytes(row, num_tasks) for row in rows)
-    largest = _measured(peaks, max, "bytes", rows, "max_rss_bytes")
-    killed = [row for row in rows if row.state == _OUT_OF_MEMORY]
+    largest = _measured(peaks, max, "bytes", rows, _MAX_RSS)
+    killed = [row for row in rows if row.state == OUT_OF_MEMORY]
     is_killed = largest.value in [_peak_bytes(row, num_tasks) for row in killed]
     kill = "it was killed at its memory limit" if is_killed else ""
     largest = on_node = _bounded(largest, _joined(lacking, ends, kill))
@@ -427,7 +434,7 @@ def _peak_bytes(row: TaskAccounting, num_tasks: int) -> float | None:
 
     A task that is killed at its limit has often grown since its last sample.
     """
-    if row.state != _OUT_OF_MEMORY or row.requested_mem_bytes is None:
+    if row.state != OUT_OF_MEMORY or row.requested_mem_bytes is None:
         return row.max_rss_bytes
     return max(row.max_rss_bytes or 0.0, row.requested_mem_bytes / num_tasks)
 
@@ -447,7 +454,7 @@ def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
         rows, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0), reverse=True
     )
     amounts = (getattr(row, name) for row in newest_first)
-    return _measured(amounts, itemgetter(0), unit, rows, name)
+    return _measured(amounts, itemgetter(0), unit, rows, _REQUEST_NAMES[name])
 
 
 def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:

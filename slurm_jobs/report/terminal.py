@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report import sentences
+from slurm_jobs.report import efficiency_text, sentences
+from slurm_jobs.report.efficiency_model import StageEfficiency
+from slurm_jobs.report.efficiency_text import Row
 from slurm_jobs.report.report_model import (
     DataNumbers,
     Finding,
@@ -182,8 +184,9 @@ def render(report: RunReport) -> RenderableType:
     for evaluation in report.evaluation:
         parts.append(_heading(f"Evaluation: {evaluation.stage}"))
         parts.append(Pairs(units.evaluation(evaluation.numbers)))
-    parts += [_heading("Stages"), _StageTable(report.stages)]
+    parts += [_heading("Stages"), _Rows(_STAGE_COLUMNS, list(map(_stage_row, report.stages)))]
     parts.extend(map(_indented, [*why_stranded(report.stages), *_failures(report.stages)]))
+    parts.extend(_efficiency(report.efficiency))
     outcomes = Counter(check.outcome for check in report.checks)
     parts += [
         _heading("Method and what is missing"),
@@ -217,47 +220,57 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     return Group(text, table)
 
 
-_STAGE_COLUMNS = ("done", "attempts", "median queue", "ran for", "CPU", "memory")
+_STAGE_COLUMNS = ("stage", "status", "done", "attempts", "median queue", "ran for")
 
 
 @dataclass(frozen=True)
-class _StageTable:
-    """Table; if it does not fit, a stage is a line and its numbers are lines that wrap."""
+class _Rows:
+    """Table of stages; if it does not fit, each is a line, and its numbers are lines that wrap."""
 
-    stages: Sequence[StageNumbers]
+    columns: Sequence[str]
+    """First what the table shows, above the names of the stages."""
+    rows: Sequence[Row]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, padding=(0, 1), header_style="dim")
-        for name in ("stage", "status"):
-            table.add_column(name, no_wrap=True)
-        for name in _STAGE_COLUMNS:
-            table.add_column(name.replace("median ", "median\n"), justify="right", no_wrap=True)
-        for stage in self.stages:
-            table.add_row(Text(_stage_name(stage)), stage.status, *_stage_facts(stage))
+        title, *names = self.columns
+        table.add_column(title, no_wrap=True)
+        for name in names:
+            justify: JustifyMethod = "left" if name == "status" else "right"
+            table.add_column(name.replace("median ", "median\n"), justify=justify, no_wrap=True)
+        for row in self.rows:
+            table.add_row(Text(row.name), *row.cells)
         unbounded = options.update(max_width=10_000)
         if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
-        for stage in self.stages:
-            yield Text(f"  {_stage_name(stage)}: {stage.status}")
-            facts = zip(_STAGE_COLUMNS, _stage_facts(stage), strict=True)
-            yield Padding(Pairs(tuple(facts)), (0, 0, 0, 2))
+        if title != "stage":
+            yield Text(f"  {title}:", style="dim")
+        for row in self.rows:
+            yield Text(f"  {row.name}:")
+            pairs = zip(names, row.cells, strict=True)
+            yield Padding(Pairs(tuple(pairs)), (0, 0, 0, 2))
 
 
-def _stage_name(stage: StageNumbers) -> str:
-    return units.stage_name(stage.name, is_former=stage.is_former)
-
-
-def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
+def _stage_row(stage: StageNumbers) -> Row:
     """Return the cells in the order of `_STAGE_COLUMNS`."""
-    return (
+    cells = (
+        stage.status,
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
         units.quantity(stage.queue_wait_median_s),
         units.quantity(stage.running_s),
-        units.quantity(stage.cpu_efficiency),
-        sentences.largest_task(stage),
     )
+    return Row(name=units.stage_name(stage.name, is_former=stage.is_former), cells=cells)
+
+
+def _efficiency(efficiency: Sequence[StageEfficiency]) -> Iterator[RenderableType]:
+    if efficiency_text.has_numbers(efficiency):
+        columns = ("requests", *efficiency_text.use_columns(efficiency))
+        yield _Rows(columns, efficiency_text.use_rows(efficiency))
+        columns = ("hours", *efficiency_text.HOUR_COLUMNS)
+        yield _Rows(columns, efficiency_text.hour_rows(efficiency))
+    yield from map(_indented, efficiency_text.lines_below(efficiency))
 
 
 def _failures(stages: Sequence[StageNumbers]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.report import sentences
 from slurm_jobs.report.markup import Html, bullets, el, table
+from slurm_jobs.report.page.efficiency_tables import efficiency_tables
 from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.shared import units
 
@@ -14,25 +15,12 @@ _WAITS = {
     "longest queue": "queue_wait_max_s",
     "ran for": "running_s",
 }
-_LARGEST_TASK = "max_rss_bytes"
-_USES = {
-    "CPUs": "requested_cpus",
-    "CPU used": "cpu_efficiency",
-    "memory a node": "requested_mem_bytes",
-    "largest task": _LARGEST_TASK,
-    "time limit": "time_limit_s",
-    "longest job": "longest_s",
-    "GPUs": "requested_gpus",
-    "GPU busy": "gpu_busy",
-    "CPU hours": "cpu_hours",
-    "GPU hours": "gpu_hours",
-}
-"""Columns of the two tables, and the fields of a stage that they show."""
+"""Columns, and the fields of a stage that they show."""
 
 
 def stages_section(report: RunReport) -> Html:
     """Return the tables of all stages, and the failed attempts."""
-    waits, uses, slowest = [], [], []
+    waits, slowest = [], []
     failures: list[str] = []
     for stage in report.stages:
         name = units.stage_name(stage.name, is_former=stage.is_former)
@@ -42,13 +30,6 @@ def stages_section(report: RunReport) -> Html:
         shown = [units.seconds(value) for value in spread] or [units.NOT_KNOWN] * 3
         numbers = [units.quantity(getattr(stage, field)) for field in _WAITS.values()]
         waits.append([name, stage.status, done, f"{stage.num_attempts}", *numbers, *shown])
-        numbers = [
-            sentences.largest_task(stage)
-            if field == _LARGEST_TASK
-            else units.quantity(getattr(stage, field))
-            for field in _USES.values()
-        ]
-        uses.append([name, sentences.next_request(report, stage.name), *numbers])
         if times and times.num > 1:
             slowest.append(f"slowest task of {stage.name}: {times.slowest}")
         failures += stage.failures
@@ -57,10 +38,7 @@ def stages_section(report: RunReport) -> Html:
     more = len(failures) - _MAX_FAILURES
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A stage's running "
-        "time is the time in which at least one of its attempts ran. Hours are allocated, not "
-        "busy. CPUs and GPUs are those of one job or array task. A task that was killed at its "
-        "memory limit used at least this limit. The next request follows from the "
-        "rules on memory and time."
+        "time is the time in which at least one of its attempts ran."
     )
     return el(
         "section",
@@ -68,8 +46,7 @@ def stages_section(report: RunReport) -> Html:
         table(wait_columns, waits, num_text=2),
         bullets(stranded) if stranded else None,
         el("p", "; ".join(slowest), class_="dim") if slowest else None,
-        el("h3", "Asked of Slurm, and used"),
-        table(("stage", "next request", *_USES), uses, num_text=2),
+        efficiency_tables(report),
         [el("h3", "Failed attempts"), bullets(failures[:_MAX_FAILURES])] if failures else None,
         el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
         el("p", note, class_="dim"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.report_model import (
     Check,
     DataNumbers,
@@ -57,6 +58,7 @@ _STAGE_RULES = (
     stage_rules.memory_request,
     stage_rules.time_request,
 )
+_EFFICIENCY_RULES = (stage_rules.memory_exceeded,)
 _BEFORE_SPEED = ("no-pictures:", "left-out:", "rejected:", "foreign-load:")
 """First among equals: rows that are not learned, and load that affects all other times."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
@@ -68,6 +70,8 @@ def find(
     timeline: Sequence[TimeShare],
     timeline_note: str,
     data: Sequence[DataNumbers] = (),
+    *,
+    efficiency: Sequence[StageEfficiency] = (),
 ) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
     """Apply every rule; findings are sorted by strength, checks in the order of the rules."""
     answers: list[Finding | Check] = [rule(rows) for rows in data for rule in _DATA_RULES]
@@ -75,6 +79,9 @@ def find(
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
     open_note = "the run continues, and its remaining jobs may wait less" if is_open else ""
     answers.append(stage_rules.queue_dominates(timeline, timeline_note or open_note))
+    names = {stage.name for stage in stages}
+    judged = [each for each in efficiency if each.stage in names]
+    answers.extend(rule(each) for each in judged for rule in _EFFICIENCY_RULES)
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     checks = tuple(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.report_model import Check, DataNumbers, Finding, StageNumbers
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, ceiling, clear, rule
 from slurm_jobs.shared import units
@@ -195,6 +196,36 @@ _USED_ENOUGH = 0.70
 _HEADROOM = 1.2
 
 
+@rule("memory-exceeded", "a task used more memory than was requested for its node")
+def memory_exceeded(stage: StageEfficiency) -> Finding | Check:
+    """Find tasks that used more memory than requested, where no limit ends such a task."""
+    memory, excess = stage.memory, stage.memory_excess
+    if memory.requested.value is None or memory.used.value is None:
+        return abstain(memory.requested.missing or memory.used.missing)
+    if excess is None:
+        return clear("no task used more memory than requested, unless it was killed at its limit")
+    node_bytes = excess.used_bytes * stage.tasks_per_node
+    if node_bytes <= memory.requested.value:
+        return clear("earlier starts used more than requested; the newest request is larger")
+    used, requested = units.num_bytes(excess.used_bytes), units.num_bytes(excess.requested_bytes)
+    starts = units.number_of("start", excess.num_known)
+    suggested_gb = math.ceil(node_bytes * _HEADROOM / 2**30)
+    each = f" of each of {stage.tasks_per_node} tasks on a node" if stage.tasks_per_node > 1 else ""
+    return Finding(
+        title=f"a task used {used} of memory, {requested} was requested",
+        text="This cluster did not stop it, so it took memory that Slurm had promised to other "
+        "jobs on the node. A cluster that enforces requests kills such a task (OUT_OF_MEMORY).",
+        evidence=(
+            f"{excess.num_over:,} of {starts} used more than requested",
+            f"the largest task used {used}, with {requested} requested for its node",
+        ),
+        next_knob=f"mem_gb: {suggested_gb} (1.2 x the highest use{each})",
+        ceiling="no gain in speed, but no limit and no full node can kill the task",
+        confidence="medium: if several processes of a task share memory, Slurm may count it once "
+        "for each (`JobAcctGatherParams=UsePss` avoids that)",
+    )
+
+
 @rule("memory-request", "less than 70 % of the requested memory used", JOBSTATS)
 def memory_request(stage: StageNumbers) -> Finding | Check:
     """Find unused memory requests. jobstats: less than 70 % used.
@@ -205,6 +236,8 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     used, requested = stage.node_mem_bytes, stage.requested_mem_bytes
     if used.value is None or not requested.value:
         return abstain(used.missing or requested.missing or "no memory was requested")
+    if (stage.max_rss_bytes.value or 0.0) > requested.value:
+        return clear("all of the requested memory was used; see `memory-exceeded`")
     if (stage.longest_s.value or 0.0) < SHORT_RUN_S:
         return abstain("the jobs ran under 300 s")
     share = used.value / requested.value
@@ -237,7 +270,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
 def _enough(share: float, what: str) -> Check:
     """Return the check for enough use; before a resume, an attempt may have used more."""
     if share > 1:
-        return clear(f"an earlier attempt used more than the {what} of the newest")
+        return clear(f"an attempt used more than the newest {what}")
     return clear(f"{units.percent(share)} of the {what} was used")
 
 

@@ -8,12 +8,14 @@ import pytest
 
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.rules.stage_rules import left_out, no_pictures, rejected, slow_tokenising
+from slurm_jobs.report.sentences import next_request
 from slurm_jobs.shared.units import known, missing
 from tests.slurm_jobs.report.builders import (
     check,
     finding,
     printed,
     report_from,
+    row_of,
     with_rows,
     with_stage,
 )
@@ -79,6 +81,60 @@ def test_memory_far_above_use_of_one_task_is_found_with_a_suggestion_of_a_fifth_
     found = finding(report, "memory-request")
     assert found.next_knob.startswith("mem_gb: 3 ")
     assert "jobstats" in found.source
+
+
+def test_more_memory_than_requested_is_found_with_the_request_that_is_needed(requested):
+    report = requested(1, requested_mem_bytes=GIB / 2, max_rss_bytes=3.78 * GIB)
+    found = finding(report, "memory-exceeded")
+    assert found.title == "a task used 3.78 GiB of memory, 512 MiB was requested (train)"
+    assert found.evidence[0] == "1 of 1 start used more than requested"
+    assert found.next_knob.startswith("mem_gb: 5 ")
+    assert "OUT_OF_MEMORY" in found.text
+    assert check(report, "memory-request").outcome == "clear"
+    assert next_request(report, "train").startswith("mem_gb: 5")
+
+
+@pytest.mark.parametrize(
+    ("row", "outcome", "reason"),
+    [
+        pytest.param({"max_rss_bytes": GIB}, "clear", "", id="all of the request"),
+        pytest.param({"max_rss_bytes": None}, "abstained", "MaxRSS", id="no sample"),
+        pytest.param(
+            {"requested_mem_bytes": None, "max_rss_bytes": GIB},
+            "abstained",
+            "mem_gb",
+            id="no request",
+        ),
+        pytest.param(
+            {"max_rss_bytes": 2 * GIB, "state": "OUT_OF_MEMORY"}, "clear", "killed", id="killed"
+        ),
+        pytest.param({"max_rss_bytes": 2 * GIB, "source": "local"}, "clear", "", id="local"),
+    ],
+)
+def test_memory_within_the_request_or_not_known_is_no_excess(requested, row, outcome, reason):
+    found = check(requested(1, **{"requested_mem_bytes": GIB, **row}), "memory-exceeded")
+    assert found.outcome == outcome
+    assert reason in found.reason
+
+
+def test_an_excess_that_the_newest_request_covers_is_no_finding(inputs_of):
+    inputs = inputs_of(stopped_at=None)
+    row = row_of(inputs, "14")
+    before = replace(
+        row, requested_mem_bytes=GIB, max_rss_bytes=3 * GIB,
+        start_unix_s=row.start_unix_s - 60, end_unix_s=row.start_unix_s - 30,
+    )  # fmt: skip
+    after = replace(row, requested_mem_bytes=4 * GIB, max_rss_bytes=3 * GIB)
+    found = check(report_from(with_rows(inputs, "14", before, after)), "memory-exceeded")
+    assert (found.outcome, "newest request is larger" in found.reason) == ("clear", True)
+
+
+def test_a_short_job_that_used_too_much_memory_is_found(requested):
+    start = 1_700_000_000.0
+    report = requested(
+        1, requested_mem_bytes=GIB, max_rss_bytes=2 * GIB, start_unix_s=start, end_unix_s=start + 9
+    )
+    assert finding(report, "memory-exceeded").next_knob.startswith("mem_gb: 3 ")
 
 
 def test_short_jobs_are_not_judged_by_their_requests(report_of):
