@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from slurm_jobs.cli.options import (
     add_spec,
     age_text,
     command_text,
+    number_text,
     path_of,
     positive,
     print_json,
@@ -28,13 +30,14 @@ from slurm_jobs.cli.run_view import (
     watch,
 )
 from slurm_jobs.cli.submit import print_submission, submit_spec
+from slurm_jobs.run_folder.run_records import stages_named
 from slurm_jobs.shared.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from slurm_jobs.run.observe import Catalogue
-    from slurm_jobs.status import RunStatus
+    from slurm_jobs.status import RunStatus, StageStatus
 
 
 # `slurm-jobs runs`: list runs, newest first.
@@ -154,26 +157,88 @@ def add_status_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="query Slurm again, even if another command did seconds ago",
     )
+    parser.add_argument(
+        "--stage", metavar="NAME", help="also show how each attempt of this stage ended, and why"
+    )
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print; exit code 1 if the run failed."""
+    """Print; exit code 1 if the run failed.
+
+    Raises:
+        InputError: the run has no stage of that name.
+    """
     from slurm_jobs.commands.find_run import find_run
 
     run_dir = find_run(options.run)
     view = read_view(run_dir, fresh=options.fresh)
+    stages = [] if options.stage is None else _stages_named(options.stage, view.status)
     if options.json:
-        print_json(status_values(run_dir, view.status, time.time()))
-    else:
-        from slurm_jobs.cli.options import console
+        values = status_values(run_dir, view.status, time.time())
+        print_json(_with_attempts(values, run_dir, stages))
+        return exit_code(view.status)
+    from slurm_jobs.cli.options import console
 
-        screen = console()
-        now_s = time.time()
-        screen.print(title_text(view, now_s), soft_wrap=True)
-        screen.print(stages_table(view, now_unix_s=now_s, width=screen.width))
-        for line in problem_lines(run_dir, view.status):
-            screen.print(line, markup=False, highlight=False, soft_wrap=True)
+    screen = console()
+    now_s = time.time()
+    screen.print(title_text(view, now_s), soft_wrap=True)
+    screen.print(stages_table(view, now_unix_s=now_s, width=screen.width))
+    if stages:
+        from slurm_jobs.cli.attempt_lines import print_attempts
+        from slurm_jobs.commands.explain_attempts import explain_attempts
+        from slurm_jobs.report.attempt_table import MAX_SLICES
+
+        for stage in stages:
+            attempts = explain_attempts(run_dir, stage, now_s, most_slices=MAX_SLICES)
+            print_attempts(attempts, screen, now_s)
+    lines = problem_lines(run_dir, view.status)
+    for line in lines if stages else [*_retried_lines(run_dir, view.status), *lines]:
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
     return exit_code(view.status)
+
+
+def _stages_named(name: str, status: RunStatus) -> list[StageStatus]:
+    """Return the stages with this name; for a matrix, all of its combinations."""
+    origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
+    return [status.stage(each) for each in stages_named(name, origins)]
+
+
+def _with_attempts(
+    values: dict[str, Any], run_dir: Path, stages: Sequence[StageStatus]
+) -> dict[str, Any]:
+    """Return a status as JSON values, with the attempts of these stages."""
+    if not stages:
+        return values
+    from slurm_jobs.commands.explain_attempts import explain_attempts
+    from slurm_jobs.report.attempt_table import entry_values
+
+    attempts = {
+        stage.stage.name: [
+            entry_values(entry) for entry in explain_attempts(run_dir, stage, time.time()).entries
+        ]
+        for stage in stages
+    }
+    listed = [
+        {**stage, "attempts": attempts[stage["name"]]} if stage["name"] in attempts else stage
+        for stage in values["stages"]
+    ]
+    return {**values, "stages": listed}
+
+
+def _retried_lines(run_dir: Path, status: RunStatus) -> list[str]:
+    """Return a line with the stages that were tried again, and the command that says why."""
+    retried = [
+        (stage.stage.name, sum(part.attempt > 1 for part in stage.slices))
+        for stage in status.stages
+        if any(part.attempt > 1 for part in stage.slices)
+    ]
+    if not retried:
+        return []
+    names = ", ".join(
+        f"{name} ({number_text(num, 'slice')})" if num > 1 else name for name, num in retried
+    )
+    command = command_text("status", shown_path(run_dir), "--stage", retried[0][0])
+    return [f"tried again: {names}; how each attempt ended: {command}"]
 
 
 # `slurm-jobs watch RUN`: show a live view of a run until it ends.

@@ -361,10 +361,11 @@ def is_proven_complete(run: RunRecords) -> bool:
     return True
 
 
-def accounting_of(run_dir: Path) -> Answer:
-    """Return the scheduler's accounting of a run's jobs."""
+def accounting_of(run_dir: Path, *, stage: str | None = None) -> Answer:
+    """Return the scheduler's accounting of a run's jobs, or of those of one stage."""
     paths = RunPaths(run_dir)
-    jobs = submitted_jobs(intents(read_ledger(paths.ledger_dir)))
+    submitted = intents(read_ledger(paths.ledger_dir))
+    jobs = submitted_jobs(i for i in submitted if stage in {None, i.stage})
     if not jobs:
         return Answer()
     meta = read_meta(paths)

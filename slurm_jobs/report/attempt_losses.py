@@ -1,0 +1,108 @@
+"""Time that the ends of attempts have cost: start-ups again, repeated work, waits. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slurm_jobs.report.steps import AttemptSteps
+from slurm_jobs.run.attempt_history import AttemptEntry
+from slurm_jobs.shared import units
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageLoss:
+    """Lost time of the attempts at some slices, of each slice's whole time."""
+
+    startup_again_s: float
+    """Before the first step of attempts that continued earlier ones."""
+    repeated_s: float
+    """Work that was done again, or has to be."""
+    requeue_wait_s: float
+    """In the queue, between two attempts of one job."""
+    whole_s: float
+    """All attempts, and these waits."""
+
+    @property
+    def seconds(self) -> float:
+        """Return the sum of the parts."""
+        return self.startup_again_s + self.repeated_s + self.requeue_wait_s
+
+    @property
+    def share(self) -> float:
+        """Return the share of the whole time."""
+        return self.seconds / self.whole_s if self.whole_s > 0 else 0.0
+
+    @property
+    def parts(self) -> list[tuple[str, float]]:
+        """Return name and seconds of the parts that have any time, the largest first."""
+        parts = [
+            ("start-up again", self.startup_again_s),
+            ("repeated work", self.repeated_s),
+            ("requeue wait", self.requeue_wait_s),
+        ]
+        return sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])
+
+
+def stage_loss(entries: Sequence[AttemptEntry], now_unix_s: float) -> StageLoss:
+    """Return the lost time of these attempts; running ones count until now."""
+    wait_s = sum(entry.requeue_wait_s or 0.0 for entry in entries)
+    ran_s = sum(ran_for_s(entry, now_unix_s) or 0.0 for entry in entries)
+    return StageLoss(
+        startup_again_s=sum(entry.startup_again_s or 0.0 for entry in entries),
+        repeated_s=sum(entry.repeated_s or 0.0 for entry in entries),
+        requeue_wait_s=wait_s,
+        whole_s=ran_s + wait_s,
+    )
+
+
+def ran_for_s(entry: AttemptEntry, now_unix_s: float) -> float | None:
+    """Return the length of an attempt, of a running one so far; None if its end is unknown."""
+    end = now_unix_s if entry.ending == "running" else entry.end_unix_s
+    return None if end is None else max(0.0, end - entry.start_unix_s)
+
+
+def loss_text(lost: StageLoss) -> str:
+    """Return `12 s of 40 s (30 %): start-up again 9 s, requeue wait 3 s`."""
+    parts = ", ".join(f"{name} {units.seconds(seconds)}" for name, seconds in lost.parts)
+    whole = f"{units.seconds(lost.seconds)} of {units.seconds(lost.whole_s)}"
+    return f"{whole} ({units.percent(lost.share)})" + (f": {parts}" if parts else "")
+
+
+def with_steps(
+    entries: Sequence[AttemptEntry], steps: Sequence[AttemptSteps]
+) -> tuple[AttemptEntry, ...]:
+    """Return the attempts at one slice with their steps, if any of them recorded some.
+
+    An attempt without a step that did not complete has lost all of its time. The start-up of the
+    first attempt with steps is not lost.
+    """
+    if not steps:
+        return tuple(entries)
+    by_attempt = {attempt.attempt: attempt for attempt in steps}
+    first = min(by_attempt)
+    return tuple(_with_own_steps(entry, by_attempt.get(entry.attempt), first) for entry in entries)
+
+
+def _with_own_steps(entry: AttemptEntry, steps: AttemptSteps | None, first: int) -> AttemptEntry:
+    """Return the attempt with its steps; `first` is the first attempt that made some."""
+    end_s = entry.end_unix_s
+    is_lost = entry.ending not in {"running", "completed", "superseded"} and end_s is not None
+    if steps is None:
+        ran_s = ran_for_s(entry, entry.start_unix_s) if is_lost else None
+        return replace(entry, num_steps=0, repeated_s=ran_s)
+    longest = steps.longest
+    records = steps.records[longest]
+    again = (steps.repeated(longest), steps.abandoned(longest))
+    lost_s = sum(float(part["step_s"].sum(dtype=np.float64)) for part in again)
+    if is_lost and end_s is not None and not entry.has_stopped:  # it hung, or its step was cut off
+        lost_s += max(0.0, end_s - float(records["start_unix_s"][-1] + records["step_s"][-1]))
+    startup_s = max(0.0, float(records["start_unix_s"][0]) - entry.start_unix_s)
+    return replace(
+        entry,
+        num_steps=len(records),
+        startup_again_s=0.0 if entry.attempt == first else startup_s,
+        repeated_s=lost_s,
+    )

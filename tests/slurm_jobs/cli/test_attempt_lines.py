@@ -1,0 +1,176 @@
+"""How attempts ended, in `status --stage`; squeue and sacct are programs of the test's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import name_of_job
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.records import (
+    AttemptRecord,
+    CompletionName,
+    CompletionRecord,
+    Outcome,
+    StopRequest,
+    record_to_json,
+)
+from tests.slurm_jobs.cli.command import Command
+from tests.slurm_jobs.run.fabricate import make_run
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
+
+NAME = name_of_job("r", "train", "t")
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    monkeypatch.setenv("COLUMNS", "120")
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    fake.says("squeue", "")
+    return fake
+
+
+def make(tmp_path: Path, num_slices: int) -> RunPaths:
+    """A run of the stage `train`, submitted as job 7."""
+    paths = make_run(tmp_path / "r", {"train": num_slices}, created_unix_s=1000.0)
+    values = {
+        "stage": "train",
+        "slices": f"0-{num_slices - 1}",
+        "is_array": num_slices > 1,
+        "fingerprint": "f",
+        "job_name": NAME,
+        "base_attempts": {},
+    }
+    append_entry(paths.ledger_dir, "intent", "t", values)
+    append_entry(paths.ledger_dir, "submitted", "t", {"job_id": "7"})
+    for folder in (paths.attempts_dir("train"), paths.completions_dir("train")):
+        folder.mkdir(parents=True)
+    return paths
+
+
+def began(paths: RunPaths, attempt: int, start_s: float, *, index: int = 0, job: str = "7") -> None:
+    record = AttemptRecord(
+        stage="train", slice_index=index, attempt=attempt, job_id=job, token="t", fingerprint="f",
+        started_unix_s=start_s, node_names=(f"v{attempt}",), host="h", pid=1, num_ranks=1,
+        scheduler="slurm", restart=attempt - 1,
+    )  # fmt: skip
+    write_json_atomic(paths.attempt("train", index, attempt), record_to_json(record))
+
+
+def ended(
+    paths: RunPaths,
+    attempt: int,
+    end_s: float,
+    outcome: Outcome,
+    *,
+    index: int = 0,
+    reason: str = "",
+    stop_request: StopRequest | None = None,
+) -> None:
+    record = CompletionRecord(
+        stage="train", slice_index=index, attempt=attempt, job_id="7", token="t", outcome=outcome,
+        fingerprint="f", started_unix_s=0.0, ended_unix_s=end_s, exit_code=0, reason=reason,
+        stop_request=stop_request,
+    )  # fmt: skip
+    name = CompletionName(index, attempt, "t", outcome)
+    write_json_atomic(paths.completion("train", name), record_to_json(record))
+
+
+def row(state: str, start_s: int, end_s: int, job: str = "7") -> str:
+    """A start, as sacct prints it."""
+    times = f"1000|1000|{start_s}|{end_s}"
+    return f"{job}|{state}|0:0|{times}|v1|2|2G||00:01.000|600||None|{NAME}\n"
+
+
+@pytest.fixture
+def stopped_twice(tmp_path: Path, slurm: FakeSlurm) -> RunPaths:
+    """A training that was preempted, reached its time limit, and was cancelled."""
+    paths = make(tmp_path, 1)
+    began(paths, 1, 2000.0)
+    ended(paths, 1, 2060.0, "stopped", stop_request="sigterm")
+    began(paths, 2, 2070.0)
+    ended(paths, 2, 2300.0, "stopped", stop_request="time limit")
+    began(paths, 3, 2310.0)
+    rows = [row("PREEMPTED", 1999, 2061), row("REQUEUED", 2069, 2301), row("CANCELLED", 2309, 2400)]
+    slurm.says("sacct", "".join(rows))
+    return paths
+
+
+def test_the_table_names_the_cause_of_each_end(command: Command, stopped_twice: RunPaths) -> None:
+    lines = command("status", stopped_twice.run_dir, "--stage", "train", code=1).out.splitlines()
+    place = lines.index("attempts of train")
+    words = [line.split() for line in lines[place + 1 : place + 5]]
+    assert words[0] == "attempt job node started ended ended by Slurm lost".split()  # noqa: SIM905
+    assert [line[2] for line in words[1:]] == ["v1", "v2", "v3"]
+    assert ["preempted" in words[1], "PREEMPTED" in words[1]] == [True, True]
+    assert ["limit" in words[2], "REQUEUED" in words[2]] == [True, True]
+    assert ["cancelled" in words[3], "CANCELLED" in words[3]] == [True, True]
+    assert lines[place + 5 : place + 9] == [
+        "attempt 1: Slurm gave its nodes to a job of higher priority; it stopped in time",
+        "attempt 2: its time limit came near; it stopped in time",
+        (
+            "attempt 3: cancelled by scancel, an administrator or Slurm itself; it was killed "
+            "before it could record its end"
+        ),
+        "lost: 1 min 50 s of 6 min 40 s (28 %): repeated work 90.0 s, requeue wait 20.0 s",
+    ]
+
+
+def test_status_alone_names_the_command_that_explains(
+    command: Command, stopped_twice: RunPaths
+) -> None:
+    out = command("status", stopped_twice.run_dir, code=1).out
+    assert "tried again: train; how each attempt ended:" in out
+    assert f"{stopped_twice.run_dir} --stage train" in out
+    assert "attempts of" not in out
+
+
+def test_json_has_each_attempt_with_its_kind_times_and_losses(
+    command: Command, stopped_twice: RunPaths
+) -> None:
+    out = command("status", stopped_twice.run_dir, "--stage", "train", "--json", code=1).out
+    (stage,) = json.loads(out)["stages"]
+    assert [(a["ending"], a["state"], a["lost_s"]) for a in stage["attempts"]] == [
+        ("preempted", "PREEMPTED", None),
+        ("time limit", "REQUEUED", None),
+        ("cancelled", "CANCELLED", 90.0),
+    ]
+    assert [(a["start_unix_s"], a["end_unix_s"]) for a in stage["attempts"]] == [
+        (2000.0, 2060.0), (2070.0, 2300.0), (2310.0, 2400.0),
+    ]  # fmt: skip
+
+
+def test_of_an_array_only_slices_that_need_an_explanation_are_shown(
+    tmp_path: Path, slurm: FakeSlurm, command: Command
+) -> None:
+    paths = make(tmp_path, 100)
+    rows = []
+    for index in range(100):
+        began(paths, 1, 2000.0, index=index, job=f"7_{index}")
+        has_failed = index >= 70
+        outcome: Outcome = "failed" if has_failed else "completed"
+        ended(paths, 1, 2030.0, outcome, index=index, reason="ValueError: x" if has_failed else "")
+        rows.append(row("FAILED" if has_failed else "COMPLETED", 1999, 2031, f"7_{index}"))
+    slurm.says("sacct", "".join(rows))
+    out = command("status", paths.run_dir, "--stage", "train", code=1).out
+    assert "slice 70, attempt 1: ValueError: x" in out
+    assert "slice 69" not in out
+    assert "slice 89, attempt 1" in out
+    assert "and 10 slices more; --json has all" in out
+    values = json.loads(command("status", paths.run_dir, "--stage", "train", "--json", code=1).out)
+    assert len(values["stages"][0]["attempts"]) == 30
+
+
+def test_a_stage_without_trouble_says_so_and_an_unknown_one_is_refused(
+    tmp_path: Path, slurm: FakeSlurm, command: Command
+) -> None:
+    paths = make(tmp_path, 1)
+    began(paths, 1, 2000.0)
+    ended(paths, 1, 2030.0, "completed")
+    out = command("status", paths.run_dir, "--stage", "train", code=0).out
+    assert "no slice of train was tried again, failed or was cancelled" in out
+    assert "tran" in command("status", paths.run_dir, "--stage", "tran", code=2).err

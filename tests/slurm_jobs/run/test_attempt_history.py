@@ -1,0 +1,222 @@
+"""How attempts ended, and why, from their records and the rows of the accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.records import AFTER_SIGTERM, AttemptRecord, CompletionRecord, TaskAccounting
+
+NAME = "r.train.t"
+
+
+def record(attempt: int = 1, *, restart: int = 0, at_s: float = 100.0, job: str = "7", index=0):
+    return AttemptRecord(
+        stage="train", slice_index=index, attempt=attempt, job_id=job, token="t", fingerprint="f",
+        started_unix_s=at_s, node_names=("v1", "v2"), host="h", pid=1, num_ranks=2,
+        scheduler="slurm", restart=restart,
+    )  # fmt: skip
+
+
+def ended(outcome: Any, attempt: int = 1, *, at_s: float = 160.0, index: int = 0, **values: Any):
+    return CompletionRecord(
+        stage="train", slice_index=index, attempt=attempt, job_id="7", token="t", outcome=outcome,
+        fingerprint="f", started_unix_s=100.0, ended_unix_s=at_s, exit_code=0, **values,
+    )  # fmt: skip
+
+
+def row(state: str, start_s: float = 98.0, end_s: float | None = 161.0, job: str = "7", **values):
+    return TaskAccounting(
+        job_id=job, state=state, source="sacct", job_name=NAME, start_unix_s=start_s,
+        end_unix_s=end_s, node_list="v[1-2]", time_limit_s=600.0, **values,
+    )  # fmt: skip
+
+
+def intent(**values: Any) -> Intent:
+    return Intent(
+        number=1, token="t", stage="train", slices=(0,), is_array=False, fingerprint="f",
+        job_name=NAME, time_unix_s=90.0, job_id="7", **values,
+    )  # fmt: skip
+
+
+def history(
+    records: list[AttemptRecord],
+    completions: Sequence[CompletionRecord] = (),
+    rows: Sequence[TaskAccounting] = (),
+    answer: Answer | None = None,
+    **changes: Any,
+) -> tuple[AttemptEntry, ...]:
+    sources = StageSources(
+        stage="train",
+        run_name="r",
+        records=records,
+        completions={(c.slice_index, c.attempt): c for c in completions},
+        accounting=rows,
+        answer=answer,
+        intents=[intent(**changes)],
+    )
+    return attempt_history(sources)
+
+
+KILLED = {"reason": f"{AFTER_SIGTERM}rank 0 on v1 was killed by SIGTERM"}
+
+
+@pytest.mark.parametrize(
+    ("completion", "state", "ending", "reason"),
+    [
+        (ended("completed"), "COMPLETED", "completed", ""),
+        (ended("completed"), "TIMEOUT", "completed", ""),
+        (ended("failed", reason="ValueError: x"), "FAILED", "failed", "ValueError: x"),
+        (ended("failed", reason="ValueError: x"), None, "failed", "ValueError: x"),
+        (
+            ended("stopped", stop_request="time limit"),
+            "REQUEUED",
+            "time limit",
+            "its time limit came near; it stopped in time",
+        ),
+        (
+            ended("failed", stop_request="sigterm", **KILLED),
+            "TIMEOUT",
+            "time limit",
+            "its time limit of 10 min was over; rank 0 on v1 was killed by SIGTERM",
+        ),
+        (
+            None,
+            "TIMEOUT",
+            "time limit",
+            "its time limit of 10 min was over; it was killed before it could record its end",
+        ),
+        (
+            ended("stopped", stop_request="sigterm"),
+            "PREEMPTED",
+            "preempted",
+            "Slurm gave its nodes to a job of higher priority; it stopped in time",
+        ),
+        (
+            ended("stopped", stop_request="preemption"),
+            "REQUEUED",
+            "preempted",
+            "Slurm gave its nodes to a job of higher priority; it stopped in time",
+        ),
+        (
+            ended("stopped", stop_request="stop signal"),
+            "REQUEUED",
+            "stop signal",
+            (
+                "it got the stop signal long before its time limit, as by `scancel --signal`; it "
+                "stopped in time"
+            ),
+        ),
+        (
+            ended("stopped", stop_request="sigterm"),
+            "REQUEUED",
+            "requeued",
+            "Slurm put its job back into the queue, as by `scontrol requeue`; it stopped in time",
+        ),
+        (
+            ended("stopped", stop_request="sigterm"),
+            "CANCELLED",
+            "cancelled",
+            "cancelled by scancel, an administrator or Slurm itself; it stopped in time",
+        ),
+        (
+            None,
+            "NODE_FAIL",
+            "node failure",
+            "its node failed, or was taken down; it was killed before it could record its end",
+        ),
+        (
+            ended("failed", reason="rank 1 on v1 was killed by SIGKILL"),
+            "OUT_OF_MEMORY",
+            "out of memory",
+            "it used more memory than it had requested; rank 1 on v1 was killed by SIGKILL",
+        ),
+        (
+            ended("superseded", reason="a later attempt"),
+            "COMPLETED",
+            "superseded",
+            "a later attempt",
+        ),
+        (
+            ended("stopped", stop_request="sigterm"),
+            None,
+            "stopped",
+            "it was asked to stop, and no source has by what; it stopped in time",
+        ),
+        (
+            ended("stopped"),  # of an older version
+            "REQUEUED",
+            "stopped",
+            "it was asked to stop, and no source has by what; it stopped in time",
+        ),
+        (None, "RUNNING", "running", ""),
+        (None, "FAILED", "failed", "FAILED without a completion record"),
+        (
+            None,
+            "COMPLETED",
+            "unknown",
+            "sacct says COMPLETED, but it left no completion record",
+        ),
+        (None, None, "unknown", "it left no completion record"),
+    ],
+)
+def test_an_attempt_ended_by_the_more_telling_of_its_two_sources(
+    completion: CompletionRecord | None, state: str | None, ending: str, reason: str
+) -> None:
+    rows = [] if state is None else [row(state, end_s=None if state == "RUNNING" else 161.0)]
+    (entry,) = history([record()], [completion] if completion else [], rows)
+    assert (entry.ending, entry.reason, entry.state) == (ending, reason, state or "")
+
+
+def test_a_cancel_by_this_tool_is_told_from_one_by_others() -> None:
+    stopped = [ended("stopped", stop_request="sigterm")]
+    cancelled = frozenset({0})
+    (entry,) = history([record()], stopped, [row("CANCELLED")], cancelled_slices=cancelled)
+    assert entry.ending == "cancelled"
+    assert "`slurm-jobs cancel`" in entry.reason
+
+
+def test_each_start_of_a_requeued_job_has_its_own_state_and_wait() -> None:
+    starts = [row("PREEMPTED"), row("TIMEOUT", 200.0, 300.0), row("RUNNING", 400.0, None)]
+    records = [record(), record(2, restart=1, at_s=203.0), record(3, restart=2, at_s=401.0)]
+    completions = [ended("stopped", stop_request="sigterm")]
+    entries = history(records, completions, starts)
+    assert [e.ending for e in entries] == ["preempted", "time limit", "running"]
+    assert [e.end_unix_s for e in entries] == [160.0, 300.0, None]
+    assert [e.requeue_wait_s for e in entries] == [None, 43.0, 101.0]
+    assert [e.lost_s for e in entries] == [None, 97.0, None]  # it may have saved what it did
+
+
+def test_of_several_attempts_in_one_start_only_the_last_has_its_state() -> None:
+    records = [record(), record(2, at_s=161.0)]
+    completions = [ended("failed", reason="ValueError: x"), ended("completed", 2, at_s=200.0)]
+    entries = history(records, completions, [row("COMPLETED", end_s=201.0)])
+    assert [(e.ending, e.state) for e in entries] == [("failed", ""), ("completed", "COMPLETED")]
+
+
+def test_without_accounting_a_later_start_shows_that_a_job_was_requeued() -> None:
+    entries = history([record(), record(2, restart=1, at_s=300.0)], [ended("completed", 2)])
+    assert [e.ending for e in entries] == ["requeued", "completed"]
+
+
+def test_a_job_that_waits_for_its_next_start_has_been_requeued() -> None:
+    waiting = row("PENDING", 0.0, None)
+    answer = Answer(tasks={waiting.key: waiting}, asked_unix_s=200.0)
+    (entry,) = history([record()], answer=answer)
+    assert (entry.ending, entry.state) == ("requeued", "")
+
+
+def test_a_start_whose_supervisor_left_no_record_is_an_attempt_without_a_number() -> None:
+    rows = [row("FAILED"), row("RUNNING", 200.0, None)]
+    entries = history([record(at_s=203.0, restart=1)], [], rows)
+    assert [(e.attempt, e.ending, e.state) for e in entries] == [
+        (0, "failed", "FAILED"),
+        (1, "running", "RUNNING"),
+    ]
+    assert entries[0].reason == "FAILED before its supervisor started; see its log"
+    assert entries[0].lost_s == 63.0
