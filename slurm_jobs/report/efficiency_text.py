@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slurm_jobs.report.efficiency_model import StageEfficiency, Use
 from slurm_jobs.shared import units
@@ -121,12 +121,11 @@ def _use_texts(stage: StageEfficiency) -> list[str]:
 
 
 def _memory_text(stage: StageEfficiency) -> str:
-    """Return `0.13 of 2.00 GiB (6.3 %)`; `8.00 of 8.00 GiB, killed`, which means at least that."""
+    """Return `0.13 of 2.00 GiB (6.3 %)`; `at least 8.00 of 8.00 GiB, killed`."""
     use = stage.memory
     if use.used.value is None and use.requested.value is None:
         return _DASH
-    shown = replace(use.used, at_least="") if stage.is_largest_killed else use.used
-    used, requested = _text(shown), _text(use.requested)
+    used, requested = _text(use.used), _text(use.requested)
     if used.endswith(requested.rpartition(" ")[2]):
         used = used.rpartition(" ")[0]
     share = "" if use.share.value is None else f" ({units.percent(use.share.value)})"

@@ -30,7 +30,7 @@ def memory_of(inputs_of):
     [
         (8 * GIB, 6 * GIB, "COMPLETED", "6.00 of 8.00 GiB (75 %)"),
         (GIB / 2, 3.78 * GIB, "COMPLETED", "3.78 GiB of 512 MiB (756 %)"),
-        (8 * GIB, GIB, "OUT_OF_MEMORY", "8.00 of 8.00 GiB, killed"),
+        (8 * GIB, GIB, "OUT_OF_MEMORY", "at least 8.00 of 8.00 GiB, killed"),
         (None, GIB, "COMPLETED", "1.00 GiB of -"),
         (8 * GIB, None, "COMPLETED", "- of 8.00 GiB"),
         (None, None, "COMPLETED", "-"),

@@ -175,10 +175,10 @@ def test_with_a_row_for_every_start_nothing_is_a_lower_bound(inputs):
 @pytest.mark.parametrize(
     ("tasks_per_node", "sampled", "shown"),
     [
-        (1, 23.3 * 2**20, "at least 320 MiB, killed"),
-        (1, None, "at least 320 MiB, killed"),
-        (1, 350 * 2**20, "at least 350 MiB, killed"),
-        (2, 23.3 * 2**20, "at least 160 MiB, killed"),
+        (1, 23.3 * 2**20, "at least 320 of 320 MiB, killed"),
+        (1, None, "at least 320 of 320 MiB, killed"),
+        (1, 350 * 2**20, "at least 350 of 320 MiB, killed"),
+        (2, 23.3 * 2**20, "at least 160 of 320 MiB, killed"),
     ],
 )
 def test_a_task_killed_for_its_memory_used_at_least_its_limit(
