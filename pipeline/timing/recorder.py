@@ -23,7 +23,8 @@ from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handl
 
 from pipeline.timing.flops import mfu
 from pipeline.timing.sampler import append_whole
-from slurm_jobs.shared.heartbeat import beat, begin_steps, doing, end_step, end_steps
+from slurm_jobs.shared.activity import begin_steps, doing, end_steps
+from slurm_jobs.shared.heartbeat import beat, end_step
 from slurm_jobs.shared.timings import (
     DEVICE_FIELDS,
     DEVICE_PHASES,
@@ -40,14 +41,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# Time that torch spends compiling during steps: recorded separately, and logged.
-#
-# torch compiles a function at its first call, and again for unforeseen inputs; the backward pass
-# at its first run.
-
-
 class CompileWatch:
-    """Observes torch's compilations of this process inside a `with` block."""
+    """Observer of what torch compiles inside a `with` block: recorded separately, and logged.
+
+    torch compiles a function at its first call, and again for unforeseen inputs; the backward pass
+    at its first run.
+    """
 
     def __init__(
         self, set_apart: Callable[[int], None], *, num_expected: int, is_main: bool

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from slurm_jobs.shared.activity import active_progress
 from slurm_jobs.shared.records import TaskContext
 
 
@@ -19,16 +20,17 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
             continues from it.
         StageError: training failed in a way that a retry may fix.
     """
-    start_unix_s, start = time.time(), time.perf_counter()
-    _leave_out_hints()
-    from pipeline.timing.recorder import SpanLog
-    from pipeline.train.stage import train
-    from slurm_jobs.shared.config import build_config
-    from slurm_jobs.shared.configs.train import TrainConfig
+    with active_progress(context.task_dir, context.rank):
+        start_unix_s, start = time.time(), time.perf_counter()
+        _leave_out_hints()
+        from pipeline.timing.recorder import SpanLog
+        from pipeline.train.stage import train
+        from slurm_jobs.shared.config import build_config
+        from slurm_jobs.shared.configs.train import TrainConfig
 
-    spans = SpanLog(context.timing_dir, context.rank)
-    spans.add("startup_import", start_unix_s=start_unix_s, duration_s=time.perf_counter() - start)
-    return train(build_config(TrainConfig, config), context, spans)
+        spans, import_s = SpanLog(context.timing_dir, context.rank), time.perf_counter() - start
+        spans.add("startup_import", start_unix_s=start_unix_s, duration_s=import_s)
+        return train(build_config(TrainConfig, config), context, spans)
 
 
 def _leave_out_hints() -> None:

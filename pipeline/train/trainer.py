@@ -53,9 +53,10 @@ from pipeline.train.memory import (
 from pipeline.train.prepare import TrainedModel, build_trained_model, switch_phase
 from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
+from slurm_jobs.shared.activity import current_progress
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.files import Progress, ranges_text
+from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.heartbeat import steps_change
 
 log = logging.getLogger(__name__)
@@ -273,6 +274,8 @@ class Trainer:
         with job.spans.span("checkpoint_load") as notes:
             phase.resumed = resumed = restore(checkpoints)
             notes["step"] = resumed.step
+        if (progress := current_progress()) is not None:
+            progress.num_done = phase.first_step + resumed.step
         if resumed.step and resumed.is_loaded and self.ranks.rank == 0:
             log.info("continues after step %d of %d%s", resumed.step, phase.num_steps, name)
         if resumed.step < phase.num_steps:
@@ -471,9 +474,8 @@ class Trainer:
             log_every_steps=self.job.config.log_every_steps,
             peak_flops_per_s=flops["peak_flops_per_s"],
         )
-        progress = None
-        if self.ranks.rank == 0:
-            progress = Progress(self.job.context.task_dir, "steps", self.num_steps)
+        if (progress := current_progress()) is not None:
+            progress.count("steps", self.num_steps)
         return TrainingReporter(progress, trackers, facts)
 
     def _start_trackers(self, num_steps_done: int) -> None:

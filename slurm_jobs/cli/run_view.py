@@ -36,6 +36,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.status import RunStatus, SliceStatus, Status
+from slurm_jobs.worker.rank import exit_path
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -196,15 +197,22 @@ def read_view(
 
 
 def task_progress(run_dir: Path, stage: str, part: SliceStatus) -> tuple[str, float | None]:
-    """Return the progress that a running task reported: in words, and as a share if known."""
-    path = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt) / "progress.json"
+    """Return the progress that a running task reported: in words, and as a share if known.
+
+    What it is doing is left out once its first rank has ended: the file still has the last.
+    """
+    task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
     attempt = f"attempt {part.attempt}: " if part.attempt > 1 else ""
     try:
-        values: dict[str, Any] = read_json(path)
+        values: dict[str, Any] = read_json(task_dir / "progress.json")
     except FileNotFoundError:
         return attempt.removesuffix(": "), None
-    share = f"{values['done']}/{values['total']} {values['unit']}"
-    text = f"{attempt}{share} {values['detail']}".strip()
+    share = f"{values['done']}/{values['total']} {values['unit']}" if values["unit"] else ""
+    text = f"{share} {values['detail']}".strip()
+    activity = values.get("activity")  # older versions write none
+    if activity is not None and not exit_path(task_dir, 0).exists():
+        text = ", ".join(filter(None, [activity, share]))
+    text = f"{attempt}{text}".strip().removesuffix(":")
     return text, values["done"] / values["total"] if values["total"] else None
 
 

@@ -375,6 +375,9 @@ class Progress:
         if not self.is_due(done):
             return
         self._last_write_s = time.monotonic()
+        self._write(done, detail=detail)
+
+    def _write(self, done: int, *, detail: str = "", activity: str | None = None) -> None:
         write_json_atomic(
             self.task_dir / "progress.json",
             {
@@ -382,6 +385,7 @@ class Progress:
                 "total": self.total,
                 "unit": self.unit,
                 "detail": detail,
+                "activity": activity,
                 "updated_unix_s": time.time(),
             },
         )

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from slurm_jobs.shared.activity import ActiveProgress
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.timings import (
     operators_path,
@@ -54,6 +55,43 @@ def test_compiling_is_no_work_of_the_first_step_and_changes_what_is_learned_by_n
     assert steps["compile_s"][0] > steps["forward_s"][0] > 0
     assert steps["compile_s"][2:].tolist() == [0] * 4
     assert run.losses() == observed_run.losses()
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What the progress file of rank 0 said, each time that it was another activity."""
+    shown = []
+    write = ActiveProgress._write
+
+    def remember(progress, done, *, detail="", activity=None):
+        write(progress, done, detail=detail, activity=activity)
+        if not shown or shown[-1] != (activity, done):
+            shown.append((activity, done))
+
+    monkeypatch.setattr(ActiveProgress, "_write", remember)
+    return shown
+
+
+def test_a_training_shows_what_it_does_between_its_steps(make_train_run, shown):
+    run = make_train_run(
+        num_steps=2,
+        compile={"backend": "eager"},
+        checkpoint={"every_steps": 1, "every_min": None},
+    )
+    run.run_here()
+    activities = [activity for activity, _ in shown]
+    before = ["importing", "waiting for the other ranks", "running preflight checks", "staging in"]
+    assert activities[:6] == [*before, "loading the model", "planning batches"]
+    assert {"loading a checkpoint", "compiling", "saving a checkpoint"} < {*activities}
+    assert shown[-2:] == [(None, 2), ("exporting the model", 2)]
+
+
+def test_an_attempt_after_the_last_step_shows_all_steps(make_train_run, shown):
+    run = make_train_run(num_steps=2)
+    run.run_here()
+    shown.clear()
+    run.run_here()
+    assert shown[-1] == ("exporting the model", 2)
 
 
 def test_compilation_in_trials_is_logged_before_the_first_step(make_train_run, caplog):
