@@ -31,6 +31,7 @@ VERBS = {
     "logs": "show, follow or search a run's logs",
     "resume": "submit what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
+    "clean": "remove what runs do not need any more, or whole runs",
     "report": "show where a run's time went and what to change",
     "compare": "test whether one run, or its repeats, is faster than another",
     "scaling": "show the speedup over runs with different numbers of GPUs",
@@ -58,7 +59,7 @@ _MODULES = {
 WITHOUT_JSON = frozenset({"logs", "schema", "completion"})
 INTERRUPTED_EXIT_CODE = 130
 
-ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "doctor", "tune"})
+ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "clean", "probe", "doctor", "tune"})
 """Commands that finish their work even if the reader of their output has gone."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
@@ -293,6 +294,12 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "cancel": (
         ("slurm-jobs cancel", "the newest run; asks first"),
         (f"slurm-jobs cancel runs/{_DATED} --stage train --yes", ""),
+    ),
+    "clean": (
+        ("slurm-jobs clean --older-than 30d --dry-run", "what would be removed"),
+        (f"slurm-jobs clean runs/{_DATED}", "parts, checkpoints; asks first"),
+        ("slurm-jobs clean --older-than 12w --keep report,model,metrics", ""),
+        ("slurm-jobs clean captions-20261121 --all", "the whole run"),
     ),
     "report": (
         ("slurm-jobs report", "of the newest run"),

@@ -16,6 +16,7 @@ _WORDS = {
     "logs": "log tail cat output stdout stderr",
     "resume": "rerun retry repair restart requeue continue fix",
     "cancel": "stop kill abort end scancel terminate",
+    "clean": "rm remove delete del prune purge gc cleanup",
     "report": "stats seff html why",
     "compare": "diff",
     "doctor": "diagnose",

@@ -229,10 +229,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Make the report from the records, and print it."""
+    from slurm_jobs.commands.cleaned_run import refuse_lost_metrics
     from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.shared.errors import InputError
 
     run_dir = find_run(options.run)
+    refuse_lost_metrics(RunPaths(run_dir))
     if options.share is not None:
         check_place("--share", options.share)
         keep_on_writing()

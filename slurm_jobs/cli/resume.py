@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.cli.confirm import confirm
 from slurm_jobs.cli.options import (
     add_overrides,
     add_run,
@@ -17,7 +17,6 @@ from slurm_jobs.cli.options import (
     shown_path,
 )
 from slurm_jobs.cli.submit import job_printer, job_values
-from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import ranges_text
 
 if TYPE_CHECKING:
@@ -38,10 +37,7 @@ def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> int:
-    """Check whether there is anything to cancel, ask once, then cancel.
-
-    The end of the input (Ctrl-D) is a no.
-    """
+    """Check whether there is anything to cancel, ask once, then cancel."""
     from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
 
@@ -50,17 +46,9 @@ def run_cancel(options: argparse.Namespace) -> int:
     message = NOTHING
     if options.yes or is_anything_to_cancel(run_dir, stage=stage):
         what = f"stage `{stage}` of {run_dir.name}" if stage else run_dir.name
-        answer = "y\n"
-        if not options.yes:
-            if not sys.stdin.isatty():
-                refusal = f"cancel asks before it ends {what}, but there is no terminal; add --yes"
-                raise InputError(refusal)
-            # Not on standard output, which may be a file, or JSON that a program reads.
-            print(f"cancel {what}? [y/N] ", end="", file=sys.stderr, flush=True)
-            answer = sys.stdin.readline()
-            if not answer.endswith("\n"):
-                print(file=sys.stderr)
-        if answer.strip().lower() not in {"y", "yes"}:
+        if not options.yes and not confirm(
+            f"cancel {what}?", without_terminal=f"cancel asks before it ends {what}"
+        ):
             message = "nothing was cancelled"
         elif ids := cancel(run_dir, stage=stage):
             jobs = "jobs" if len(ids) > 1 else "job"
@@ -226,6 +214,7 @@ def notes_of(resumption: Resumption) -> list[str]:
     return [
         *map(short_note, resumption.spec_notes),
         *([] if resumption.private_note is None else [resumption.private_note]),
+        *([] if resumption.cleaned_note is None else [resumption.cleaned_note]),
         *resumption.left_out,
         *dependency_notes(resumption.plan, resumption.preparation.connections),
         *resumption.shell_notes,

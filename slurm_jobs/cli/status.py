@@ -169,6 +169,8 @@ def run_status(options: argparse.Namespace) -> int:
         InputError: the run has no stage of that name.
     """
     from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.run_folder.cleanings import cleaned_note
+    from slurm_jobs.run_folder.paths import RunPaths
 
     run_dir = find_run(options.run)
     view = read_view(run_dir, fresh=options.fresh)
@@ -194,6 +196,8 @@ def run_status(options: argparse.Namespace) -> int:
     lines = problem_lines(run_dir, view.status)
     for line in lines if stages else [*_retried_lines(run_dir, view.status), *lines]:
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
+    if (note := cleaned_note(RunPaths(run_dir))) is not None:
+        screen.print(note, markup=False, highlight=False, soft_wrap=True)
     return exit_code(view.status)
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from slurm_jobs.commands.cleaned_run import refuse_missing_input, refuse_unfinished_clean
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume_code import code_of_resume
 from slurm_jobs.commands.submit import (
@@ -55,6 +56,7 @@ from slurm_jobs.run.submission import (
     submit_plan,
     write_plan,
 )
+from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.ledger import (
     Intent,
     append_entry,
@@ -522,6 +524,8 @@ class Resumption:
     private_note: str | None = None
     """Which files a new copy of the user's code leaves out. None if it leaves out no file, or if
     the run keeps the copy that it has."""
+    cleaned_note: str | None = None
+    """What `clean` removed from the run. None if nothing."""
     left_out: tuple[str, ...] = ()
     """Earlier overrides whose stages are no longer in the current file, in words."""
     shell_notes: tuple[str, ...] = ()
@@ -595,6 +599,7 @@ def resume(
 
 
 def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
+    refuse_unfinished_clean(paths)
     update, file = request.update_spec, request.spec_file
     given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
@@ -634,6 +639,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     )
     planned = partial(planned, done=done, limits=limits, resources=resources)
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
+    refuse_missing_input(paths, plan)
     refuse_impossible_resume(plan, limits)
     context = replace(context, shell_variables=effective_variables(plan, profile, recorded))
     submitted = {job.stage for job in plan.jobs}
@@ -651,6 +657,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         trainings=training_starts(paths, plan, context.num_again),
         spec_notes=given.notes,
         private_note=code.private_note,
+        cleaned_note=cleaned_note(paths),
         shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )

@@ -275,17 +275,22 @@ def answer_of(run_dir: Path) -> Answer:
 
 
 def answers(
-    runs: Mapping[Path, RunRecords], *, fresh: bool, acts: bool = False
+    runs: Mapping[Path, RunRecords],
+    *,
+    fresh: bool,
+    acts: bool = False,
+    even_complete: bool = False,
 ) -> dict[Path, Answer]:
     """Return the schedulers' answers by run folder; all runs on Slurm share one query.
 
-    A run without jobs, or whose records prove all of it complete, gets an empty answer.
+    A run without jobs gets an empty answer, and so does one whose records prove all of it complete,
+    unless `even_complete`: a job lives on for a moment after its last record.
     """
     by_run: dict[Path, Answer] = {}
     on_slurm: dict[Path, RunRecords] = {}
     for run_dir, run in runs.items():
         kept = None
-        if not run.jobs or is_proven_complete(run):
+        if not run.jobs or (is_proven_complete(run) and not even_complete):
             kept = Answer()
         elif run.meta.scheduler == "local":  # reads small files, and needs no cache
             kept = _ask({run_dir: run})

@@ -16,6 +16,7 @@ from slurm_jobs.plan import Done
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import question_about
 from slurm_jobs.run.submission import Connections
+from slurm_jobs.run_folder.cleanings import read_cleanings, removed_since, without_removed
 from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
@@ -392,15 +393,21 @@ def prepare_resume(
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
     """Return completed slices with an output file that is missing or has another size.
 
-    A stage lists its files as `outputs` in its result: bytes by path below its output folder.
+    A stage lists its files as `outputs` in its result: bytes by path below its output folder. Files
+    that `clean` removed are not missing.
     """
-    folder = paths.output_dir(stage.stage.name)
+    name = stage.stage.name
+    cleanings = read_cleanings(paths)
     damaged = set()
     for part in stage.slices:
         if part.status != "completed" or part.ending is None:
             continue
-        outputs = named_outputs(read_completion(paths, stage.stage.name, part.ending).result)
-        if wrong_outputs(folder, outputs):
+        completion = read_completion(paths, name, part.ending)
+        outputs = named_outputs(completion.result)
+        if cleanings:
+            removed = removed_since(cleanings, name, completion.ended_unix_s)
+            outputs = without_removed(paths, name, outputs, removed)
+        if wrong_outputs(paths.output_dir(name), outputs):
             damaged.add(part.slice_index)
     return frozenset(damaged)
 

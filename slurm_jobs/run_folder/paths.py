@@ -21,6 +21,7 @@ RUN/
   local/                                     queue of the local scheduler
   scheduler-answer.json                      last answer of squeue and sacct, for some seconds
   report/report.html, report.json
+  cleaned.json                               what `clean` removed, if anything
 ```
 """
 
@@ -182,6 +183,11 @@ class RunPaths:
     def scheduler_answer(self) -> Path:
         """Return the cached answer of the scheduler; for display only."""
         return self.run_dir / "scheduler-answer.json"
+
+    @property
+    def cleaned(self) -> Path:
+        """Return the record of what `clean` removed; absent if nothing was."""
+        return self.run_dir / "cleaned.json"
 
     @property
     def report_dir(self) -> Path:
