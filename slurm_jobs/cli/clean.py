@@ -42,7 +42,13 @@ def add_clean_arguments(parser: argparse.ArgumentParser) -> None:
         help="the runs whose last job was submitted, started or ended longer ago: 30d, 12h, 4w",
     )
     parser.add_argument("--name", metavar="GLOB", help="only runs with such a name: 'shapes*'")
-    parser.add_argument("--status", choices=get_args(Status), help="only runs with this status")
+    words = get_args(Status)
+    parser.add_argument(
+        "--status",
+        metavar="STATUS",
+        choices=words,
+        help=f"only runs with this status: {', '.join(words)}",
+    )
     parser.add_argument(
         "--dir",
         type=path_of,

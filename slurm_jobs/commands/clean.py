@@ -49,7 +49,7 @@ other two show that a clean must be finished."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CleanRequest:
-    """What to remove from a run."""
+    """Choice of what to remove from a run."""
 
     keep: frozenset[Kind] | None = None
     """Kinds to keep. None keeps all but parts that are consolidated, and checkpoints of complete
@@ -60,7 +60,7 @@ class CleanRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CleanPlan:
-    """What a clean of one run removes, and what stays."""
+    """Removal from one run, and what stays."""
 
     run_dir: Path
     idle_s: float

@@ -1,4 +1,4 @@
-"""What a clean removes of a run: pieces whose work is done, or all but those to keep."""
+"""Choice of what a clean removes: pieces whose work is done, or all but the kinds to keep."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class SpecTexts:
 
 
 def reader_of(specs: SpecTexts, run_dir: Path, files: Sequence[Path]) -> Reader | None:
-    """Return a run beside `run_dir` that is not complete and whose spec names one of its files.
+    """Return an incomplete run whose spec names one of the files of another; None if there is none.
 
-    `files` are below `run_dir`; a path above or below one of them counts. Runs in other folders are
-    not searched.
+    `files` are below `run_dir`; a path above or below one of them counts. Only runs in the same
+    folder of runs are searched.
     """
     real = run_dir.resolve()
     for other, text in specs.of(run_dir.parent).items():

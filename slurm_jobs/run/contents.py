@@ -1,4 +1,4 @@
-"""What a run folder has besides its records, by kind, for `clean`."""
+"""Contents of a run folder besides its records, by kind, for `clean`."""
 
 from __future__ import annotations
 
