@@ -9,11 +9,8 @@ from dataclasses import replace
 from slurm_jobs.report.attempts import (
     REPORT_RUN,
     AttemptFacts,
-    Standing,
     begun_jobs,
     gather_attempts,
-    overall_status,
-    standings,
 )
 from slurm_jobs.report.cost_model import Projection
 from slurm_jobs.report.current_results import (
@@ -43,6 +40,7 @@ from slurm_jobs.report.report_model import (
 )
 from slurm_jobs.report.rules import find
 from slurm_jobs.report.stage_numbers import cost_numbers, data_numbers, stage_numbers
+from slurm_jobs.report.standings import Standing, overall_status, standings
 from slurm_jobs.report.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.training_numbers import NOT_RECORDED, training_numbers
 from slurm_jobs.shared import units

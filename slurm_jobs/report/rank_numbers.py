@@ -154,17 +154,25 @@ def rank_numbers(
 ) -> tuple[RankNumbers, ...]:
     """Return the mean measured step of each rank on each of its nodes."""
     step_s: dict[tuple[int, str], list[np.ndarray]] = {}
+    numbers: dict[tuple[int, str], list[int]] = {}
     by_place: dict[tuple[int, str], list[_Own]] = {}
     with_steps = [attempt for attempt in attempts if attempt.num_measured]
     for attempt, of_all in zip(with_steps, means, strict=True):
         for index, place in enumerate(of_all.members):
             step_s.setdefault(place, []).append(attempt.measured(index)["step_s"])
             by_place.setdefault(place, []).append((of_all, index))
-    return tuple(_one_rank(place, step_s[place], by_place[place]) for place in sorted(by_place))
+            numbers.setdefault(place, []).append(attempt.attempt)
+    return tuple(
+        _one_rank(place, numbers[place], step_s[place], by_place[place])
+        for place in sorted(by_place)
+    )
 
 
 def _one_rank(
-    place: tuple[int, str], step_s: Sequence[np.ndarray], entries: Sequence[_Own]
+    place: tuple[int, str],
+    attempts: Sequence[int],
+    step_s: Sequence[np.ndarray],
+    entries: Sequence[_Own],
 ) -> RankNumbers:
     def mean(kind: str) -> float:
         return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in entries])
@@ -179,6 +187,7 @@ def _one_rank(
         rank=place[0],
         node=place[1],
         num_steps=sum(m.num_steps for m, _ in entries),
+        attempts=tuple(sorted(attempts)),
         step_mean_s=mean("step"),
         step_p95_s=float(np.percentile(np.concatenate(step_s), 95)),
         own_mean_s=mean("own"),

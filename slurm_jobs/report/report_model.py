@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slurm_jobs.nodes.probe_records import SlowMeasure
 from slurm_jobs.report.cost_model import CostNumbers, Projection
+from slurm_jobs.report.data_statistics import DataStatistics
 from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.profile_trace import Occupancy
 from slurm_jobs.shared.files import plain_json
@@ -144,66 +145,6 @@ PACKAGES_THAT_MATTER = (
 )
 
 
-# Statistics of a data set from `consolidate` and `samples`.
-#
-# The values are those of `pipeline.data.statistics`, which documents them.
-
-
-SUMMARY = ("mean", "min", "p5", "p25", "p50", "p75", "p95", "p99", "max")
-
-Bin = tuple[int, int, int]
-"""First and last value, both included, and the number of samples."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataStatistics:
-    """Statistics of all samples. A summary has `mean`, `min`, `p5` to `p99` and `max`."""
-
-    num_samples: int
-    num_tokens: Mapping[str, float]
-    """Per sample, like the next two."""
-    num_supervised_tokens: Mapping[str, float]
-    num_images: Mapping[str, float]
-    """Stored images: of tiled images, all tiles."""
-    num_pixels: Mapping[str, float] | None
-    """Per stored image; None if there are none."""
-    supervised_share: float
-    """Share of all tokens."""
-    image_size: tuple[int, int] | None
-    """Width and height of every stored image; None if they differ."""
-    num_tokens_bins: tuple[Bin, ...]
-    num_images_bins: tuple[Bin, ...]
-
-
-def read_statistics(values: object) -> DataStatistics | None:
-    """Return the statistics in a stage's result; None if missing or of another version."""
-    if not isinstance(values, Mapping):
-        return None
-    try:
-        size = values["image_size"]
-        return DataStatistics(
-            num_samples=values["num_samples"],
-            num_tokens=_summary(values["num_tokens"]),
-            num_supervised_tokens=_summary(values["num_supervised_tokens"]),
-            num_images=_summary(values["num_images"]),
-            num_pixels=None if values["num_pixels"] is None else _summary(values["num_pixels"]),
-            supervised_share=float(values["supervised_share"]),
-            image_size=None if size is None else (int(size[0]), int(size[1])),
-            num_tokens_bins=_bins(values["num_tokens_bins"]),
-            num_images_bins=_bins(values["num_images_bins"]),
-        )
-    except (KeyError, TypeError, ValueError, IndexError):
-        return None
-
-
-def _summary(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: values[name] + 0 for name in SUMMARY}
-
-
-def _bins(values: Sequence[Sequence[int]]) -> tuple[Bin, ...]:
-    return tuple((int(first), int(last), int(num)) for first, last, num in values)
-
-
 # Load of nodes during the steps of a training as plain values.
 
 
@@ -331,6 +272,8 @@ class RankNumbers:
     node: str
     num_steps: int
     """Measured steps of the means."""
+    attempts: tuple[int, ...]
+    """Attempts in which it made them, ascending."""
     step_mean_s: float
     step_p95_s: float
     own_mean_s: float
@@ -600,10 +543,14 @@ class Bar:
     node: str
     eligible_unix_s: float | None
     start_unix_s: float
+    """Start of the attempt's supervisor; of a start without a record, that of the job."""
     end_unix_s: float
     outcome: str
     """An outcome of `records.Outcome`, `running`, `cancelled` or `unknown`."""
     reason: str
+    job_start_unix_s: float | None = None
+    """When Slurm started the job, for the first attempt in a start: the time from then on is its
+    start-up. None if the accounting lacks it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -634,6 +581,8 @@ class StageNumbers:
     """Slices; 1 without an array."""
     slices_per_task: int
     """Maximum number of slices that one array task processed in turn."""
+    slices: Mapping[Status, str]
+    """Slices by status, as Slurm writes them: `{"completed": "0-34,36", "failed": "35"}`."""
     num_completed: int
     num_failed: int
     num_running: int
@@ -667,6 +616,8 @@ class StageNumbers:
     time_limit_s: Quantity
     longest_s: Quantity
     """Longest elapsed time of one job, to compare with the limit; of a running job, so far."""
+    longest_job: str
+    """What that job's time consists of; empty if it is not known."""
     gpu_hours: Quantity
     cpu_hours: Quantity
     failures: tuple[str, ...]

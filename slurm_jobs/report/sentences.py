@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm_jobs.report.cost_model import CostNumbers, Projection, Span
+from slurm_jobs.report.data_statistics import Bin, DataStatistics
 from slurm_jobs.report.report_model import (
-    Bin,
     Check,
-    DataStatistics,
     Level,
     NodeLoad,
     RankCountRates,

@@ -13,12 +13,13 @@ import numpy as np
 from slurm_jobs.report.attempts import (
     REPORT_RUN,
     AttemptFacts,
-    Standing,
     starts_without_row,
 )
 from slurm_jobs.report.cost_model import CostNumbers, CostPart, StageCost
 from slurm_jobs.report.current_results import SliceResults, stage_results
+from slurm_jobs.report.data_statistics import read_statistics
 from slurm_jobs.report.inputs import PREPROCESS_RUN, ReportInputs, StageInputs
+from slurm_jobs.report.longest_job import longest_job
 from slurm_jobs.report.node_load import level_of
 from slurm_jobs.report.report_model import (
     Bar,
@@ -26,12 +27,13 @@ from slurm_jobs.report.report_model import (
     Distribution,
     StageNumbers,
     TrainingNumbers,
-    read_statistics,
 )
+from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.steps import max_overlap, merge, total_s
 from slurm_jobs.report.timeline import AGAIN
 from slurm_jobs.shared import units
+from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.shared.units import Quantity, known, missing
@@ -295,6 +297,8 @@ def stage_numbers(
     else:
         merged = merge((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts)
         running_s = known(total_s(merged), "s")
+    timed = [(start.elapsed_s, start.row) for start in starts if start.elapsed_s is not None]
+    longest_s, longest = max(timed, key=itemgetter(0), default=(0.0, None))
     unrecorded = starts_of([fact for fact in facts if fact.record is None])
     return StageNumbers(
         name=stage.name,
@@ -304,9 +308,10 @@ def stage_numbers(
         status_reason=standing.reason,
         num_tasks=stage.num_slices,
         slices_per_task=_slices_per_task(facts),
-        num_completed=standing.counts["completed"],
-        num_failed=standing.counts["failed"],
-        num_running=standing.counts["running"],
+        slices={status: ranges_text(numbers) for status, numbers in standing.slices.items()},
+        num_completed=len(standing.slices.get("completed", ())),
+        num_failed=len(standing.slices.get("failed", ())),
+        num_running=len(standing.slices.get("running", ())),
         num_attempts=len(facts),
         num_retries=len(facts) - len({f.bar.slice_index for f in facts}),
         max_running=max_overlap((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts),
@@ -317,6 +322,7 @@ def stage_numbers(
         task_time=_task_time(facts),
         failures=tuple(_failure(f.bar) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage, results),
+        longest_job="" if longest is None else longest_job(longest, longest_s, facts),
         longest_s=_bounded(
             _measured((s.elapsed_s for s in starts), max, "s", rows, "ended jobs"), lacking_time
         ),

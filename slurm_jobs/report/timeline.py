@@ -16,12 +16,12 @@ import numpy as np
 from slurm_jobs.report.attempts import (
     REPORT_RUN,
     AttemptFacts,
-    Standing,
     elements_of,
     starts_without_row,
 )
 from slurm_jobs.report.inputs import RankTiming, ReportInputs
 from slurm_jobs.report.report_model import Bar
+from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.steps import (
     CLOCK_TOLERANCE,
     AttemptSteps,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from slurm_jobs.report import sentences
 from slurm_jobs.report.markup import Html, bar_with_legend, el
+from slurm_jobs.report.page.bar_pieces import KINDS, Piece, key, kinds_of, pieces
+from slurm_jobs.report.page.crowd import crowd
+from slurm_jobs.report.page.slice_strip import slices_by_status
 from slurm_jobs.report.report_model import Bar, RunReport
+from slurm_jobs.report.steps import Interval, max_overlap
 from slurm_jobs.shared import units
 
 _MAX_SLICES = 32
-"""A stage with more slices is drawn as the number of running and waiting tasks."""
-_NUM_BINS = 160
+"""A stage with more slices is drawn as the number of its attempts over time."""
 _NUM_STAGE_TONES = 6
 """Tones of running stages in page.css (`k-running-0` and on)."""
 
@@ -35,15 +36,6 @@ def timeline_section(report: RunReport) -> Html:
         else share
         for share in report.timeline
     ]
-    keys = {
-        "queued": "waits in the queue",
-        "completed": "completed",
-        "failed": "failed",
-        "stopped": "asked to stop, saved",
-        _tone("cancelled"): "cancelled",
-        "running": "running",
-        "unknown": "end not known",
-    }
     costs = [("taken", sentences.taken(cost) or units.NOT_KNOWN)]
     costs += [("GPUs held for", line) for line in sentences.parts(cost)]
     costs += [("ahead", sentences.ahead(p, cost.currency)) for p in report.projections]
@@ -61,86 +53,59 @@ def timeline_section(report: RunReport) -> Html:
         el(
             "ul",
             [
-                el("li", el("span", class_=f"key o-{kind}"), el("span", name, class_="name"))
-                for kind, name in keys.items()
+                el("li", key(kind), el("span", KINDS[kind], class_="name"))
+                for kind in kinds_of(report.bars)
             ],
             class_="keys",
         ),
+        slices_by_status(report),
         el("dl", [[el("dt", name), el("dd", text)] for name, text in costs], class_="cost"),
         el("p", f"Starts {units.moment(span[0])}, ends {units.moment(span[1])}.", class_="dim"),
         id="timeline",
     )
 
 
-def _tone(outcome: str) -> str:
-    """Return the tone of an outcome; cancelled and fenced attempts share a neutral one."""
-    return "superseded" if outcome == "cancelled" else outcome
-
-
-def _stage_rows(stage: str, bars: Sequence[Bar], span: tuple[float, float]) -> list[Html]:
-    """Return a row of boxes for each slice, or one of the tasks over time if there are many."""
+def _stage_rows(stage: str, bars: Sequence[Bar], span: Interval) -> list[Html]:
+    """Return a row of boxes for each slice, or one of the attempts over time if there are many."""
     slices = sorted({bar.slice_index for bar in bars})
     if len(slices) > _MAX_SLICES:
-        lanes = {f"{stage} x {len(slices):,}": el("div", _crowd(bars, span), class_="lane tall")}
-    else:
-        lanes = {
-            (stage if len(slices) == 1 else f"{stage} {index}"): el(
-                "div",
-                [_boxes(bar, span) for bar in bars if bar.slice_index == index],
-                class_="lane",
-            )
-            for index in slices
-        }
+        most = max_overlap((bar.start_unix_s, bar.end_unix_s) for bar in bars)
+        name, at_once = f"{stage} x {len(slices):,}", f"at most {most:,} at once"
+        areas = crowd(bars, span, f"attempts of {stage} over time, {at_once}")
+        return [_row(name, el("div", areas, class_="lane tall"), at_once)]
+    of_slice: dict[int, list[Html]] = {}
+    for bar in bars:
+        of_slice.setdefault(bar.slice_index, []).extend(_boxes(bar, span))
     return [
-        el("div", el("span", name, class_="label", title=name), lane, class_="row")
-        for name, lane in lanes.items()
+        _row(stage if len(slices) == 1 else f"{stage} {index}", el("div", boxes, class_="lane"))
+        for index, boxes in sorted(of_slice.items())
     ]
 
 
-def _boxes(bar: Bar, span: tuple[float, float]) -> list[Html]:
-    """Return the wait in a lighter tone, then the attempt."""
-    whole, boxes = span[1] - span[0], []
+def _row(name: str, lane: Html, note: str | None = None) -> Html:
+    label = el("span", name, el("span", note, class_="dim") if note else None, class_="label")
+    return el("div", label, lane, class_="row", title=name)
 
-    def box(start: float, end: float, kind: str, title: str) -> Html:
-        left = min(max((start - span[0]) / whole, 0.0), 1.0)
-        width = min(max((end - start) / whole, 0.0), 1.0 - left)
+
+def _boxes(bar: Bar, span: Interval) -> Iterator[Html]:
+    """Yield a box for each piece of the bar."""
+    whole = span[1] - span[0]
+    for piece in pieces(bar):
+        left = min(max((piece.start_unix_s - span[0]) / whole, 0.0), 1.0)
+        width = min(max((piece.end_unix_s - piece.start_unix_s) / whole, 0.0), 1.0 - left)
         style = f"left:{100 * left:.3f}%;width:{100 * width:.3f}%"
-        return el("span", class_=f"box o-{_tone(kind)}", style=style, title=title)
+        yield el("span", class_=f"box o-{piece.kind}", style=style, title=_title(bar, piece))
 
-    if bar.eligible_unix_s is not None and bar.eligible_unix_s < bar.start_unix_s:
-        wait = units.seconds(bar.start_unix_s - bar.eligible_unix_s)
-        title = f"{bar.stage} {bar.slice_index}: {wait} in the queue"
-        boxes.append(box(bar.eligible_unix_s, bar.start_unix_s, "queued", title))
+
+def _title(bar: Bar, piece: Piece) -> str:
+    lasted = units.seconds(piece.end_unix_s - piece.start_unix_s)
+    if piece.kind == "queued":
+        return f"{bar.stage} {bar.slice_index}: {lasted} in the queue"
+    if piece.kind == "startup":
+        return f"{bar.stage} {bar.slice_index}: {lasted} until the job had started up"
     attempt = f"attempt {bar.attempt}" if bar.attempt else "no attempt record"
-    title = (
+    reason = f" ({bar.reason})" if bar.reason else ""
+    return (
         f"{bar.stage}, slice {bar.slice_index}, {attempt}, job {bar.job_id} on {bar.node}: "
-        f"{bar.outcome} after {units.seconds(bar.end_unix_s - bar.start_unix_s)}"
-        f"{f' ({bar.reason})' if bar.reason else ''}"
-    )
-    return [*boxes, box(bar.start_unix_s, bar.end_unix_s, bar.outcome, title)]
-
-
-def _crowd(bars: Sequence[Bar], span: tuple[float, float]) -> Html:
-    """Return the number of waiting and running tasks over time, as two areas."""
-    at = np.linspace(*span, _NUM_BINS)
-    starts = np.sort([bar.start_unix_s for bar in bars])
-    ends = np.sort([bar.end_unix_s for bar in bars])
-    waits = [b for b in bars if b.eligible_unix_s is not None]
-    queued = np.sort([min(b.eligible_unix_s or 0.0, b.start_unix_s) for b in waits])
-    begun = np.sort([bar.start_unix_s for bar in waits])
-    running = np.searchsorted(starts, at, "right") - np.searchsorted(ends, at, "right")
-    waiting = np.searchsorted(queued, at, "right") - np.searchsorted(begun, at, "right")
-    most = max(1, int((running + waiting).max()))
-    areas = []
-    for counts, kind in ((running + waiting, "queued"), (running, "completed")):
-        tops = " L".join(f"{i},{100 - 100 * int(c) / most:.1f}" for i, c in enumerate(counts))
-        path = f"M0,100 L{tops} L{_NUM_BINS - 1},100 Z"
-        areas.append(el("path", d=path, class_=f"area o-{kind}"))
-    return el(
-        "svg",
-        areas,
-        viewBox=f"0 0 {_NUM_BINS - 1} 100",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=f"tasks over time, at most {int(running.max())} running at once",
+        f"{bar.outcome} after {lasted}{reason}"
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_jobs.report import sentences
 from slurm_jobs.report.markup import Html, bullets, el, table
 from slurm_jobs.report.page.efficiency_tables import efficiency_tables
-from slurm_jobs.report.report_model import RunReport
+from slurm_jobs.report.report_model import RunReport, StageNumbers
 from slurm_jobs.shared import units
 
 _MAX_FAILURES = 20
@@ -20,35 +22,61 @@ _WAITS = {
 
 def stages_section(report: RunReport) -> Html:
     """Return the tables of all stages, and the failed attempts."""
-    waits, slowest = [], []
+    waits: list[list[str]] = []
     failures: list[str] = []
     for stage in report.stages:
         name = units.stage_name(stage.name, is_former=stage.is_former)
-        done = f"{stage.num_completed}/{stage.num_tasks}"
+        done = f"{stage.num_completed:,}/{stage.num_tasks:,}"
         times = stage.task_time
         spread = (times.median_s, times.p95_s, times.max_s) if times else ()
         shown = [units.seconds(value) for value in spread] or [units.NOT_KNOWN] * 3
         numbers = [units.quantity(getattr(stage, field)) for field in _WAITS.values()]
-        waits.append([name, stage.status, done, f"{stage.num_attempts}", *numbers, *shown])
-        if times and times.num > 1:
-            slowest.append(f"slowest task of {stage.name}: {times.slowest}")
+        waits.append([name, stage.status, done, f"{stage.num_attempts:,}", *numbers, *shown])
         failures += stage.failures
-    wait_columns = ("stage", "status", "done", "attempts", *_WAITS, "median task", "p95", "slowest")
+    wait_columns = (
+        "stage",
+        "status",
+        "done",
+        "attempts",
+        *_WAITS,
+        "median task",
+        "p95",
+        "slowest task",
+    )
     stranded = sentences.why_stranded(report.stages)
     more = len(failures) - _MAX_FAILURES
     note = (
-        "Waits are medians over jobs: submit to eligible, eligible to start. A stage's running "
-        "time is the time in which at least one of its attempts ran."
+        "Waits are medians over jobs: submit to eligible, eligible to start. A task's time is that "
+        "of one attempt that completed. A job's time includes its start, its end, and all attempts "
+        "in it, so the longest job can be longer than the slowest task. A stage's running time is "
+        "the time in which at least one of its attempts ran."
     )
     return el(
         "section",
         el("h2", "Stages: waits and use"),
         table(wait_columns, waits, num_text=2),
         bullets(stranded) if stranded else None,
-        el("p", "; ".join(slowest), class_="dim") if slowest else None,
+        _longest(report.stages),
         efficiency_tables(report),
         [el("h3", "Failed attempts"), bullets(failures[:_MAX_FAILURES])] if failures else None,
         el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
         el("p", note, class_="dim"),
         id="slurm",
     )
+
+
+def _longest(stages: Sequence[StageNumbers]) -> Html | None:
+    """Return what the slowest task and the longest job of each stage were."""
+    lines = []
+    for stage in stages:
+        times = stage.task_time
+        if times and times.num > 1:
+            lines.append(
+                f"slowest task of {stage.name}: {units.seconds(times.max_s)}, {times.slowest}"
+            )
+        if stage.longest_job:
+            lines.append(
+                f"longest job of {stage.name}: {units.quantity(stage.longest_s)}, "
+                f"{stage.longest_job}"
+            )
+    return el("div", [el("p", line) for line in lines], class_="dim") if lines else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.report.report_model import read_statistics
+from slurm_jobs.report.data_statistics import read_statistics
 from slurm_jobs.report.samples import (
     MOST_FINDINGS,
     Image,

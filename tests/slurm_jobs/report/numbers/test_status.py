@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from slurm_jobs.report.attempts import Standing, overall_status
 from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.standings import Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger, submitting
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
@@ -247,8 +247,8 @@ def test_what_a_command_is_about_to_submit_waits(at_work):
 
 
 def test_several_failed_stages_are_counted_and_the_first_is_named():
-    failed = Standing(status="failed", reason="exit code 3", counts={}, is_open=False)
-    done = Standing(status="completed", reason="", counts={}, is_open=False)
+    failed = Standing(status="failed", reason="exit code 3", slices={}, is_open=False)
+    done = Standing(status="completed", reason="", slices={}, is_open=False)
     stages = [("prep", done), ("train", failed), ("big", failed)]
     expected = ("failed", "2 of 3 stages failed; train failed: exit code 3")
     assert overall_status(stages) == expected
@@ -256,5 +256,5 @@ def test_several_failed_stages_are_counted_and_the_first_is_named():
 
 
 def test_a_word_is_not_given_as_its_own_reason():
-    standing = Standing(status="cancelled", reason="cancelled", counts={}, is_open=False)
+    standing = Standing(status="cancelled", reason="cancelled", slices={}, is_open=False)
     assert overall_status([("train", standing)]) == ("cancelled", "train cancelled")

@@ -1,0 +1,105 @@
+"""Slices of each array by their status: a strip in the order of the slices, and counts. PURE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from slurm_jobs.report.markup import Html, el
+from slurm_jobs.report.page.bar_pieces import KINDS, key
+from slurm_jobs.report.report_model import RunReport, StageNumbers
+from slurm_jobs.shared.files import parse_ranges, ranges_text
+from slurm_jobs.status import Status
+
+_MAX_COLUMNS = 200
+_SPACED_COLUMNS = 64
+"""Up to this number there is a gap between columns."""
+_LEAST_SHARE = 0.25
+"""Of a column's height, for a status that any of its slices has."""
+_MAX_NAMED = 12
+"""Ranges of slices that are named for a status."""
+_HEIGHT = 24
+
+
+def slices_by_status(report: RunReport) -> Html | None:
+    """Return a strip and counts for each array of the spec; None without one."""
+    arrays = [s for s in report.stages if s.num_tasks > 1 and s.slices and not s.is_former]
+    if not arrays:
+        return None
+    return el("div", el("h3", "Slices by status"), [_array(stage) for stage in arrays])
+
+
+def _array(stage: StageNumbers) -> Html:
+    status_of: dict[int, Status] = {}
+    for status, text in stage.slices.items():
+        status_of.update(dict.fromkeys(parse_ranges(text), status))
+    columns = list(_columns(sorted(status_of)))
+    counts = Counter(status_of.values())
+    numbers = ", ".join(f"{counts[status]:,} {status}" for status in _in_order(counts))
+    more = None
+    if len(columns) < len(status_of):
+        note = (
+            f"Each column stands for about {len(status_of) / len(columns):.0f} slices, in order; a "
+            "status that any of them has takes at least a quarter of its height."
+        )
+        more = el("p", note, class_="dim")
+    strip = el(
+        "svg",
+        [_column(place, column, status_of) for place, column in enumerate(columns)],
+        viewBox=f"0 0 {len(columns)} {_HEIGHT}",
+        preserveAspectRatio="none",
+        shape_rendering="crispEdges",
+        class_="spaced" if len(columns) <= _SPACED_COLUMNS else None,
+        role="img",
+        aria_label=f"slices of {stage.name} by status: {numbers}",
+    )
+    ends = [el("span", f"slice {min(status_of):,}"), el("span", f"slice {max(status_of):,}")]
+    return el(
+        "div",
+        el("p", el("b", stage.name), f", {len(status_of):,} slices"),
+        strip,
+        el("div", ends, class_="ends"),
+        el("ul", [_count(status, counts, stage) for status in _in_order(counts)], class_="keys"),
+        more,
+        class_="slices",
+    )
+
+
+def _in_order(counts: Mapping[Status, int]) -> list[Status]:
+    return sorted(counts, key=list(KINDS).index)
+
+
+def _columns(slices: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the slices of each column; columns differ by at most one slice."""
+    num = min(len(slices), _MAX_COLUMNS)
+    for place in range(num):
+        yield slices[place * len(slices) // num : (place + 1) * len(slices) // num]
+
+
+def _column(place: int, column: Sequence[int], status_of: Mapping[int, Status]) -> Html:
+    counts = Counter(status_of[index] for index in column)
+    statuses = _in_order(counts)
+    heights = [max(counts[status] / len(column), _LEAST_SHARE) for status in statuses]
+    boxes, bottom = [], float(_HEIGHT)
+    for status, height in zip(statuses, heights, strict=True):
+        tall = _HEIGHT * height / sum(heights)
+        bottom -= tall
+        box = f"M{place},{bottom:.1f}h1v{tall:.1f}h-1z"
+        boxes.append(el("path", d=box, class_=f"o-{status}"))
+    which = f"slice {column[0]}" if len(column) == 1 else f"slices {column[0]}-{column[-1]}"
+    numbers = ", ".join(f"{counts[status]} {status}" for status in statuses)
+    title = f"{which}: {statuses[0] if len(column) == 1 else numbers}"
+    return el("g", el("title", title), boxes)
+
+
+def _count(status: Status, counts: Mapping[Status, int], stage: StageNumbers) -> Html:
+    """Return the number of slices of a status, with their numbers if they need attention."""
+    text = f"{counts[status]:,} {status}"
+    if status not in {"completed", "waiting"}:
+        ranges = stage.slices[status].split(",")
+        named = parse_ranges(",".join(ranges[:_MAX_NAMED]))
+        more = counts[status] - len(named)
+        text += f": {ranges_text(named).replace(',', ', ')}" + (
+            f" and {more:,} more" if more else ""
+        )
+    return el("li", key(status), el("span", text, class_="name"))

@@ -1,0 +1,194 @@
+"""Status of every stage, with the terms and rules of `status`. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.run_folder.ledger import Intent, latest_intents
+from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.records import CompletionName, TaskAccounting
+from slurm_jobs.status import (
+    DECIDING_FIRST,
+    NOT_NEEDED,
+    SliceStatus,
+    Status,
+    reconcile,
+)
+
+_ANY_JOB = "any"
+"""Token of the substitute intent, and then of all records."""
+_NO_WORD = "report"
+"""Source of a row for a job without accounting."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """Status of one stage."""
+
+    status: Status
+    reason: str
+    slices: Mapping[Status, Sequence[int]]
+    """Numbers of the slices by status, ascending."""
+    is_open: bool
+    """True if a part of it runs, or waits and can start."""
+
+
+def standings(
+    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
+) -> Mapping[str, Standing]:
+    """Return the standing of each stage."""
+    run = _run_records(inputs)
+    run_status = reconcile(run, _answer(inputs, run.intents))
+    standing: dict[str, Standing] = {}
+    for stage in inputs.stages:
+        reconciled = run_status.stage(stage.name)
+        status, slices = reconciled.status, reconciled.slices
+        last = {fact.bar.slice_index: fact for fact in attempts[stage.name]}
+        if stage.run == REPORT_RUN and any(f.bar.outcome == "running" for f in last.values()):
+            # It writes this report, so it runs, regardless of the accounting.
+            status = "running"
+            slices = tuple(
+                replace(s, status=status) if s.status == "unknown" else s for s in slices
+            )
+        standing[stage.name] = Standing(
+            status=status,
+            reason=reconciled.reason or _reason(stage, status, slices, last),
+            slices=_by_status(slices),
+            is_open=any(
+                s.status == "running" or (s.status == "waiting" and s.source != _NO_WORD)
+                for s in slices
+            ),
+        )
+    return standing
+
+
+def _by_status(slices: Sequence[SliceStatus]) -> dict[Status, list[int]]:
+    numbers: dict[Status, list[int]] = {}
+    for each in sorted(slices, key=lambda s: s.slice_index):
+        numbers.setdefault(each.status, []).append(each.slice_index)
+    return numbers
+
+
+def overall_status(
+    stages: Sequence[tuple[str, Standing]], *, is_silent: bool = False
+) -> tuple[Status, str]:
+    """Return the run's status and the stage that sets it; `is_silent`: jobs' states are unknown."""
+    needed = [(name, s) for name, s in stages if not s.reason.startswith(NOT_NEEDED)]
+    order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
+    for status in order:
+        alike = [(name, standing) for name, standing in needed if standing.status == status]
+        if alike:
+            name, standing = alike[0]
+            reason = f": {standing.reason}" if standing.reason not in {"", status} else ""
+            is_one_of_many = status == "failed" and len(alike) > 1
+            count = f"{len(alike)} of {len(needed)} stages failed; " if is_one_of_many else ""
+            return status, f"{count}{name} {status}{reason}"
+    return "completed", ""
+
+
+def _run_records(inputs: ReportInputs) -> RunRecords:
+    """Convert the inputs for `reconcile`; without a readable ledger, records of any job count."""
+    run = inputs.run
+    summaries: list[StageSummary] = []
+    substitutes: list[Intent] = []
+    records: dict[str, StageRecords] = {}
+    for stage in inputs.stages:
+        is_array = stage.num_slices > 1
+        summaries.append(
+            StageSummary(
+                name=stage.name,
+                run=stage.run,
+                num_slices=stage.num_slices,
+                is_array=is_array,
+                retries=0,
+                fingerprint="",
+                after={} if stage.is_former else stage.after,  # its dependencies may have changed
+                partition=str(stage.resources.get("slurm", {}).get("partition", "")),
+            )
+        )
+        substitutes.append(
+            Intent(
+                number=0,
+                token=_ANY_JOB,
+                stage=stage.name,
+                slices=tuple(range(stage.num_slices)),
+                is_array=is_array,
+                fingerprint="",
+                job_name="",
+                time_unix_s=0.0,
+            )
+        )
+        attempts: dict[int, tuple[int, ...]] = {}
+        for start in stage.attempts:
+            attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
+        endings: dict[int, dict[int, CompletionName]] = {}
+        for end in stage.completions:
+            token = _ANY_JOB if inputs.intents is None else end.token
+            name = CompletionName(end.slice_index, end.attempt, token, end.outcome)
+            endings.setdefault(end.slice_index, {})[end.attempt] = name
+        records[stage.name] = StageRecords(attempts=attempts, endings=endings)
+    return RunRecords(
+        meta=RunMeta(  # `reconcile` ignores it
+            run_id=str(run.get("run_id", "")),
+            name=str(run.get("name", "")),
+            created_unix_s=float(run["created_unix_s"]),
+            submitted_by="",
+            host="",
+            scheduler="",
+            version="",
+            spec_file="",
+        ),
+        stages=tuple(summaries),
+        intents=inputs.intents if inputs.intents is not None else tuple(substitutes),
+        records=records,
+        is_submitting=inputs.is_submitting,
+    )
+
+
+def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
+    """Return the answer for `status`; if the scheduler was not queried, the newest row of each job.
+
+    Without any accounting, what has not started waits.
+    """
+    if inputs.answer is not None:
+        return inputs.answer
+    if inputs.accounting:
+        return Answer(tasks={row.key: row for row in inputs.accounting})
+    begun = {(a.stage, a.slice_index) for stage in inputs.stages for a in stage.attempts}
+    return Answer(
+        tasks={
+            job: TaskAccounting(
+                job_id=job.job_id, job_name=job.name, state="PENDING", source=_NO_WORD
+            )
+            for stage in inputs.stages
+            for index, intent in latest_intents(intents, stage.name).items()
+            if (stage.name, index) not in begun and index not in intent.cancelled_slices
+            if (job := intent.element(index)) is not None
+        }
+    )
+
+
+def _reason(
+    stage: StageInputs,
+    status: Status,
+    slices: Sequence[SliceStatus],
+    last: Mapping[int, AttemptFacts],
+) -> str:
+    deciding = next((s for s in slices if s.status == status), None)
+    if deciding is None or status in {"completed", "running"}:
+        return ""
+    if status == "waiting":
+        num_waiting = sum(s.status == status for s in slices)
+        why = f" ({deciding.reason})" if deciding.reason else ""
+        return f"{num_waiting} of {stage.num_slices} not started{why}"
+    fact = last.get(deciding.slice_index)
+    if fact is not None and fact.bar.attempt == deciding.attempt:
+        if status == "unknown" and fact.bar.outcome == "stopped":
+            return "asked to stop, it saved; no accounting says whether it was requeued"
+        if fact.bar.reason and (deciding.ending or fact.bar.outcome in {"failed", "unknown"}):
+            return fact.bar.reason
+    return deciding.reason
