@@ -147,6 +147,26 @@ def _interrupts_are_heard() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The command remembers folders of runs in the home, where the developer's own are."""
+    folder = tmp_path_factory.mktemp("state")
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    yield folder
+    os.environ.pop("XDG_STATE_HOME")
+    if before is not None:
+        os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture(autouse=True)
+def _state_of_a_test(_state_of_all_tests: Path) -> Iterator[None]:
+    """No test finds the runs of another one; the folder is made on its first use."""
+    os.environ["XDG_STATE_HOME"] = f"{_state_of_all_tests}/{os.urandom(6).hex()}"
+    yield
+    os.environ["XDG_STATE_HOME"] = str(_state_of_all_tests)
+
+
 @pytest.fixture(autouse=True)
 def _signals_as_found() -> Iterator[None]:
     """Later tests and the processes that they fork would inherit a handler that is left behind."""

@@ -121,7 +121,8 @@ def run_clean(options: argparse.Namespace) -> int:
 def _chosen_runs(options: argparse.Namespace) -> list[Path]:
     """Return the folders of the runs that are named, or those that are old enough."""
     from slurm_jobs.commands.clean import last_activity_unix_s
-    from slurm_jobs.commands.find_run import default_runs_dir, find_run
+    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.commands.runs_dir import default_runs_dir
     from slurm_jobs.run_folder.paths import RunPaths, is_run
 
     if options.runs:

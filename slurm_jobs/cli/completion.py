@@ -24,6 +24,8 @@ SHELLS = ("bash", "zsh", "fish")
 MAX_WAIT_S = 2
 """A file system that hangs must not hang the terminal."""
 MAX_RUNS = 50
+_MAX_ORIGINS = 10
+"""Newest runs whose records are read in search of one from the working folder."""
 _MAX_ENTRIES = 5000
 """Maximum for a folder: more would take too long to read."""
 
@@ -97,20 +99,28 @@ def _target_on(words: argparse.Namespace) -> str | None:
     for name in ("spec", "target", "what", "run", "first"):
         if getattr(words, name, None) is not None:
             return str(getattr(words, name)).partition(",")[0]  # `compare` takes several
-    from slurm_jobs.commands.find_run import default_runs_dir
+    from slurm_jobs.commands.spec_origin import was_submitted_from
 
-    newest = run_names("")[:1] if hasattr(words, "run") else []
-    return str(default_runs_dir() / newest[0]) if newest else None
+    newest = _runs_named("") if hasattr(words, "run") else []
+    here = (run for run in newest[:_MAX_ORIGINS] if was_submitted_from(run, Path.cwd()))
+    run = next(here, newest[0] if newest else None)
+    return None if run is None else str(run)
 
 
 def run_names(prefix: str) -> list[str]:
     """Return the ids of the newest runs that begin with `prefix`, the newest first."""
-    from slurm_jobs.commands.find_run import default_runs_dir
+    return [run.name for run in _runs_named(prefix)]
 
-    folder = default_runs_dir()
-    names = [name for name, is_dir in _entries(folder) if is_dir and name.startswith(prefix)]
-    names.sort(key=lambda name: name.split("-")[-3:], reverse=True)  # NAME-20261121-080611-5b9e
-    return [name for name in names[:MAX_RUNS] if (folder / name / "run.json").is_file()]
+
+def _runs_named(prefix: str) -> list[Path]:
+    from slurm_jobs.commands.remembered_dirs import searched_dirs
+
+    runs: list[Path] = []
+    for folder in searched_dirs(limit_s=MAX_WAIT_S / 4).there:
+        names = [name for name, is_dir in _entries(folder) if is_dir and name.startswith(prefix)]
+        runs += [folder / name for name in names]
+    runs.sort(key=lambda run: run.name.split("-")[-3:], reverse=True)  # NAME-20261121-080611-5b9e
+    return [run for run in runs[:MAX_RUNS] if (run / "run.json").is_file()]
 
 
 def path_names(prefix: str, suffixes: tuple[str, ...]) -> list[str]:

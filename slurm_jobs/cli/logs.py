@@ -25,7 +25,7 @@ from slurm_jobs.cli.log_files import (
     shown_name,
     supervisor_logs,
 )
-from slurm_jobs.cli.options import add_run, log_output
+from slurm_jobs.cli.options import add_run, log_output, named_run
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run, stages_called, stages_named
 from slurm_jobs.shared.errors import InputError, plain
@@ -337,13 +337,13 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
     from slurm_jobs.shared.errors import did_you_mean
 
     if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
-        return find_run(run), stage
+        return named_run(run), stage
     newest, names = None, {}
     with suppress(InputError):  # there is no run
         newest = find_run(None)
         names = {summary.name: summary.origin for summary in read_run(newest).stages}
     if stages_called(run, names):
-        return newest or find_run(None), run
+        return named_run(None), run
     try:
         return find_run(run), stage
     except InputError as error:

@@ -15,6 +15,7 @@ from slurm_jobs.cli.options import (
     check_place,
     command_text,
     keep_on_writing,
+    named_run,
     number_text,
     path_of,
     positive,
@@ -155,13 +156,12 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 def run_profile(options: argparse.Namespace) -> int:
     """Read the newest profile and print it."""
     from slurm_jobs.cli.options import working
-    from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.report.profile_trace import occupancy, read_trace
     from slurm_jobs.report.profiles import find_trace
     from slurm_jobs.shared.errors import InputError
     from slurm_jobs.shared.timings import operators_path, read_operators
 
-    found_trace = find_trace(find_run(options.run), options.stage, options.rank)
+    found_trace = find_trace(named_run(options.run), options.stage, options.rank)
     path = found_trace.path
     operators_file = operators_path(path.parent, found_trace.rank)
     with working(f"reading {path.name}"):
@@ -230,11 +230,10 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 def run_report(options: argparse.Namespace) -> int:
     """Make the report from the records, and print it."""
     from slurm_jobs.commands.cleaned_run import refuse_lost_metrics
-    from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.shared.errors import InputError
 
-    run_dir = find_run(options.run)
+    run_dir = named_run(options.run)
     refuse_lost_metrics(RunPaths(run_dir))
     if options.share is not None:
         check_place("--share", options.share)

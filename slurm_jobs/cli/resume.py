@@ -11,6 +11,7 @@ from slurm_jobs.cli.options import (
     add_overrides,
     add_run,
     command_text,
+    named_run,
     path_of,
     print_json,
     short_note,
@@ -38,10 +39,9 @@ def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_cancel(options: argparse.Namespace) -> int:
     """Check whether there is anything to cancel, ask once, then cancel."""
-    from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
 
-    run_dir, stage = find_run(options.run), options.stage
+    run_dir, stage = named_run(options.run), options.stage
     ids: list[str] = []
     message = NOTHING
     if options.yes or is_anything_to_cancel(run_dir, stage=stage):
@@ -124,10 +124,10 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_resume(options: argparse.Namespace) -> int:
     """Resume, and report what that does."""
-    from slurm_jobs.commands.find_run import SPEC_SUFFIXES, find_run
     from slurm_jobs.commands.resume import ResumeRequest, resume
+    from slurm_jobs.commands.spec_origin import SPEC_SUFFIXES
 
-    run_dir = find_run(options.run)
+    run_dir = named_run(options.run)
     named = Path(options.run or "")
     given = named if options.update_spec and named.suffix in SPEC_SUFFIXES else None
     request = ResumeRequest(

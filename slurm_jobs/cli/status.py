@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from slurm_jobs.cli.options import (
     add_spec,
     age_text,
     command_text,
+    named_run,
     number_text,
     path_of,
     positive,
@@ -51,7 +53,8 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir",
         type=path_of,
-        help="the folder of the runs; default: ./runs, or $SLURM_JOBS_RUNS_DIR",
+        help="only the runs in this folder; default: $SLURM_JOBS_RUNS_DIR, or else ./runs and all "
+        "folders to which you have submitted",
     )
     parser.add_argument(
         "--number",
@@ -64,17 +67,15 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_runs(options: argparse.Namespace) -> int:
     """List; exit code 3 if a scheduler could not be queried."""
-    from slurm_jobs.commands.find_run import (
-        default_runs_dir,
-        is_missing,
-        refuse_missing_place,
-        where_else,
-    )
+    from slurm_jobs.commands.newest_run import where_else
+    from slurm_jobs.commands.remembered_dirs import SearchableDirs, searched_dirs
+    from slurm_jobs.commands.runs_dir import default_runs_dir, is_missing, refuse_missing_place
     from slurm_jobs.run.observe import list_runs
 
     runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()
+    searched = SearchableDirs() if options.dir is not None else searched_dirs()
     try:
-        catalogue = list_runs(runs_dir, number=options.number)
+        catalogue = list_runs(searched.there or [runs_dir], number=options.number)
     except (FileNotFoundError, NotADirectoryError) as error:
         refuse_missing_place(runs_dir)
         advice = where_else(runs_dir)
@@ -82,6 +83,7 @@ def run_runs(options: argparse.Namespace) -> int:
             advice = f"{is_missing(runs_dir)}; --dir names another folder"
         message = f"no run in {runs_dir}{advice}"
         raise InputError(message) from error
+    catalogue = replace(catalogue, unreadable={**catalogue.unreadable, **searched.away})
     if options.json:
         print_json(_catalogue_values(catalogue))
     else:
@@ -89,7 +91,7 @@ def run_runs(options: argparse.Namespace) -> int:
 
         screen = console()
         if catalogue.runs:
-            screen.print(_runs_table(catalogue, time.time()))
+            screen.print(_runs_table(catalogue, runs_dir, time.time()))
         elif not catalogue.unreadable:
             advice = "" if options.dir is not None else where_else(runs_dir)
             print(f"no run in {shown_path(runs_dir)}{advice}")
@@ -104,23 +106,26 @@ def run_runs(options: argparse.Namespace) -> int:
     return 0 if all(listed.status.knows_the_living for listed in catalogue.runs) else 3
 
 
-def _runs_table(catalogue: Catalogue, now_unix_s: float) -> Table:
-    """Return a table with one line per run."""
+def _runs_table(catalogue: Catalogue, runs_dir: Path, now_unix_s: float) -> Table:
+    """Return a table with one line per run, with their folders if not all are in `runs_dir`."""
     from rich.text import Text
 
     from slurm_jobs.cli.options import table_of
 
-    rows = [
-        (
+    folders = {listed.run_dir: listed.run_dir.parent for listed in catalogue.runs}
+    has_folders = any(folder.absolute() != runs_dir for folder in folders.values())
+    rows = []
+    for listed in catalogue.runs:
+        row: list[str | Text] = [
             listed.run_dir.name,
             Text(listed.status.status, style=STYLES[listed.status.status]),
             f"{listed.num_completed}/{listed.num_tasks}",
             age_text(listed.meta.created_unix_s, now_unix_s),
             listed.meta.scheduler,
-        )
-        for listed in catalogue.runs
-    ]
-    return table_of(("run", "status", "tasks", "submitted", "scheduler"), rows)
+        ]
+        rows.append([*row, shown_path(folders[listed.run_dir])] if has_folders else row)
+    columns = ["run", "status", "tasks", "submitted", "scheduler"]
+    return table_of([*columns, "folder"] if has_folders else columns, rows)
 
 
 def _catalogue_values(catalogue: Catalogue) -> dict[str, Any]:
@@ -168,11 +173,10 @@ def run_status(options: argparse.Namespace) -> int:
     Raises:
         InputError: the run has no stage of that name.
     """
-    from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.run_folder.cleanings import cleaned_note
     from slurm_jobs.run_folder.paths import RunPaths
 
-    run_dir = find_run(options.run)
+    run_dir = named_run(options.run)
     view = read_view(run_dir, fresh=options.fresh)
     stages = [] if options.stage is None else _stages_named(options.stage, view.status)
     if options.json:
@@ -255,9 +259,7 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_watch(options: argparse.Namespace) -> int:
     """Watch, and print at the end what failed; the exit code is that of `status`."""
-    from slurm_jobs.commands.find_run import find_run
-
-    run_dir = find_run(options.run)
+    run_dir = named_run(options.run)
     status, code = watch(run_dir, quiet=options.json)
     if status is None:
         return code

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from slurm_jobs.commands.find_run import default_runs_dir
 from slurm_jobs.commands.probe import OneStage, a_task_a_node, fits, num_named_nodes, one_stage_spec
 from slurm_jobs.commands.read_spec import disk_files, load
 from slurm_jobs.commands.resume import cancel
+from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.nodes.doctor_model import (
     DRILL_STAGE,
@@ -152,7 +152,7 @@ def run_to_its_end(loaded: LoadedSpec, *, wait_s: float, say: Say, num_nodes: in
     say(f"{name}: submitting a job")
     try:
         with _interrupts_held():
-            run_dir = submit(replace(loaded, spec=spec)).paths.run_dir
+            run_dir = submit(replace(loaded, spec=spec), is_remembered=False).paths.run_dir
     except BaseException:  # a failed submit may have left a job
         for run_dir in folder.glob("*"):
             if run_dir not in before and is_run(run_dir):

@@ -16,6 +16,9 @@ from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.regular_files import read_bytes
 
+SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
+"""Suffixes of spec files."""
+
 Relation = Literal["same", "moved", "unclear", "other"]
 """The run was submitted from this file; from this file at another path; from a file that does not
 exist any more and may be this one; or from another file, or it is unknown from which."""
@@ -34,8 +37,25 @@ class SpecOrigin:
 def spec_origin(run_dir: Path, file: Path, runs_dir: Path) -> SpecOrigin:
     """Compare the origin of a run with a spec file, whose folder of runs is `runs_dir`."""
     paths = RunPaths(run_dir)
-    recorded = _text_in(paths.spec_origin, "spec_file") or _text_in(paths.run_json, "spec_file")
+    recorded = _recorded_file(paths)
     return SpecOrigin(file=recorded, relation=_relation(paths, recorded, file, runs_dir))
+
+
+def was_submitted_from(run_dir: Path, folder: Path) -> bool:
+    """Check whether a run was submitted in `folder`, or from a spec in it or in a folder below."""
+    paths = RunPaths(run_dir)
+    file = _recorded_file(paths)
+    if file is not None:
+        spec_dir = Path(file).parent
+        # The folder is as the system names it, and the file may have been named through a link.
+        for place in (spec_dir, Path(os.path.realpath(spec_dir))):
+            if place.is_relative_to(folder):
+                return True
+    return _text_in(paths.provenance(1), "working_dir") == str(folder)
+
+
+def _recorded_file(paths: RunPaths) -> str | None:
+    return _text_in(paths.spec_origin, "spec_file") or _text_in(paths.run_json, "spec_file")
 
 
 def _relation(paths: RunPaths, recorded: str | None, file: Path, runs_dir: Path) -> Relation:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
+from slurm_jobs.commands.remembered_dirs import remember
+from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.provenance import record_provenance
@@ -217,8 +219,15 @@ class Submission:
     the spec."""
 
 
-def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
+def submit(
+    loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None, is_remembered: bool = True
+) -> Submission:
     """Create a run and submit all its jobs.
+
+    Args:
+        loaded: the spec.
+        on_job: called with each job that the scheduler accepted.
+        is_remembered: False for a run that commands shall not find from other folders.
 
     Raises:
         SpecError: the cluster could never run it; nothing was made or queued.
@@ -246,6 +255,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         context = replace(context, shell_variables=effective_variables(plan, profile))
         number = write_plan(context, plan)
         undo.pop_all()  # the run exists from here on, and soon its jobs
+        unremembered = _unremembered_note(paths.run_dir.parent, spec_dir) if is_remembered else None
         record_provenance(
             paths,
             Path(context.spec_dir),
@@ -257,11 +267,23 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     notes = (
         *map(str, loaded.notes),
         *([] if private is None else [private]),
+        *([] if unremembered is None else [unremembered]),
         *dependency_notes(plan),
         *limit_notes(plan, limits),
         *shell_notes(plan, profile),
     )
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)
+
+
+def _unremembered_note(runs_dir: Path, spec_dir: Path) -> str | None:
+    """Remember the folder of runs; return a note if that fails and commands look elsewhere."""
+    problem = remember(runs_dir, spec_dir)
+    if problem is None or runs_dir == default_runs_dir():
+        return None
+    return (
+        f"later commands need this run's folder or its spec as RUN, because {runs_dir} could not "
+        f"be remembered as a folder of your runs: {problem}"
+    )
 
 
 def run_context(

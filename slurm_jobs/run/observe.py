@@ -410,13 +410,13 @@ class Catalogue:
     """Number of older runs that were left out."""
 
 
-def list_runs(runs_dir: Path, *, number: int) -> Catalogue:
-    """Return the newest `number` runs of a folder; query their schedulers together.
+def list_runs(runs_dirs: Iterable[Path], *, number: int) -> Catalogue:
+    """Return the newest `number` runs of some folders; query their schedulers together.
 
     Raises:
-        OSError: the folder itself cannot be listed.
+        OSError: one of the folders itself cannot be listed.
     """
-    run_dirs, unreadable = _runs_by_age(runs_dir)
+    run_dirs, unreadable = _runs_by_age(runs_dirs)
     runs: dict[Path, RunRecords] = {}
     answered: dict[Path, Answer] = {}
     for run_dir in run_dirs[:number]:
@@ -459,11 +459,14 @@ def _reason(run_dir: Path, error: OSError) -> str:
     return f"{file}: {reason}" if file else reason
 
 
-def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
+def _runs_by_age(runs_dirs: Iterable[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Return folders with a `run.json`, newest first, and the reasons for unreadable folders."""
     ages: dict[Path, tuple[float, str, str]] = {}
     unreadable: dict[Path, str] = {}
-    for folder in sorted(runs_dir.iterdir()):
+    folders: list[Path] = []
+    for runs_dir in runs_dirs:
+        folders += sorted(runs_dir.iterdir())
+    for folder in folders:
         try:
             ages[folder] = age_key(folder)
         except (FileNotFoundError, NotADirectoryError):

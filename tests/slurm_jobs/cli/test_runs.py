@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.commands.remembered_dirs import remember
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
@@ -115,6 +116,27 @@ def test_a_folder_may_be_named_by_option_or_environment(
     (tmp_path / "empty").mkdir()
     assert "no run in empty" in runs("--dir", "empty").out
     assert "--dir" in runs("--dir", "nowhere", code=2).err
+
+
+def test_the_runs_of_all_folders_that_were_submitted_to_are_listed(
+    runs: Command, slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    make(tmp_path / "runs", "near", "1", age_s=60)
+    make(tmp_path / "scratch", "far", "2")
+    for folder in ("runs", "scratch", "unmounted/ada/runs"):
+        remember(tmp_path / folder, tmp_path)
+    listed = runs().out
+    rows = [line.split() for line in listed.splitlines()]
+    assert [[row[0], row[-1]] for row in rows[:3]] == [
+        ["run", "folder"],
+        ["far", "scratch"],
+        ["near", "runs"],
+    ]
+    assert "cannot read unmounted/ada/runs: No such file or directory; is its file" in listed
+    assert [run["run_id"] for run in json.loads(runs("--json").out)["runs"]] == ["far", "near"]
+    only = runs("--dir", "runs").out
+    assert "far" not in only
+    assert "folder" not in only
 
 
 def test_a_silent_scheduler_is_reported_once_and_by_the_exit_code(

@@ -183,7 +183,7 @@ def test_no_probes_are_no_problem(tmp_path) -> None:
 
 def test_the_folder_of_probes_is_no_run(tmp_path) -> None:
     keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
-    catalogue = list_runs(tmp_path, number=5)
+    catalogue = list_runs([tmp_path], number=5)
     assert (catalogue.runs, catalogue.unreadable) == ((), {})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.cli.main import main
-from slurm_jobs.commands.find_run import default_runs_dir
+from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
 from slurm_jobs.shared.expand import (
     expand_path,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.commands.find_run import find_run
+from slurm_jobs.commands.remembered_dirs import remember
 from slurm_jobs.shared.errors import FileError, InputError, SpecError
 from tests.slurm_jobs.run.closed import close
 
@@ -234,8 +235,9 @@ def test_a_run_whose_file_system_is_away_cannot_be_read_and_its_missing_folder_i
 def test_a_missing_folder_of_runs_is_named_as_missing(runs: Path) -> None:
     Path("words.yaml").write_text(SPEC.format(name="words"))
     for text in (None, "words.yaml"):
-        with pytest.raises(InputError, match=f"{runs}, which does not exist: .* is unavailable"):
+        with pytest.raises(InputError, match=f"{runs}, which does not exist.* submit ") as caught:
             find_run(text)
+        assert "server" not in str(caught.value)
     runs.touch()
     for text in (None, "words.yaml"):
         with pytest.raises(InputError, match=f"{runs}, which is not a folder"):
@@ -283,9 +285,17 @@ def test_a_name_that_no_file_can_have_is_not_printed_whole(runs: Path, text: str
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOTCONN])
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ESTALE, "file server does not answer"),
+        (errno.EIO, "file server does not answer"),
+        (errno.ENOTCONN, "file server does not answer"),
+        (errno.EACCES, "ask its owner"),
+    ],
+)
 def test_a_folder_that_the_system_cannot_look_into_is_none_without_runs(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    runs: Path, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
 ) -> None:
     run = make(runs, RUN)
     real = os.stat
@@ -296,5 +306,26 @@ def test_a_folder_that_the_system_cannot_look_into_is_none_without_runs(
         return real(path, **words)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(os, "stat", away)
-    with pytest.raises(FileError, match=f"{run}: {os.strerror(number)}"):
+    with pytest.raises(FileError, match=f"{run}: {os.strerror(number)}.*{advice}"):
         find_run(str(run))
+
+
+def test_an_id_is_also_looked_up_in_the_folders_of_earlier_submits(
+    runs: Path, tmp_path: Path
+) -> None:
+    far = make(tmp_path / "scratch", "words-20250101-000000-aaaa")
+    make(runs, "images-20250101-000000-aaaa")
+    remember(tmp_path / "scratch", tmp_path / "project")
+    assert find_run("words") == find_run(far.name) == far
+    near = make(runs, "words-20250101-000000-bbbb", age_s=100)
+    assert find_run("words") == near
+    make(tmp_path / "scratch", "tokens-20250101-000000-aaaa")
+    make(tmp_path / "scratch", "tokens-20250101-000000-bbbb")
+    with pytest.raises(InputError, match=f"{tmp_path}/scratch/tokens-20250101-000000-aaaa, "):
+        find_run("tokens")
+
+
+def test_a_folder_of_runs_that_was_not_searched_is_named(runs: Path, tmp_path: Path) -> None:
+    remember(tmp_path / "unmounted/ada/runs", tmp_path)
+    with pytest.raises(InputError, match=f"{tmp_path}/unmounted/ada/runs was not searched: No su"):
+        find_run("words")
