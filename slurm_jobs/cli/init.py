@@ -141,7 +141,8 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
 def _print_written(
     written: WrittenSpec, place: Place, problems: list[str], notes: list[str], *, is_local: bool
 ) -> None:
-    from slurm_jobs.commands.init import NONE_READ, room_text
+    from slurm_jobs.commands.init import NONE_READ
+    from slurm_jobs.commands.starter.gpu_choice import room_text
 
     where = "jobs run on this machine"
     here = f"{where} (--local)" if is_local else f"no Slurm here: {where}"

@@ -24,6 +24,7 @@ from slurm_jobs.commands import starter_data as data_files
 from slurm_jobs.commands.read_spec import disk_files
 from slurm_jobs.commands.starter import image_folder
 from slurm_jobs.commands.starter.archive_members import archive_note
+from slurm_jobs.commands.starter.gpu_choice import gpu_comments, gpu_lines
 from slurm_jobs.commands.starter_data import Data, Lengths, Model, Place, Room, choose_lengths
 from slurm_jobs.commands.submit import limits_of
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
@@ -360,6 +361,7 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         if len(place.accounts) > 1:
             lines.append(f"# Your accounts: {', '.join(place.accounts)}.")
         if place.gpu is not None:
+            lines += gpu_comments(place)
             lines.append(
                 "# Options for every job that asks for GPUs; they override those of `slurm`."
             )
@@ -518,7 +520,9 @@ def begin(request: Request, place: Place) -> WrittenSpec:
         now = time.strftime("%Y-%m-%d")
         texts[profile] = profile_text(place, date=now, python=sys.executable).encode()
     written, kept = _write(request.folder, texts)
-    return WrittenSpec(spec=request.folder / spec, files=written, kept=kept, said=tuple(notes))
+    return WrittenSpec(
+        spec=request.folder / spec, files=written, kept=kept, said=(*gpu_lines(place), *notes)
+    )
 
 
 def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
@@ -735,19 +739,6 @@ def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tup
         message = f"cannot write {error.filename or folder}: {error.strerror}"
         raise FileError(message) from error
     return tuple(folder / name for name in new), tuple(folder / name for name in present)
-
-
-def room_text(room: Room) -> str:
-    """Return `partition gpu: 2 nodes of 8 cores, 15 GB, 4 x a100, at most 24 h a job`."""
-    where = "this machine: "
-    if room.partition:
-        plural = "" if room.num_nodes == 1 else "s"
-        where = f"partition {room.partition}: {room.num_nodes} node{plural} of "
-    mem = "" if math.isinf(room.mem_gb) else f", {room.mem_gb:.0f} GB"
-    gpus = f", {room.gpus} x {room.gpu_type or 'GPU'}" if room.gpus else ""
-    gpus += " (a MIG slice; a training can use one per node)" if is_slice(room.gpu_type) else ""
-    limit = f", at most {room.max_time_min / 60:g} h a job" if room.max_time_min else ""
-    return f"{where}{number_of('core', room.cpus)}{mem}{gpus}{limit}"
 
 
 # Place of the jobs of a first spec: the cluster of this login node, or this machine.

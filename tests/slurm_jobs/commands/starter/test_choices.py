@@ -11,9 +11,9 @@ from slurm_jobs.commands.init import (
     minutes,
     needs_4_bits,
     num_slices,
-    room_text,
     train_mem_gb,
 )
+from slurm_jobs.commands.starter.gpu_choice import room_text
 from slurm_jobs.commands.starter_data import Data, Model, Room
 
 CPU = NodeKind(num_nodes=20, cpus=64, mem_mb=256 * 1024)
