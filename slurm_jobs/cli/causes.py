@@ -44,7 +44,7 @@ class Reason:
     text: str
     attempt: int = 1
     rank: int | None = None
-    """Rank that failed first, if the text names it and its node."""
+    """Rank that failed first, if the record has it."""
     node: str = ""
     last_line: str | None = None
     """Last line of the failed rank's log, if the record has it."""
@@ -52,9 +52,10 @@ class Reason:
     @property
     def without_place(self) -> tuple[str, ...]:
         """Return the text before and after rank and node, which differ between slices."""
-        if self.rank is None:
+        place = None if self.rank is None else rank_place(self.rank, self.node)
+        if place is None or place not in self.text:
             return (self.text,)
-        before, _, after = self.text.partition(rank_place(self.rank, self.node))
+        before, _, after = self.text.partition(place)
         return before, after
 
 
@@ -132,16 +133,13 @@ def read_reason(run_dir: Path, stage: str, part: SliceStatus) -> Reason:
         text = text.removesuffix(f" {GONE}")
     if part.state == "TIMEOUT" and part.reason:
         detail = text.removeprefix(AFTER_SIGTERM)
-        if _KILLED.search(detail):
-            return Reason(text=_killed_reason(run_dir, stage, part), attempt=record.attempt)
-        text = f"{part.reason}; {detail}"
-    rank, node = record.failed_rank, record.failed_node or ""
-    is_placed = rank is not None and rank_place(rank, node) in text
+        is_killed = _KILLED.search(detail) is not None
+        text = _killed_reason(run_dir, stage, part) if is_killed else f"{part.reason}; {detail}"
     return Reason(
         text=text,
         attempt=record.attempt,
-        rank=rank if is_placed else None,
-        node=node,
+        rank=record.failed_rank,
+        node=record.failed_node or "",
         last_line=record.last_line,
     )
 

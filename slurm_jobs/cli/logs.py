@@ -3,114 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import codecs
 import re
 import sys
-import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.log_files import (
-    blocks_to_the_end,
-    explaining_logs,
-    has_text,
-    last_lines,
-    numbered_lines,
-    rank_logs,
-    ranks_with_logs,
-    shown_name,
-    supervisor_logs,
-)
-from slurm_jobs.cli.options import add_run, log_output, named_run
+from slurm_jobs.cli.log_choice import LogChoice
+from slurm_jobs.cli.log_files import has_text, last_lines, numbered_lines, shown_name
+from slurm_jobs.cli.options import add_run, command_text, log_output, named_run, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_run, stages_called, stages_named
+from slurm_jobs.run_folder.run_records import read_run, stages_called
 from slurm_jobs.shared.errors import InputError, plain
-from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
-
-
-# Printing of logs as they grow, including slices and attempts that begin meanwhile.
-
-
-_utf8_decoder = codecs.getincrementaldecoder("utf-8")
-FOLLOW_INTERVAL_S = 0.5
-LOOK_INTERVAL_S = 2.0
-"""Interval between two listings of the stage's log folder."""
-
-
-@dataclass(slots=True)
-class GrowingLogs:
-    """Logs, and the position up to which each has been printed."""
-
-    with_stage: bool = False
-    """True if they are of several stages."""
-    offsets: dict[Path, int] = field(default_factory=dict)
-    _decoders: dict[Path, codecs.IncrementalDecoder] = field(default_factory=dict)
-    """Each keeps the first bytes of a character that is not complete yet."""
-    _last: Path | None = None
-
-    def print_ends(self, logs: Sequence[Path], num_lines: int) -> None:
-        """Print the last lines of each, and continue from there."""
-        for log in logs:
-            self.offsets[log] = log.stat().st_size
-            lines = last_lines(log, num_lines)
-            if lines:
-                self._begin(log)
-            for line in lines:
-                print(line, file=log_output())
-
-    def print_added(self, logs: Sequence[Path]) -> None:
-        """Print what was added to these logs, or to earlier ones."""
-        for log in dict.fromkeys([*self.offsets, *logs]):
-            decoder = self._decoders.setdefault(log, _utf8_decoder(errors="replace"))
-            with open_regular(log) as stream:
-                stream.seek(self.offsets.get(log, 0))
-                for block in blocks_to_the_end(stream):
-                    if text := decoder.decode(block):
-                        self._begin(log)
-                        log_output().write(text)
-                self.offsets[log] = stream.tell()
-        sys.stdout.flush()
-
-    def _begin(self, log: Path) -> None:
-        """Print the name if another log was printed before, or if there may be several stages."""
-        if self._last != log and (self._last is not None or self.with_stage):
-            print(f"==> {shown_name(log, with_stage=self.with_stage)} <==")
-        self._last = log
-
-
-# Printing of logs, whole or their ends, and of matching lines. `logs` selects them.
-
+    from slurm_jobs.cli.causes import Cause
+    from slurm_jobs.status import SliceStatus
 
 SUPERVISOR_TAIL_LINES = 20
 """Lines of a supervisor's log that is shown unasked; a Python traceback's end fits."""
-
-
-def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
-    """Print each log, with its name if there are several; report if all are empty."""
-    empty = {log for log in logs if not has_text(log)}
-    if logs and len(empty) == len(logs):
-        message = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
-        print(f"the {message}", file=sys.stderr)
-        return
-    for log in logs:
-        if len(logs) > 1 or with_stage:
-            shown = shown_name(log, with_stage=with_stage)
-            print(f"==> {shown} <=={' (empty)' if log in empty else ''}")
-        _print_log(log, tail)
-
-
-def _print_log(log: Path, tail: int | None) -> None:
-    output = log_output()
-    for _, line in numbered_lines(log) if tail is None else enumerate(last_lines(log, tail)):
-        print(line, file=output)
+MAX_UNNAMED_LOGS = 40
+"""Logs that are printed if no stage is named."""
+NO_MATCH_EXIT_CODE = 1
+"""Exit code of grep."""
 
 
 def print_matches(
@@ -129,12 +46,6 @@ def print_matches(
     return has_match
 
 
-MAX_FAILED_LOGS = 40
-"""Logs that `--failed` prints without a stage."""
-NO_MATCH_EXIT_CODE = 1
-"""Exit code of grep."""
-
-
 def add_logs_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add_run(parser)
@@ -142,12 +53,17 @@ def add_logs_arguments(parser: argparse.ArgumentParser) -> None:
         "stage",
         metavar="STAGE",
         nargs="?",
-        help="default: the one that failed or runs; with --failed all that failed, with --grep all",
+        help="default: what failed, else what runs, else what completed last; with --failed and "
+        "--grep all stages",
     )
     parser.add_argument("--slice", dest="slice_index", type=int, help="only this slice")
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--attempt", type=int, help="this attempt; default: each slice's newest")
-    parser.add_argument("--failed", action="store_true", help="only slices that failed")
+    parser.add_argument(
+        "--failed",
+        action="store_true",
+        help="only slices that failed; with --follow also those that fail later",
+    )
     parser.add_argument(
         "--tail", metavar="N", type=_line_count, help="only the last N lines of each log"
     )
@@ -178,146 +94,131 @@ def _line_count(text: str) -> int:
     return sys.maxsize if len(text) > 18 else int(text)  # more lines than any log has
 
 
-class _Choice:
-    """Slices and logs that the options select."""
-
-    def __init__(self, run_dir: Path, options: argparse.Namespace) -> None:
-        self._paths = RunPaths(run_dir)
-        self._options = options
-
-    def slices(self, stage: StageStatus) -> list[SliceStatus]:
-        """Return the selected slices of a stage."""
-        index, failed = self._options.slice_index, self._options.failed
-        parts = [part for part in stage.slices if index in {None, part.slice_index}]
-        return [part for part in parts if not failed or part.status == "failed"]
-
-    def logs(self, stage: StageStatus, since: Mapping[int, int] | None = None) -> list[Path]:
-        """Return the existing logs of a stage; `since`: see `rank_logs`."""
-        name, slices, options = stage.stage.name, self.slices(stage), self._options
-        attempt = options.attempt
-        if options.supervisor:
-            return supervisor_logs(self._paths, name, slices, attempt=attempt)
-        return rank_logs(self._paths, name, slices, rank=options.rank, attempt=attempt, since=since)
-
-    def explaining(self, stage: StageStatus, shown: Sequence[Path]) -> list[Path]:
-        """Return supervisors' logs to show unasked: of the newest attempts, if ranks are silent."""
-        if self._options.supervisor or self._options.attempt is not None:
-            return []
-        name = stage.stage.name
-        logs = [log for log in shown if log.parent == self._paths.logs_dir(name)]
-        return explaining_logs(self._paths, name, self.slices(stage), logs)
-
-    def print_why_none(self, stages: Sequence[StageStatus]) -> None:
-        """Print for every selected stage why no log was chosen.
-
-        Raises:
-            InputError: some have logs, and none of the rank or attempt that was named.
-        """
-        options = self._options
-        with_others: list[StageStatus] = []
-        for stage in stages:
-            name, slices = stage.stage.name, self.slices(stage)
-            if options.failed and not slices:
-                which = "" if options.slice_index is None else f" {options.slice_index}"
-                print(f"no slice{which} of `{name}` failed", file=sys.stderr)
-            elif (options.rank, options.attempt) != (None, None) and rank_logs(
-                self._paths, name, slices
-            ):
-                with_others.append(stage)
-            else:
-                print(f"no log of `{name}` yet", file=sys.stderr)
-        if with_others:
-            self.refuse_rank_and_attempt(with_others)
-
-    def refuse_rank_and_attempt(self, stages: Sequence[StageStatus]) -> NoReturn:
-        """Raise InputError with the attempts and ranks that the stages have."""
-        from slurm_jobs.run_folder.run_records import read_stage_records
-
-        names = [f"`{stage.stage.name}`" for stage in stages]
-        has = f"{names[0]} has no" if len(names) == 1 else f"none of {', '.join(names)} has a"
-        attempts: set[int] = set()
-        ranks: set[int] = set()
-        for stage in stages:
-            slices = self.slices(stage)
-            known = read_stage_records(self._paths, stage.stage.name).attempts
-            attempts.update(n for part in slices for n in known.get(part.slice_index, ()))
-            ranks |= ranks_with_logs(self._paths, stage.stage.name, slices)
-        known_text = ", ".join(
-            f"{word} {ranges_text(sorted(numbers))}"
-            for word, numbers in (("attempt", attempts), ("rank", ranks))
-            if numbers
-        )
-        there_is = f"there is {known_text}" if known_text else "it has not begun"
-        message = f"{has} log of that rank or attempt; {there_is}"
-        raise InputError(message)
-
-
 def run_logs(options: argparse.Namespace) -> int:
-    """Print the chosen logs, each with its name if there are several, or search them."""
+    """Print the chosen logs, each with its name unless there can only be one, or search them."""
     from slurm_jobs.run.observe import status_of
 
     pattern = None if options.grep is None else _compiled(options.grep)
     run_dir, stage_name = _run_and_stage(options.run, options.stage)
-    status = status_of(run_dir, fresh=False)
-    choice = _Choice(run_dir, options)
-    everywhere = stage_name is None and pattern is not None
-    has_failed = any(part.status == "failed" for stage in status.stages for part in stage.slices)
+    choice = LogChoice(run_dir, status_of(run_dir, fresh=False), stage_name, options)
+    has_failed = any(part.status == "failed" for s in choice.stages for part in s.slices)
     if options.failed and not has_failed and stage_name is None and not options.follow:
-        print(f"no slice of {run_dir.name} failed", file=sys.stderr)
+        print(choice.none_failed_text(), file=sys.stderr)
         return 0 if pattern is None else NO_MATCH_EXIT_CODE
-    stages = _selected_stages(status, stage_name, choice, options)
     if (options.attempt is not None and options.attempt < 1) or (options.rank or 0) < 0:
-        choice.refuse_rank_and_attempt(stages)
-    name = stage_name or "`, `".join(stage.stage.name for stage in stages)
-    name = stages[0].stage.name if len(stages) == 1 else name
+        choice.refuse_rank_and_attempt(choice.stages)
     if options.follow:
-        return _follow(run_dir, name, stages, choice, options.tail)
-    logs = [log for stage in stages for log in choice.logs(stage)]
-    if not logs:
-        choice.print_why_none(stages)
-    with_stage = len(stages) > 1 or (everywhere and len(status.stages) > 1)
+        from slurm_jobs.cli.follow_logs import follow_logs
+
+        return follow_logs(choice)
+    logs = [log for stage in choice.stages for log in choice.logs(stage)]
     if pattern is not None:
-        has_match = print_matches(logs, pattern, options.tail, with_stage=with_stage)
+        if not logs:
+            choice.print_why_none()
+        has_match = print_matches(logs, pattern, options.tail, with_stage=choice.with_stage)
         return 0 if has_match else NO_MATCH_EXIT_CODE
-    num_left = len(logs) - MAX_FAILED_LOGS if options.failed and stage_name is None else 0
-    if num_left > 0:
-        logs = logs[:MAX_FAILED_LOGS]
-    print_logs(name, logs, options.tail, with_stage=with_stage)
-    for log in [log for stage in stages for log in choice.explaining(stage, logs)]:
-        shown = shown_name(log, with_stage=with_stage)
-        print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
-        _print_log(log, SUPERVISOR_TAIL_LINES if options.tail is None else options.tail)
-    if num_left > 0:
-        more = "1 more log" if num_left == 1 else f"{num_left} more logs"
-        print(f"... and {more}; name a stage for all of its logs", file=sys.stderr)
+    if choice.only == "failed" and has_failed and options.slice_index is None:
+        _print_failures(choice)
+        return 0
+    if not logs:
+        choice.print_why_none()
+    num_left = 0 if choice.is_stage_named else max(0, len(logs) - MAX_UNNAMED_LOGS)
+    logs = logs[: len(logs) - num_left]
+    _print_logs(choice, logs)
+    for stage in choice.stages:
+        _print_explaining(choice, choice.explaining(stage, choice.slices(stage), logs))
+    _print_num_left(choice, num_left)
     return 0
 
 
-def _selected_stages(
-    status: RunStatus, stage_name: str | None, choice: _Choice, options: argparse.Namespace
-) -> list[StageStatus]:
-    """Return the stages whose logs are printed or searched.
+def _print_logs(choice: LogChoice, logs: Sequence[Path]) -> None:
+    """Print each log; report if all are empty."""
+    empty = {log for log in logs if not has_text(log)}
+    if logs and len(empty) == len(logs):
+        print(choice.all_empty_text(len(logs)), file=sys.stderr)
+        return
+    for log in logs:
+        if len(logs) > 1 or not choice.is_one_log:
+            _print_head(choice, log)
+        _print_log(log, choice.options.tail)
 
-    Raises:
-        InputError: none of them has the named slice, or the stage does not exist.
+
+def _print_head(choice: LogChoice, log: Path) -> None:
+    shown = shown_name(log, with_stage=choice.with_stage)
+    print(f"==> {shown} <=={'' if has_text(log) else ' (empty)'}")
+
+
+def _print_log(log: Path, tail: int | None) -> None:
+    output = log_output()
+    for _, line in numbered_lines(log) if tail is None else enumerate(last_lines(log, tail)):
+        print(line, file=output)
+
+
+def _print_explaining(choice: LogChoice, logs: Sequence[Path]) -> None:
+    tail = choice.options.tail
+    for log in logs:
+        shown = shown_name(log, with_stage=choice.with_stage)
+        print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
+        _print_log(log, SUPERVISOR_TAIL_LINES if tail is None else tail)
+
+
+def _print_num_left(choice: LogChoice, num_left: int) -> None:
+    if num_left:
+        more = "1 more log" if num_left == 1 else f"{num_left} more logs"
+        is_named = choice.is_stage_named
+        remedy = "--slice prints that of one" if is_named else "name a stage for all of its logs"
+        print(f"... and {more}; {remedy}", file=sys.stderr)
+
+
+def _print_failures(choice: LogChoice) -> None:
+    """Print each cause of failures, with logs of its slices below it.
+
+    With `--failed` these are the logs of all slices, otherwise that of the rank which failed first
+    in the first slice.
     """
-    index, is_search = options.slice_index, options.grep is not None
-    failed = [s for s in status.stages if any(part.status == "failed" for part in s.slices)]
-    if stage_name is not None:  # all combinations of a matrix
-        origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
-        stages = [status.stage(name) for name in stages_named(stage_name, origins)]
-    elif is_search or (options.failed and failed):
-        stages = list(status.stages) if is_search else failed
-        stages = [s for s in stages if index is None or 0 <= index < s.stage.num_slices] or stages
-    else:
-        stages = [_stage_to_show(status, choice)]
-    for stage in stages:
-        number = stage.stage.num_slices
-        if index is not None and not 0 <= index < number:
-            which = f"the slices 0 to {number - 1}" if number > 1 else "slice 0 alone"
-            message = f"--slice {index}: `{stage.stage.name}` has {which}"
-            raise InputError(message)
-    return stages
+    from slurm_jobs.cli.causes import causes_of, slices_name
+
+    options = choice.options
+    failed = [(stage, part) for stage in choice.stages for part in choice.slices(stage)]
+    causes = causes_of(choice.run_dir, failed)
+    shown = causes if choice.is_stage_named else causes[:MAX_UNNAMED_LOGS]
+    logs_by_cause = [_logs_of_cause(choice, cause) for cause in shown]
+    if not any(logs_by_cause) and (options.rank, options.attempt) != (None, None):
+        choice.print_why_none()
+        return
+    most = None if choice.is_stage_named else MAX_UNNAMED_LOGS // len(shown)
+    num_left = len(failed) - sum(len(cause.parts) for cause in causes) if options.failed else 0
+    for cause, logs in zip(shown, logs_by_cause, strict=True):
+        if cause is not shown[0]:
+            print()
+        print(cause.line())
+        for log in logs[:most]:
+            _print_head(choice, log)
+            _print_log(log, options.tail)
+        if not logs:
+            print(f"no log of {slices_name(cause.stage, cause.parts)}", file=sys.stderr)
+        num_left += len(logs) - len(logs[:most])
+        _print_explaining(choice, choice.explaining(cause.stage, _parts(choice, cause), logs))
+    _print_num_left(choice, num_left)
+    if len(failed) > len(shown) and not options.failed:
+        command = command_text("logs", shown_path(choice.run_dir), "--failed")
+        print(f"all {len(failed)} failed slices: {command}", file=sys.stderr)
+
+
+def _parts(choice: LogChoice, cause: Cause) -> Sequence[SliceStatus]:
+    """Return the slices whose logs are printed."""
+    return cause.parts if choice.options.failed else cause.parts[:1]
+
+
+def _logs_of_cause(choice: LogChoice, cause: Cause) -> list[Path]:
+    logs = choice.logs(cause.stage, _parts(choice, cause))
+    options, first = choice.options, cause.parts[0]
+    rank = cause.reasons[0].rank
+    if rank is None or options.failed or options.supervisor or options.attempt is not None:
+        return logs
+    paths, name = RunPaths(choice.run_dir), cause.stage.stage.name
+    failed_first = paths.rank_log(name, first.slice_index, cause.reasons[0].attempt, rank)
+    return [failed_first] if failed_first in logs else logs
 
 
 def _compiled(text: str) -> re.Pattern[str]:
@@ -354,52 +255,3 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
             f"{did_you_mean(run, [*names, *names.values()])}"
         )
         raise InputError(message) from error
-
-
-def _stage_to_show(status: RunStatus, choice: _Choice) -> StageStatus:
-    """Return the first failed stage, the last running, or the last completed that printed."""
-    for word in ("failed", "running", "completed"):
-        stages = [stage for stage in status.stages if stage.status == word]
-        if not stages:
-            continue
-        if word != "completed":
-            return stages[0] if word == "failed" else stages[-1]
-        for stage in reversed(stages):
-            if any(has_text(log) for log in choice.logs(stage)):
-                return stage
-        return stages[-1]
-    return status.stages[0]
-
-
-def _follow(
-    run_dir: Path,
-    name: str,
-    stages: Sequence[StageStatus],
-    choice: _Choice,
-    tail: int | None,
-) -> int:
-    """Print logs and their growth until the stages have ended; `name` covers them all."""
-    from slurm_jobs.run.observe import status_of
-
-    since = {
-        stage.stage.name: {part.slice_index: max(1, part.attempt) for part in stage.slices}
-        for stage in stages
-    }
-    growing = GrowingLogs(with_stage=len(stages) > 1)
-    is_over = False
-    while not is_over:
-        status = status_of(run_dir, fresh=False)
-        now = [status.stage(stage_name) for stage_name in since]
-        logs = [log for stage in now for log in choice.logs(stage, since[stage.stage.name])]
-        is_over = all(stage.status not in {"running", "waiting"} for stage in now)
-        if tail is not None:
-            growing.print_ends(logs, tail)
-            tail = None
-        growing.print_added(logs)
-        end_s = time.monotonic() + LOOK_INTERVAL_S
-        while not is_over and time.monotonic() < end_s:
-            time.sleep(FOLLOW_INTERVAL_S)
-            growing.print_added(logs)
-    if not growing.offsets:
-        print(f"`{name}` has ended without such a log", file=sys.stderr)
-    return 0

@@ -9,13 +9,18 @@ import pytest
 
 from slurm_jobs.cli import log_files
 from slurm_jobs.cli.log_files import last_lines, numbered_lines
-from slurm_jobs.cli.logs import GrowingLogs
+from slurm_jobs.cli.options import command_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import AttemptRecord, record_to_json
 from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, account_row, make_fake_slurm
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    FakeSlurm,
+    account_row,
+    make_fake_slurm,
+    queue_row,
+)
 
 Logs = Callable[..., tuple[list[str], str]]
 
@@ -166,7 +171,7 @@ TWO_TASKS = [
         ),
         ("attempts", "preprocess --supervisor --attempt 3 --slice 1", ["job 14_1, attempt 3"]),
         # the last stage that has printed something
-        ("ended", "", ["said by train"]),
+        ("ended", "", ["==> train/s00000.a0001.rank-00000.log <==", "said by train"]),
         # one combination of a matrix, and all of which one has a log
         ("sweep", "fit-1", ["one"]),
         ("sweep", "fit", ["==> fit-1/s00000.a0001.rank-00000.log <==", "one"]),
@@ -190,7 +195,10 @@ def test_the_logs_that_are_chosen_are_printed(
         ("paths", "preprocess --follow --grep x", 2, ""),
         ("paths", "preprocess --tail -1", 2, ""),
         ("paths", "train --failed", 0, "no slice of `train` failed"),
-        ("paths", "train --rank 0", 0, "no log of `train` yet\n"),
+        ("paths", "preprocess --slice 2 --failed", 0, "no slice 2 of `preprocess` failed"),
+        ("paths", "train --failed --follow", 0, "no slice of `train` failed"),
+        ("sweep", "z --follow", 0, "no log of `z`: it is complete"),
+        ("paths", "train --rank 0", 0, "no log of `train`: it is stranded (not submitted"),
         ("paths", "preprocess --rank 7", 2, "`preprocess` has no log of that rank or attempt"),
         ("attempts", "preprocess --supervisor --attempt 4", 2, "`preprocess` has no log of that"),
         ("sweep", "fitt", 2, "no stage `fitt`; did you mean `fit`?"),
@@ -211,7 +219,8 @@ def test_the_ends_of_all_failed_logs_are_printed_under_their_names(
     heads = [line for line in lines if line.startswith("==>")]
     names = ("s00001.a0001.rank-00000", "s00001.a0001.rank-00001", "s00003.a0001.rank-00000")
     assert heads == [f"==> {name}.log <==" for name in names]
-    assert len(lines) == len(heads) + 20 + 1 + 20
+    assert lines[0] == "preprocess slices 1,3 failed: it broke"
+    assert len(lines) == 1 + len(heads) + 20 + 1 + 20
     assert lines[-1] == "end 3"
 
 
@@ -259,7 +268,7 @@ def test_grep_for_an_attempt_that_no_stage_has_names_every_stage(
         submit(paths, name, 1, str(number))
         log(paths, name, text="epoch 1\n")
     _, said = logs(paths, "--grep", "epoch", "--attempt", "7", code=2)
-    assert "no log of `later` yet" in said
+    assert "no log of `later`: it is stranded" in said
     assert "none of `clean`, `train` has a log of that rank or attempt; there is" in said
     _, said = logs(paths, "train", "--grep", "epoch", "--attempt", "7", code=2)
     assert "`train` has no log of that rank or attempt; there is" in said
@@ -274,17 +283,20 @@ def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
     for index in (1, 3):
         log(paths, "preprocess", index, text="")
     whole = [
+        "preprocess slices 1,3 failed: it broke",
         "==> preprocess/s00001.a0001.rank-00000.log <== (empty)",
         "==> preprocess/s00001.a0001.rank-00001.log <==",
         "the other rank",
         "==> preprocess/s00003.a0001.rank-00000.log <== (empty)",
+        "",
+        "train failed: it broke",
         "==> train/s00000.a0001.rank-00000.log <==",
         "no memory",
     ]
     assert logs(paths, "--failed", "--tail", "1") == (whole, "")
-    monkeypatch.setattr("slurm_jobs.cli.logs.MAX_FAILED_LOGS", 3)
-    said = "... and 1 more log; name a stage for all of its logs\n"
-    assert logs(paths, "--failed") == (whole[:4], said)
+    monkeypatch.setattr("slurm_jobs.cli.logs.MAX_UNNAMED_LOGS", 3)
+    said = "... and 2 more logs; name a stage for all of its logs\n"
+    assert logs(paths, "--failed") == ([*whole[:2], *whole[5:]], said)
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--grep", "x"), 1)])
@@ -363,8 +375,9 @@ def test_the_supervisors_log_explains_a_failure_without_a_record_of_which_ranks_
     paths.job_log("a", "12").write_text(f"{lines}{full}\n")
 
     printed, said = logs(paths)
-    assert (printed[0], len(printed), printed[-1]) == (HEAD, 1 + 20, full)
-    assert said == "the log of `a` is empty\n"
+    assert "NODE_FAIL before its supervisor could record why" in printed[0]
+    assert printed[1:3] == ["==> s00000.a0001.rank-00000.log <== (empty)", HEAD]
+    assert (len(printed), printed[-1], said) == (3 + 20, full, "")
     assert logs(paths, "a", "--tail", "1")[0] == [HEAD, full]
     # not twice, nor where a rank has spoken
     assert HEAD not in logs(paths, "a", "--supervisor")[0]
@@ -416,51 +429,59 @@ def test_lines_are_counted_as_editors_count_them(tmp_path: Path) -> None:
     assert numbers == list(itertools.islice(itertools.count(1), 3))
 
 
-def write(log: Path, data: bytes) -> None:
-    """Logs grow by these bytes; nothing is waited for."""
-    with log.open("ab") as stream:
-        stream.write(data)
+@pytest.fixture
+def causes(paths: RunPaths, slurm: FakeSlurm) -> RunPaths:
+    """Two causes in an array of four, another stage that failed, and one that runs."""
+    for index, reason in ((1, "it broke"), (2, "it melted"), (3, "it broke")):
+        end(paths, "preprocess", [index], "failed", reason=reason, failed_rank=int(index == 1))
+    submit(paths, "train", 1, "13")
+    begin(paths, "train", 0, 1, "13")
+    slurm.says("squeue", queue_row("13", "RUNNING"))
+    log(paths, "train", text="epoch 1\n")
+    return paths
 
 
-def test_a_character_that_comes_in_two_writes_is_printed_once_and_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_without_a_stage_one_log_is_printed_for_each_cause(causes: RunPaths, logs: Logs) -> None:
+    """Slice 2 has a record of a completion, too, which counts; it is removed first."""
+    for record in causes.completions_dir("preprocess").glob("s00002.*.completed.json"):
+        record.unlink()
+    printed, said = logs(causes, "--tail", "1")
+    assert printed == [
+        "preprocess slices 1,3 failed: it broke",
+        "==> preprocess/s00001.a0001.rank-00001.log <==",  # the rank that failed first
+        "the other rank",
+        "",
+        "preprocess slice 2 failed: it melted",
+        "==> preprocess/s00002.a0001.rank-00000.log <==",
+        "end 2",
+    ]
+    assert said == f"all 3 failed slices: {command_text('logs', str(causes.run_dir), '--failed')}\n"
+
+
+def test_without_a_failure_what_runs_is_printed(
+    tmp_path: Path, slurm: FakeSlurm, logs: Logs
 ) -> None:
-    logs = [tmp_path / name for name in ("a.log", "b.log")]
-    growing = GrowingLogs()
-    for first, second in ((b"ma\xc3", b"na\xe2\x82"), (b"\xb1ana\n", b"\xac\n")):
-        for log, data in zip(logs, (first, second), strict=True):
-            write(log, data)
-        growing.print_added(logs)
-    printed = capsys.readouterr().out
-    assert printed == "ma==> b.log <==\nna==> a.log <==\nñana\n==> b.log <==\n€\n"
+    paths = make_run(tmp_path / "living", {"prep": 3, "train": 1, "late": 1})
+    submit(paths, "prep", 3, "12")
+    submit(paths, "train", 1, "13")
+    end(paths, "prep", [0])
+    slurm.says(
+        "squeue",
+        queue_row("12_1", "RUNNING") + queue_row("12_2", "PENDING") + queue_row("13", "RUNNING"),
+    )
+    for index in range(2):
+        log(paths, "prep", index, text=f"row of {index}\n")
+    log(paths, "train", text="epoch 1\n")
+    running = ["==> prep/s00001.a0001.rank-00000.log <==", "row of 1"]
+    running += ["==> train/s00000.a0001.rank-00000.log <==", "epoch 1"]
+    assert logs(paths) == (running, "")
+    assert logs(paths, "prep", "--slice", "2")[1] == "no log of `prep` slice 2 yet: it is waiting\n"
+    log(paths, "train", text="")
+    assert logs(paths, "train")[1] == "the log of `train` is empty so far\n"
 
 
-def test_bytes_that_are_no_character_are_replaced_and_hold_nothing_up(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = tmp_path / "a.log"
-    write(log, b"\xff fine\n")
-    GrowingLogs().print_added([log])
-    assert capsys.readouterr().out == "\N{REPLACEMENT CHARACTER} fine\n"
-
-
-def test_a_log_that_did_not_grow_is_not_named_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = tmp_path / "a.log", tmp_path / "b.log"
-    write(first, b"one\n")
-    write(second, b"")
-    growing = GrowingLogs()
-    growing.print_added([first, second])
-    growing.print_added([first, second])
-    assert capsys.readouterr().out == "one\n"
-
-
-def test_a_log_without_an_end_to_show_is_not_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs = [tmp_path / name for name in ("a.log", "b.log", "c.log")]
-    for log, data in zip(logs, (b"one\n", b"", b"two\n"), strict=True):
-        write(log, data)
-    GrowingLogs().print_ends(logs, 5)
-    assert capsys.readouterr().out == "one\n==> c.log <==\ntwo\n"
+def test_a_slice_is_searched_in_the_stages_that_have_it(causes: RunPaths, logs: Logs) -> None:
+    assert logs(causes, "--slice", "3", "--tail", "1") == (
+        ["==> preprocess/s00003.a0001.rank-00000.log <==", "end 3"],
+        "",
+    )
