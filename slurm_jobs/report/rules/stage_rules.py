@@ -222,7 +222,7 @@ def memory_exceeded(stage: StageEfficiency) -> Finding | Check:
         next_knob=f"mem_gb: {suggested_gb} (1.2 x the highest use{each})",
         ceiling="no gain in speed, but no limit and no full node can kill the task",
         confidence="medium: if several processes of a task share memory, Slurm may count it once "
-        "for each (`JobAcctGatherParams=UsePss` avoids that)",
+        "for each (JobAcctGatherParams=UsePss avoids that)",
     )
 
 
