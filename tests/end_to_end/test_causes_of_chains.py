@@ -143,6 +143,16 @@ def test_a_queue_a_slow_task_and_requests_far_above_use_are_found(
 
 
 @pytest.mark.cluster
+def test_more_memory_than_was_requested_is_found_where_no_limit_is_enforced(
+    run_array: Callable[..., RunReport],
+) -> None:
+    """In an array that runs for seconds, which other rules on requests do not judge."""
+    report = run_array([3.0] * 4, hold_mb=600, queue_s=0, timeout_min=1, mem_gb=0.5)
+    compare("array tasks hold 600 MB, of 0.5 GB asked", report, {"memory-exceeded"})
+    assert report.findings[0].next_knob.startswith("mem_gb: 1 ")
+
+
+@pytest.mark.cluster
 @pytest.mark.usefixtures("ask_slurm")
 def test_a_node_that_probes_found_slow_is_named_by_the_training_on_it_alone(
     on_slurm: Driver, cluster: Cluster
