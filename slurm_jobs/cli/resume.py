@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.confirm import confirm
+from slurm_jobs.cli.lost_jobs import cancel_lost, jobs_of_lost_run
 from slurm_jobs.cli.options import (
     add_overrides,
     add_run,
@@ -18,6 +19,7 @@ from slurm_jobs.cli.options import (
     shown_path,
 )
 from slurm_jobs.cli.submit import job_printer, job_values
+from slurm_jobs.shared.errors import FileError, InputError
 from slurm_jobs.shared.files import ranges_text
 
 if TYPE_CHECKING:
@@ -38,10 +40,19 @@ def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> int:
-    """Check whether there is anything to cancel, ask once, then cancel."""
+    """Check whether there is anything to cancel, ask once, then cancel.
+
+    A run whose folder was removed may still have jobs.
+    """
     from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
 
-    run_dir, stage = named_run(options.run), options.stage
+    try:
+        run_dir, stage = named_run(options.run), options.stage
+    except (InputError, FileError):
+        lost = jobs_of_lost_run(options.run or "")
+        if not lost:
+            raise
+        return cancel_lost(lost, options)
     ids: list[str] = []
     message = NOTHING
     if options.yes or is_anything_to_cancel(run_dir, stage=stage):

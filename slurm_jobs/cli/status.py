@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.cli.lost_jobs import lost_jobs_if_known, lost_lines, lost_values
 from slurm_jobs.cli.options import (
     add_run,
     add_spec,
@@ -81,11 +82,12 @@ def run_runs(options: argparse.Namespace) -> int:
         advice = where_else(runs_dir)
         if options.dir is not None:
             advice = f"{is_missing(runs_dir)}; --dir names another folder"
-        message = f"no run in {runs_dir}{advice}"
+        message = "\n".join([f"no run in {runs_dir}{advice}", *lost_lines(lost_jobs_if_known())])
         raise InputError(message) from error
     catalogue = replace(catalogue, unreadable={**catalogue.unreadable, **searched.away})
+    lost = lost_jobs_if_known()
     if options.json:
-        print_json(_catalogue_values(catalogue))
+        print_json({**_catalogue_values(catalogue), "lost_jobs": lost_values(lost)})
     else:
         from slurm_jobs.cli.options import console
 
@@ -101,7 +103,7 @@ def run_runs(options: argparse.Namespace) -> int:
         unreadable = [
             f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()
         ]
-        for line in [*lines, *unreadable]:
+        for line in [*lines, *unreadable, *lost_lines(lost)]:
             screen.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0 if all(listed.status.knows_the_living for listed in catalogue.runs) else 3
 
