@@ -17,6 +17,7 @@ from typing import Any
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits, job_room
 from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
 from slurm_jobs.run_folder.orders import StageWork, array_indices
+from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.records import JobResources, gpus_of_options
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import (
@@ -135,7 +136,8 @@ class Missing:
     slices: tuple[int, ...]
     max_running: int | None
     after_active: bool
-    why: str
+    reasons: Mapping[int, str]
+    """Why each of the slices runs."""
 
 
 def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[Missing]:
@@ -159,14 +161,11 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
             continue
         again[stage.name] = frozenset(missing)
         parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
-        verb = "is" if len(missing) == 1 else "are"
-        why = f"{len(missing)} of {stage.num_slices} slices {verb} not complete"
-        if stage.name in done.why_not:
-            why = done.why_not[stage.name]
-        elif parents_again:
-            why = f"comes after {', '.join(parents_again)}"
-        elif len(missing) == stage.num_slices:
-            why = "not complete"
+        reasons = {
+            index: f"comes after {', '.join(parents_again)}" if index in barred else "not complete"
+            for index in missing
+        }
+        reasons |= {i: why for i, why in done.why_not.get(stage.name, {}).items() if i in reasons}
         array = spec.stages[stage.name].array
         max_running = array.max_running if array else None
         running = done.num_running.get(stage.name, len(active))
@@ -177,10 +176,24 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
                 slices=tuple(missing),
                 max_running=room if room is None or room > 0 else max_running,
                 after_active=room is not None and room <= 0,
-                why=why,
+                reasons=reasons,
             )
         )
     return parts
+
+
+def reasons_text(reasons: Mapping[int, str], slices: Sequence[int], num_slices: int) -> str:
+    """Return why the slices of a job run: one reason, or each with its slices."""
+    by_reason: dict[str, list[int]] = {}
+    for index in slices:
+        by_reason.setdefault(reasons[index], []).append(index)
+    if len(by_reason) > 1:
+        return "; ".join(f"{ranges_text(own)}: {why}" for why, own in by_reason.items())
+    (why,) = by_reason
+    if why != "not complete" or len(slices) == num_slices:
+        return why
+    verb = "is" if len(slices) == 1 else "are"
+    return f"{len(slices)} of {num_slices} slices {verb} not complete"
 
 
 def _never_needed(
@@ -388,8 +401,8 @@ class Done:
     num_running: Mapping[str, int] = field(default_factory=dict)
     """Largest number of array tasks of the active work that may run at once, by stage. Several
     slices of one task count once, and an array counts at most its throttle."""
-    why_not: Mapping[str, str] = field(default_factory=dict)
-    """Reason why finished work of a stage does not count, by stage."""
+    why_not: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Reason why a slice runs again although it was complete, by stage and slice."""
 
 
 def make_plan(
@@ -397,6 +410,7 @@ def make_plan(
     profile: ClusterProfile,
     *,
     code_fingerprint: str = "",
+    kept_code: Mapping[str, str] | None = None,
     done: Done | None = None,
     limits: ClusterLimits = NO_LIMITS,
     resources: Mapping[str, JobResources] | None = None,
@@ -404,6 +418,7 @@ def make_plan(
 ) -> Plan:
     """Return the jobs that complete `spec`, given the finished work and the limits.
 
+    `kept_code` is the earlier code fingerprint of the stages for which nothing has changed since.
     `resources` replace those of the spec, by stage. `kinds` are the types of GPU that slices are
     bound to, by stage and slice: slices of one stage with different types get separate jobs.
     """
@@ -413,7 +428,8 @@ def make_plan(
     stages = []
     for name in order:
         stage = spec.stages[name]
-        fields = deciding_fields(stage, spec, fingerprints, code_fingerprint)
+        code = (kept_code or {}).get(name, code_fingerprint)
+        fields = deciding_fields(stage, spec, fingerprints, code)
         fingerprints[name] = hash_of(fields)
         planned = _planned_stage(name, stage, spec, profile, fields=fields)
         other = (resources or {}).get(name)
@@ -502,7 +518,7 @@ def _jobs(
                 max_running=piece.max_running,
                 after_active=part.after_active,
                 after_previous=piece.after_previous,
-                why=part.why,
+                why=reasons_text(part.reasons, piece.slices, stage.num_slices),
             )
             for piece in pieces
         ]

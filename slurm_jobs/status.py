@@ -95,17 +95,17 @@ class SliceStatus:
 
 def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
     """Return the slices whose newest intent has a completed attempt."""
-    return frozenset(i for i, intent in newest.items() if _completion(i, intent, records))
+    return frozenset(i for i, intent in newest.items() if completion_of(i, intent, records))
 
 
-def _completion(index: int, intent: Intent, records: StageRecords) -> CompletionName | None:
-    """Return the newest completion among the attempts of this intent's job."""
+def completion_of(index: int, intent: Intent, records: StageRecords) -> CompletionName | None:
+    """Return the newest completion among the attempts of this intent's job; None without one."""
     endings = records.endings.get(index, {}).values()
     entries = (e for e in endings if e.token == intent.token and e.outcome == "completed")
     return max(entries, default=None)
 
 
-def _newest_attempt(
+def newest_attempt(
     index: int, intent: Intent, records: StageRecords
 ) -> tuple[int, CompletionName | None]:
     """Return the newest attempt since this intent (0 before the first), and its ending."""
@@ -138,7 +138,7 @@ def slice_status(
         why = f": {intent.refused}" if intent is not None else ""
         reason = f"not submitted{why}; `resume` submits it"
         return _to_be_submitted(index, reason, is_submitting=is_submitting)
-    attempt, ending = _newest_attempt(index, intent, records)
+    attempt, ending = newest_attempt(index, intent, records)
     outcome = ending.outcome if ending is not None and ending.token == intent.token else None
     failed = ending if outcome == "failed" else None
     job = intent.element(index)
@@ -151,7 +151,7 @@ def slice_status(
         attempt=attempt,
         state=task.state if task is not None else None,
     )
-    completed = _completion(index, intent, records)
+    completed = completion_of(index, intent, records)
     if completed is not None:
         reason = _time_limit_reason(task) if task is not None and task.state == "TIMEOUT" else ""
         status = replace(status, attempt=completed.attempt, ending=completed, reason=reason)
@@ -267,7 +267,7 @@ def _of_shared_task(
 ) -> SliceStatus:
     """Adjust a status where one array task processes several slices, one at a time."""
     others = (
-        _newest_attempt(i, intent, records)
+        newest_attempt(i, intent, records)
         for i in intent.slices_of_same_element(status.slice_index)
         if i != status.slice_index
     )

@@ -300,7 +300,7 @@ class _Resume:
             word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")
         ]
         again = [word for stage in self.again for word in ("--again", stage)]
-        return [*sets, *again, *sorted(self.update)]
+        return [*sets, *again, *sorted(self.update, reverse=True)]
 
     def take(self, other: _Resume) -> None:
         """Add what another failure needs: the sum of lost shares, the longest sample."""
@@ -378,6 +378,8 @@ def _resumes(
             ways.insert(0, _fresh_input(run_dir, stage, part, reason))
         first.take(ways[0])
         second.take(ways[-1])
+    if first.words() == second.words():
+        second.update.pop("--keep-complete", None)
     return first, second
 
 
@@ -409,7 +411,10 @@ def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: s
     record = failure_record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
     if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
-        return _Resume(update={"--update-code": None})
+        update: dict[str, None] = {"--update-code": None}
+        if stage.counts["completed"] and not _forbids_mixed_code(run_dir, stage.stage.name):
+            update["--keep-complete"] = None
+        return _Resume(update=update)
     if _IN_PACKAGES.match(text):
         return _Resume()
     is_refused = _REFUSED in text or (record is not None and not record.retryable)
@@ -424,6 +429,14 @@ def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: s
     if kept:  # --update-spec would keep these values
         return _Resume(settings=dict.fromkeys(kept, "VALUE"))
     return _Resume(update={"--update-spec": None})
+
+
+def _forbids_mixed_code(run_dir: Path, stage: str) -> bool:
+    try:
+        stages = read_resolved_values(RunPaths(run_dir))["stages"]
+    except (OSError, DamagedFileError):
+        return False
+    return bool(stages.get(stage, {}).get("mixed_code") == "forbid")
 
 
 def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,12 @@ from slurm_jobs.cli.options import (
 )
 from slurm_jobs.cli.submit import job_printer, job_values
 from slurm_jobs.shared.errors import FileError, InputError
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.files import parse_ranges, ranges_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slurm_jobs.commands.kept_work import RepeatedWork
     from slurm_jobs.commands.resume import Resumption
 
 
@@ -108,8 +112,14 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update-code",
         action="store_true",
-        help="use the code as it is now, not as it was at submit; stages whose code changed, and "
-        "what comes after them, run again",
+        help="use the code as it is now, not as it was at submit; slices that used a changed file, "
+        "and what comes after them, run again",
+    )
+    parser.add_argument(
+        "--keep-complete",
+        action="store_true",
+        help="keep complete slices although the code that they used has changed; only the others "
+        "run with the new code",
     )
     parser.add_argument(
         "--update-spec",
@@ -131,6 +141,9 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
         help="run this stage, or its slices 0-3,7, again though complete; may be repeated",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would run, and why")
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask before complete work is repeated"
+    )
 
 
 def run_resume(options: argparse.Namespace) -> int:
@@ -145,16 +158,23 @@ def run_resume(options: argparse.Namespace) -> int:
         spec_file=options.spec or given,
         overrides=options.overrides,
         update_code=options.update_code,
+        keep_complete=options.keep_complete,
         update_spec=options.update_spec or options.spec is not None,
         again=options.again,
         dry_run=options.dry_run,
     )
-    resumption = resume(
-        run_dir,
-        request,
-        on_prepared=(lambda _resumption: None) if options.json else _print_prepared,
-        on_job=job_printer(options),
-    )
+
+    def on_prepared(resumption: Resumption) -> None:
+        if not options.json:
+            _print_prepared(resumption)
+        if not (options.json or options.yes) and sys.stdin.isatty():
+            _ask_to_repeat(resumption)
+
+    try:
+        resumption = resume(run_dir, request, on_prepared=on_prepared, on_job=job_printer(options))
+    except _DeclinedError:
+        print("nothing was cancelled or submitted")
+        return 0
     if options.json:
         print_json(resumption_values(resumption))
     elif options.dry_run:
@@ -180,11 +200,7 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
     if preparation.cancel:
         ids = " ".join(job.job_id for job in preparation.cancel)
         print(f"jobs that block the resume and {cancelled}: {ids}")
-    for job in resumption.plan.jobs:
-        is_array = resumption.plan.stage(job.stage).is_array
-        word = "slice" if len(job.slices) == 1 else "slices"
-        slices = f", {word} {ranges_text(job.slices)}" if is_array else ""
-        print(f"runs again: {job.stage}{slices} ({job.why})")
+    _print_work(resumption)
     for change in resumption.adjustments:
         print(f"requests changed: {change}")
     if not resumption.plan.jobs:
@@ -192,6 +208,68 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
         print("all that is missing is queued or running" if is_going else "nothing is missing")
     for note in notes_of(resumption):
         print(f"note: {note}")
+
+
+def _print_work(resumption: Resumption) -> None:
+    """Print which slices run again, what complete work that repeats, and what stays."""
+    again: dict[str, set[int]] = {}
+    for job in resumption.plan.jobs:
+        again.setdefault(job.stage, set()).update(job.slices)
+        is_array = resumption.plan.stage(job.stage).is_array
+        print(f"runs again: {job.stage}{_slices_text(job.slices, is_array=is_array)} ({job.why})")
+    for stage, repeated in resumption.repeated.items():
+        print(f"repeats complete work: {_repeated_text(stage, repeated)}")
+    for stage in resumption.kept.forbidden:
+        print(f"keeps nothing of {stage}: its `mixed_code: forbid` wants all slices of one code")
+    for stage, by_token in resumption.kept.other_code.items():
+        kept = {index for ranges in by_token.values() for index in parse_ranges(ranges)}
+        if stays := sorted(kept - again.get(stage, set())):
+            text = _slices_text(stays, is_array=resumption.plan.stage(stage).is_array)
+            print(f"stays, though made by earlier code: {stage}{text}")
+
+
+def _slices_text(slices: Sequence[int], *, is_array: bool) -> str:
+    word = "slice" if len(slices) == 1 else "slices"
+    return f", {word} {ranges_text(slices)}" if is_array else ""
+
+
+def _repeated_text(stage: str, repeated: RepeatedWork) -> str:
+    """Return `embed, 36 slices that took 12.4 h (99.2 GPU-hours)`."""
+    from slurm_jobs.shared.units import seconds
+
+    slices = "1 slice" if repeated.num_slices == 1 else f"{repeated.num_slices} slices"
+    gpus = f" ({seconds(3600 * repeated.gpu_hours)} of GPUs)" if repeated.gpu_hours else ""
+    return f"{stage}, {slices} that took {seconds(3600 * repeated.hours)}{gpus}"
+
+
+class _DeclinedError(Exception):
+    """The user does not want complete work to be repeated."""
+
+
+def _ask_to_repeat(resumption: Resumption) -> None:
+    """Ask whether to repeat complete work that the user has not named with `--again`.
+
+    The end of the input (Ctrl-D) is a no.
+
+    Raises:
+        _DeclinedError: the answer is no.
+    """
+    from slurm_jobs.shared.units import seconds
+
+    unasked = [stage for stage in resumption.repeated if stage not in resumption.asked_again]
+    hours = sum(resumption.repeated[stage].hours for stage in unasked)
+    if hours < _WORTH_A_QUESTION_H:
+        return
+    if resumption.kept.outdated:
+        print("--keep-complete would keep the complete slices, though earlier code made them")
+    question = f"repeat {seconds(3600 * hours)} of complete work? [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise _DeclinedError
+
+
+_WORTH_A_QUESTION_H = 1 / 60
+"""Hours of repeated work from which a terminal is asked."""
 
 
 def print_stages(resumption: Resumption) -> None:
@@ -252,6 +330,17 @@ def resumption_values(resumption: Resumption) -> dict[str, Any]:
         "problems": list(preparation.problems),
         "code_changed": resumption.code_changed,
         "spec_changed": resumption.spec_changed,
+        "repeated": {
+            stage: {
+                "num_slices": repeated.num_slices,
+                "hours": repeated.hours,
+                "gpu_hours": repeated.gpu_hours,
+            }
+            for stage, repeated in resumption.repeated.items()
+        },
+        "other_code": {
+            stage: list(by_token.values()) for stage, by_token in resumption.kept.other_code.items()
+        },
         "adjusted": list(resumption.adjustments),
         "notes": notes_of(resumption),
     }

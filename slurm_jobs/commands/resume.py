@@ -17,6 +17,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from slurm_jobs.commands.cleaned_run import refuse_missing_input, refuse_unfinished_clean
+from slurm_jobs.commands.kept_work import (
+    NOTHING_KEPT,
+    ChangedCode,
+    KeptWork,
+    RepeatedWork,
+    kept_work,
+    repeated_work,
+)
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume_code import code_of_resume
 from slurm_jobs.commands.submit import (
@@ -38,6 +46,7 @@ from slurm_jobs.plan import (
     parents_of,
     without_new_defaults,
 )
+from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
 from slurm_jobs.run.provenance import record_provenance
@@ -531,6 +540,12 @@ class Resumption:
     shell_notes: tuple[str, ...] = ()
     """SBATCH_... variables, of this shell and of the submission: those that apply and those
     ignored."""
+    kept: KeptWork = NOTHING_KEPT
+    """Work that counts although the code has changed."""
+    repeated: Mapping[str, RepeatedWork] = field(default_factory=dict)
+    """Complete work that runs again, by stage."""
+    asked_again: Mapping[str, Slices] = field(default_factory=dict)
+    """Slices that the request names to run again, by stage."""
     jobs: tuple[SubmittedJob, ...] = ()
 
 
@@ -542,6 +557,8 @@ class ResumeRequest:
     """`KEY.KEY=VALUE`, as for `--set`."""
     update_code: bool = False
     """Use the user's current code."""
+    keep_complete: bool = False
+    """Keep complete slices although the code that they used has changed."""
     update_spec: bool = False
     """Use the spec's current file; the run's earlier overrides stay."""
     spec_file: Path | None = None
@@ -615,20 +632,46 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     context = run_context(paths, spec, profile, spec_dir, code.snapshot, shell_variables=recorded)
     variables = kept_variables(recorded or {}, os.environ)
     limits = replace(limits_of(profile), shell_defaults=shell_defaults(variables))
-    planned = partial(make_plan, spec, profile, code_fingerprint=code.snapshot.user_fingerprint)
+    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
+    run = read_run(paths.run_dir, also=tuple(spec.stages))
+    review = CodeReview(paths, run, spec, code.tree)
+    changed = {name: review.changed(name) for name in spec.stages}
+    planned = partial(
+        make_plan,
+        spec,
+        profile,
+        code_fingerprint=code.snapshot.user_fingerprint,
+        kept_code=_unchanged_code(before, changed),
+    )
     stages = planned().stages
     again = slices_named(request.again, stages)
-    context = replace(context, num_again=_num_again(paths, stages, again))
+    kept = kept_work(
+        paths,
+        run,
+        spec,
+        stages,
+        changed,
+        keep_complete=request.keep_complete,
+        update_code=request.update_code,
+    )
+    context = replace(
+        context, num_again=_num_again(paths, stages, again), other_code=kept.other_code
+    )
+    void = {
+        name: again.get(name, frozenset()) | kept.void.get(name, frozenset())
+        for name in (*again, *kept.void)
+    }
     preparation = prepare_resume(
         paths,
         context.scheduler,
         {stage.name: stage.fingerprint for stage in stages},
-        again=again,
+        again=void,
+        kept=kept.tokens,
         act=not request.dry_run,
         afters={stage.name: {d.stage: d.kind for d in stage.after} for stage in stages},
     )
-    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
-    done = replace(preparation.done, why_not=_why_not(stages, before, preparation, again))
+    why_not = _why_not(stages, before, preparation, again, kept.outdated)
+    done = replace(preparation.done, why_not=why_not)
     resources, adjustments = _adjusted_resources(
         spec,
         profile,
@@ -660,8 +703,30 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         cleaned_note=cleaned_note(paths),
         shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
+        kept=kept,
+        repeated=repeated_work(paths, run, _slices_by_stage(plan)),
+        asked_again=again,
     )
     return resumption, context, given
+
+
+def _unchanged_code(
+    before: Mapping[str, Mapping[str, Any]], changed: ChangedCode
+) -> dict[str, str]:
+    """Return the code fingerprint of the last plan for stages that use nothing that changed."""
+    unchanged: dict[str, str] = {}
+    for name, files in changed.items():
+        fields = before.get(name, {}).get("fields", {})
+        if not files and "code" in fields:
+            unchanged[name] = fields["code"]
+    return unchanged
+
+
+def _slices_by_stage(plan: Plan) -> dict[str, Slices]:
+    slices: dict[str, Slices] = {}
+    for job in plan.jobs:
+        slices[job.stage] = slices.get(job.stage, frozenset()).union(job.slices)
+    return slices
 
 
 def _adjusted_resources(
@@ -722,18 +787,32 @@ def _why_not(
     before: Mapping[str, Mapping[str, Any]],
     preparation: Preparation,
     again: Mapping[str, Slices],
-) -> dict[str, str]:
-    """Return why finished work of a stage does not count any more."""
-    reasons = {}
+    outdated: ChangedCode,
+) -> dict[str, dict[int, str]]:
+    """Return why finished work does not count any more, by stage and slice."""
+    reasons: dict[str, dict[int, str]] = {}
     for stage in stages:
         fields = before.get(stage.name, {}).get("fields", {})
-        changed = changed_fields(fields, stage.fields) if fields else []
-        if changed:
-            reasons[stage.name] = f"changed: {', '.join(changed)}"
-        elif again.get(stage.name):
-            reasons[stage.name] = "asked for"
-        elif fields and parents_of(fields) != parents_of(stage.fields):
-            reasons[stage.name] = "changed: after"
-        elif preparation.damaged.get(stage.name):
-            reasons[stage.name] = "its output is missing or cut short"
+        keys = changed_fields(fields, stage.fields) if fields else []
+        own = reasons.setdefault(stage.name, {})
+        own |= dict.fromkeys(preparation.damaged.get(stage.name, ()), DAMAGED)
+        if fields and parents_of(fields) != parents_of(stage.fields):
+            own |= dict.fromkeys(range(stage.num_slices), "changed: after")
+        for index, files in outdated.get(stage.name, {}).items():
+            own[index] = f"code changed: {names_text(files)}"
+        own |= dict.fromkeys(again.get(stage.name, ()), "asked for")
+        if keys and keys != ["code"]:
+            every = f"changed: {', '.join(key for key in keys if key != 'code')}"
+            own |= dict.fromkeys(range(stage.num_slices), every)
     return reasons
+
+
+DAMAGED = "its output is missing or cut short"
+_MOST_FILES_NAMED = 3
+
+
+def names_text(files: Sequence[str]) -> str:
+    """Return the names of the first files, and the number of the others."""
+    others = len(files) - _MOST_FILES_NAMED
+    more = f" and {others} more" if others > 0 else ""
+    return ", ".join(files[:_MOST_FILES_NAMED]) + more

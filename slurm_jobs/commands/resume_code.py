@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slurm_jobs.commands.read_spec import disk_files
 from slurm_jobs.run.code_files import private_files_note
+from slurm_jobs.run.code_tree import CodeTree
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
     code_sources,
@@ -32,6 +33,8 @@ class ResumeCode:
     """Code of a resume."""
 
     snapshot: CodeSnapshot
+    tree: CodeTree
+    """The user's code in it."""
     has_changed: bool = False
     """True if the user's code differs from the snapshot."""
     ours_renewed: bool = False
@@ -79,13 +82,19 @@ def code_of_resume(
         note = private_files_note(sources)
         if dry_run:
             planned = replace(used, user_fingerprint=tree_fingerprint(sources))
-            return ResumeCode(snapshot=planned, private_note=note)
-        return ResumeCode(snapshot=take_snapshot(paths.code_dir, sources), private_note=note)
+            return ResumeCode(
+                snapshot=planned, tree=CodeTree.of_sources(sources), private_note=note
+            )
+        taken = take_snapshot(paths.code_dir, sources)
+        return ResumeCode(
+            snapshot=taken, tree=CodeTree.of_snapshot(taken.folder), private_note=note
+        )
     has_changed = tree_fingerprint(sources) != used.user_fingerprint
     renew = not used.reads_our_orders
     if renew and not dry_run:
         used = renew_ours(paths.code_dir, used)
-    return ResumeCode(snapshot=used, has_changed=has_changed, ours_renewed=renew)
+    tree = CodeTree.of_snapshot(used.folder)
+    return ResumeCode(snapshot=used, tree=tree, has_changed=has_changed, ours_renewed=renew)
 
 
 def _problems_of_new_code(spec: RunSpec, spec_dir: Path, used: Path) -> Iterator[str]:

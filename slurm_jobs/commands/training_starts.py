@@ -35,7 +35,8 @@ def training_starts(
     `num_again` has the number of requests to run it again, including this one, by stage and slice.
     """
     starts: dict[str, Start] = {}
-    for name in dict.fromkeys(job.stage for job in plan.jobs):
+    run_again = dict.fromkeys(job.stage for job in plan.jobs)
+    for name in run_again:
         stage, output_dir = plan.stage(name), paths.output_dir(name)
         if stage.run != "train":
             continue
@@ -53,7 +54,7 @@ def training_starts(
                 attempts.append({})
         befores = [_fields_of(paths, name, each.get("fingerprint", "")) for each in attempts]
         is_asked = attempts[-1].get("num_again", 0) != num_again.get(name, {}).get(0, 0)
-        follows = any(job.why.startswith("comes after") for job in plan.jobs if job.stage == name)
+        follows = any(parent.stage in run_again for parent in stage.after)
         if is_asked or follows or befores[-1] != stage.fields:
             start = start_of(befores[-1], stage.fields, is_asked=is_asked)
             # A checkpoint may be of any attempt.

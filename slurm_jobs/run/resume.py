@@ -174,13 +174,15 @@ def sort_out(
     fingerprints: Mapping[str, str],
     void: Mapping[str, Slices] | None = None,
     *,
+    kept: Mapping[str, Mapping[int, str]] | None = None,
     living: Collection[JobKey] = (),
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
     """Return which slices are complete, which continue, and which jobs must be cancelled. PURE.
 
     `void` slices run again, complete or running: they have lost output, or the user requests it.
-    `living` are all queued or running jobs and elements. `afters` are the current kinds
+    `kept` slices count although their job had another fingerprint: the token of that job by stage
+    and slice. `living` are all queued or running jobs and elements. `afters` are the current kinds
     of dependency, by stage and parent, where they differ.
     """
     completed: dict[str, Slices] = {}
@@ -197,10 +199,15 @@ def sort_out(
         after = (afters or {}).get(name, stage.stage.after)
         newest = latest_intents(run.intents, name)
         unwanted = (void or {}).get(name, frozenset()) | outdated_slices(after, newest, ages)
+        kept_tokens = (kept or {}).get(name, {})
         current = {
             index: intent
             for index, intent in newest.items()
-            if intent.fingerprint == fingerprints.get(name) and index not in unwanted
+            if index not in unwanted
+            and (
+                intent.fingerprint == fingerprints.get(name)
+                or intent.token == kept_tokens.get(index)
+            )
         }
         barred = barred_slices(after, again, num_slices)
         waiting_for_all = _waiting_for_all(stage, newest, run.intents, again)
@@ -341,6 +348,7 @@ def prepare_resume(
     fingerprints: Mapping[str, str],
     *,
     again: Mapping[str, Slices],
+    kept: Mapping[str, Mapping[int, str]] | None = None,
     act: bool,
     afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
@@ -352,6 +360,7 @@ def prepare_resume(
         fingerprints: current ones by stage, in order; work done under another does not count. A
             stage may have been out of the spec for a while.
         again: slices that must run again in any case, by stage.
+        kept: slices that count although their job had another fingerprint, see `sort_out`.
         act: False adopts and ends nothing, for a dry run.
         afters: current kinds of dependency by parent, by stage.
 
@@ -380,7 +389,7 @@ def prepare_resume(
     void = {name: damaged[name] | again.get(name, frozenset()) for name in damaged}
     newest = {s.stage.name: latest_intents(run.intents, s.stage.name) for s in status.stages}
     return replace(
-        sort_out(run, status, fingerprints, void, living=living, afters=afters),
+        sort_out(run, status, fingerprints, void, kept=kept, living=living, afters=afters),
         adopted=adopted,
         damaged=damaged,
         problems=answer.problems,

@@ -35,7 +35,7 @@ from slurm_jobs.shared.files import (
     write_text_atomic,
 )
 from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.model import RunSpec, Stage
 
 # Script at the top of a snapshot, in syntax that every Python version of a stage can parse.
 #
@@ -66,6 +66,10 @@ from slurm_jobs.worker import main  # noqa: E402
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+else:  # a child that multiprocessing started afresh
+    from slurm_jobs.worker.used_code import continue_watch
+
+    continue_watch()
 '''
 
 
@@ -105,10 +109,14 @@ def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
     return user_sources(own_functions(spec), spec.code, spec_dir)
 
 
+def uses_own_code(stage: Stage) -> bool:
+    """Check whether a stage runs the user's code: a function of it, or a shell command."""
+    return stage.run is None or (":" in stage.run and stage.run not in _OURS)
+
+
 def own_functions(spec: RunSpec) -> list[str]:
     """Return `package.module:function` of every stage that runs the user's code."""
-    runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
-    return [run for run in runs if run not in _OURS]
+    return [stage.run for stage in spec.stages.values() if stage.run and uses_own_code(stage)]
 
 
 def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) -> list[Path]:

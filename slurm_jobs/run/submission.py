@@ -373,6 +373,8 @@ class RunContext:
     """
     shell_variables: Mapping[str, str] = field(default_factory=dict)
     """SBATCH_... variables that set an option of the run's jobs. A resume keeps them."""
+    other_code: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Slices that a resume kept although their code has changed: ranges by token, by stage."""
 
 
 def write_plan(context: RunContext, plan: Plan) -> int:
@@ -398,6 +400,7 @@ def write_plan(context: RunContext, plan: Plan) -> int:
                 "after": {d.stage: d.kind for d in stage.after},
                 "resources": dataclasses.asdict(stage.resources),
                 "num_again": context.num_again.get(stage.name, {}),
+                "other_code": context.other_code.get(stage.name, {}),
             }
             for stage in plan.stages
         ],
@@ -515,6 +518,7 @@ def _write_intent(
         "slices_per_task": order.slices_per_task,
         "max_running": order.max_running,
         "fingerprint": order.fingerprint,
+        "code": Path(order.start_script).parent.name,
         "job_name": order.job_name,
         "dependencies": {
             kind: [[key.name, key.job_id] for key in keys] for kind, keys in dependencies.items()

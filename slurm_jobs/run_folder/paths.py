@@ -95,6 +95,10 @@ class RunPaths:
         """Return a snapshot: `start.py`, `lib.zip` (ours), `user/` (the spec's own modules)."""
         return self.code_dir / fingerprint
 
+    def used_code(self, stage: str, used: str) -> Path:
+        """Return the list of the user's files that attempts of a stage used, by its id."""
+        return self.run_dir / "used_code" / stage / f"{used}.json"
+
     @property
     def ledger_dir(self) -> Path:
         """Return the folder of ledger entries: numbered, each created once."""

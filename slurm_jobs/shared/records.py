@@ -103,6 +103,8 @@ class CompletionRecord:
     """One line that names the numbers of the result that are not finite; None if all are."""
     stop_request: StopRequest | None = None
     """What asked it first to stop; None if nothing did, or an older version wrote the record."""
+    used_code: str | None = None
+    """Id of the list of the user's files that the attempt opened; None if it was not recorded."""
 
     @property
     def full_reason(self) -> str:
@@ -255,6 +257,9 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         result_note=_line(record.result_note, "the note on its result"),
         stop_request=record.stop_request if is_known else None,
     )
+    if not re.fullmatch(r"[0-9a-f]{16}", record.used_code or "0" * 16):
+        message = "the id of its list of used files is none that a worker writes"
+        raise ValueError(message)
     _refuse(
         texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
         counts=(record.slice_index, record.attempt, record.failed_rank or 0),

@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -309,6 +309,9 @@ class Stage(Values):
     together with `profile.steps` of a training on GPUs."""
     on_resume: OnResume = OnResume()
     """Changes that a resume makes after failures; none by default."""
+    mixed_code: Literal["allow", "forbid"] = "allow"
+    """`forbid`: all slices of the stage are made by the same code, so that a resume with
+    `--keep-complete` repeats its complete slices if the code that they used has changed."""
     config: dict[str, Any] = {}
     """Settings of the stage."""
 

@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-import slurm_jobs
 from slurm_jobs.shared.errors import (
     STOPPED_EXIT_CODE,
     SlurmJobsError,
@@ -43,6 +42,7 @@ from slurm_jobs.worker.late_exit import (
     read_returned,
 )
 from slurm_jobs.worker.rank import asked_path, result_path, write_error
+from slurm_jobs.worker.used_code import user_code_dir, watch_used_code
 
 BUILTIN_ENTRY_POINTS = {
     "preprocess": "pipeline.preprocess.stage:run",
@@ -109,6 +109,8 @@ def run_stage(context_path: Path) -> int:
         SystemExit: the function raised it.
     """
     rank = read_context(context_path).rank
+    if os.environ["SLURM_JOBS_ENTRY_POINT"] not in BUILTIN_ENTRY_POINTS:
+        watch_used_code(context_path.parent)
     try:
         return call_stage(context_path)
     finally:
@@ -245,7 +247,7 @@ def find_function(run: str) -> StageFunction:
     Raises:
         StageConfigError: there is no such module or function here.
     """
-    user_dir = Path(slurm_jobs.__file__).resolve().parent.parent.parent / "user"
+    user_dir = user_code_dir()
     if run in BUILTIN_ENTRY_POINTS:
         sys.path.append(str(user_dir))
     else:

@@ -66,6 +66,7 @@ from slurm_jobs.worker.fence import (
 from slurm_jobs.worker.finite_result import finite_result, not_finite_note
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
+from slurm_jobs.worker.used_code import record_used_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,11 +138,21 @@ class SliceTask:
             result=finite_result(result),
             result_note=not_finite_note(result),
             stop_request=end.stop_request,
+            used_code=self._used_code(record.attempt),
         )
         path = self._completion_path(record.attempt, end.outcome)
         make_private_dir(path.parent)
         write_json_atomic(path, record_to_json(completion))
         return completion
+
+    def _used_code(self, attempt: int) -> str | None:
+        """Return the id of the attempt's used files; without it the whole code counts as used."""
+        task_dir = self.paths.task_dir(self.order.stage, self.slice_index, attempt)
+        try:
+            return record_used_code(self.paths, self.order.stage, task_dir)
+        except OSError as error:
+            _say(f"which files of your code were used is not recorded: {error}")
+            return None
 
     def num_attempts(self, outcome: Outcome) -> int:
         """Return how many of this job's attempts at the slice had this outcome."""

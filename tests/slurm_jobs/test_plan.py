@@ -156,9 +156,18 @@ def test_each_job_says_why_it_runs() -> None:
 
 
 def test_the_reason_to_repeat_finished_work_comes_first() -> None:
-    done = Done(why_not={"fetch": "changed: config.url"})
+    done = Done(why_not={"fetch": {0: "changed: config.url"}})
     why = {job.stage: job.why for job in plan(done=done).jobs}
     assert (why["fetch"], why["tokens"]) == ("changed: config.url", "comes after fetch")
+
+
+def test_slices_of_one_job_that_run_for_different_reasons_are_named_with_them() -> None:
+    done = Done(
+        completed={"fetch": frozenset({0}), "tokens": frozenset({0, 3})},
+        why_not={"tokens": {1: "asked for"}},
+    )
+    why = {job.stage: job.why for job in plan(done=done).jobs}
+    assert why["tokens"] == "1: asked for; 2: not complete"
 
 
 def test_the_fields_that_changed_are_named_by_their_keys() -> None:

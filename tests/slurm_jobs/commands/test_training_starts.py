@@ -1,8 +1,11 @@
 """Where a training begins that runs again."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurm_jobs.commands.training_starts import learns_differently, start_of, training_starts
+from slurm_jobs.dependencies import Dependency
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage, hash_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
@@ -74,15 +77,23 @@ def test_a_training_that_surely_learns_otherwise_is_known_before(changes, is_sur
     assert learns_differently(TRAINED, now) == learns_differently(now, TRAINED) == is_sure
 
 
-def planned(fingerprint, changes=(), why="not complete"):
+def planned(fingerprint, changes=(), parent=None):
+    """A plan that runs `fit`, and before it the stage `parent`, if any."""
+    after = () if parent is None else (Dependency(stage=parent, kind="afterok"),)
     stage = PlannedStage(
         name="fit", origin="", run="train", shell=None, fingerprint=fingerprint,
         fields={**FIELDS, **dict(changes)}, num_slices=1, is_array=False, slices_per_task=1,
-        retries=0, after=(), config={}, python=None, setup=(), environment={}, node_local_dir="",
+        retries=0, after=after, config={}, python=None, setup=(), environment={}, node_local_dir="",
         resources=RESOURCES,
     )  # fmt: skip
-    job = PlannedJob(stage="fit", slices=(0,), resources=RESOURCES, max_running=None, why=why)
-    return Plan(name="run", stages=(stage,), jobs=(job,))
+    jobs = tuple(
+        PlannedJob(stage=name, slices=(0,), resources=RESOURCES, max_running=None, why="")
+        for name in (parent, "fit")
+        if name is not None
+    )
+    return Plan(
+        name="run", stages=(replace(stage, name=parent or "up", run="report"), stage), jobs=jobs
+    )
 
 
 @pytest.fixture
@@ -127,7 +138,7 @@ def test_a_training_that_differs_from_all_its_attempts_is_reported_to_start_agai
 def test_nothing_is_reported_about_a_training_that_is_only_missing(paths):
     assert training_starts(paths, planned("one"), {"fit": {0: 0}}) == {}
     assert training_starts(paths, planned("one"), {"fit": {0: 1}}) == {"fit": "anew"}
-    again = planned("one", why="comes after consolidate")
+    again = planned("one", parent="consolidate")
     assert training_starts(paths, again, {}) == {"fit": "depends"}
 
 

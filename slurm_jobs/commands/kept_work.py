@@ -1,0 +1,158 @@
+"""Work that a resume keeps although the code of its stage has changed, and work that it repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurm_jobs.dependencies import Slices
+from slurm_jobs.plan import PlannedStage
+from slurm_jobs.run.code_review import EarlierFields
+from slurm_jobs.run_folder.ledger import latest_intents
+from slurm_jobs.run_folder.orders import read_order
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import (
+    RunRecords,
+    last_plan_number,
+    read_completion,
+)
+from slurm_jobs.shared.files import parse_ranges, ranges_text, read_json
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.status import completion_of, newest_attempt
+
+ChangedCode = Mapping[str, Mapping[int, tuple[str, ...]]]
+"""Changed files that slices used, by stage and slice, for those slices that used any."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptWork:
+    """Which earlier work of a run counts after a change of the code."""
+
+    tokens: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Slices whose work counts although their job had another fingerprint, with the token of that
+    job, by stage."""
+    other_code: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Slices that stay although files that they used have changed: ranges by token, by stage."""
+    outdated: ChangedCode = field(default_factory=dict)
+    """Slices that run again because of changed files, with these files, by stage."""
+    forbidden: tuple[str, ...] = ()
+    """Stages that would keep slices of other code if their `mixed_code` did not forbid it."""
+
+    @property
+    def void(self) -> dict[str, Slices]:
+        """Slices whose work does not count, by stage."""
+        return {stage: frozenset(slices) for stage, slices in self.outdated.items()}
+
+
+NOTHING_KEPT = KeptWork()
+
+
+def kept_work(
+    paths: RunPaths,
+    run: RunRecords,
+    spec: RunSpec,
+    stages: Sequence[PlannedStage],
+    changed: ChangedCode,
+    *,
+    keep_complete: bool,
+    update_code: bool,
+) -> KeptWork:
+    """Decide which earlier work of each stage counts.
+
+    Slices that did not use what has changed stay, and with `keep_complete` all that are complete or
+    running. Without `update_code` the slices that an earlier resume kept stay, too.
+    """
+    numbers = range(1, last_plan_number(paths) + 1)
+    plans = [read_json(paths.plan(number)) for number in numbers]
+    earlier = EarlierFields(plans)
+    fields_now = {stage.name: stage.fields for stage in stages}
+    last = {values["name"]: values for values in plans[-1]["stages"]} if plans else {}
+    tokens: dict[str, dict[int, str]] = {}
+    other_code: dict[str, dict[str, list[int]]] = {}
+    outdated: dict[str, dict[int, tuple[str, ...]]] = {}
+    forbidden: list[str] = []
+    for stage in stages:
+        name = stage.name
+        allows_mixed = spec.stages[name].mixed_code == "allow"
+        before = {} if update_code else _kept_before(last.get(name, {}), stage.num_slices)
+        for index, intent in latest_intents(run.intents, name).items():
+            is_equal = intent.fingerprint == stage.fingerprint
+            if not (is_equal or earlier.is_same_but_code(name, intent.fingerprint, fields_now)):
+                continue
+            files = changed.get(name, {}).get(index, ())
+            if files:
+                records = run.records[name]
+                is_complete = completion_of(index, intent, records) is not None
+                attempt, ending = newest_attempt(index, intent, records)
+                is_running = attempt > 0 and ending is None
+                wants = keep_complete and (is_complete or is_running)
+                if (wants and allows_mixed) or (before.get(index) == intent.token and is_complete):
+                    other_code.setdefault(name, {}).setdefault(intent.token, []).append(index)
+                else:
+                    outdated.setdefault(name, {})[index] = files
+                    if wants and name not in forbidden:
+                        forbidden.append(name)
+                    continue
+            if not is_equal:
+                tokens.setdefault(name, {})[index] = intent.token
+    return KeptWork(
+        tokens=tokens,
+        other_code={
+            name: {token: ranges_text(sorted(slices)) for token, slices in by_token.items()}
+            for name, by_token in other_code.items()
+        },
+        outdated=outdated,
+        forbidden=tuple(forbidden),
+    )
+
+
+def _kept_before(values: Mapping[str, object], num_slices: int) -> dict[int, str]:
+    """Return the tokens of slices that the run's last plan kept with other code."""
+    kept: dict[int, str] = {}
+    by_token: Mapping[str, str] = values.get("other_code", {})  # type: ignore[assignment]
+    for token, ranges in by_token.items():
+        kept |= dict.fromkeys(parse_ranges(ranges, below=num_slices), token)
+    return kept
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepeatedWork:
+    """Complete slices of a stage that a resume runs again."""
+
+    num_slices: int
+    hours: float
+    """Time of their completed attempts, all together."""
+    gpu_hours: float
+
+
+def repeated_work(
+    paths: RunPaths, run: RunRecords, again: Mapping[str, Slices]
+) -> dict[str, RepeatedWork]:
+    """Return how long the complete ones among slices that run again took, by stage."""
+    repeated: dict[str, RepeatedWork] = {}
+    gpus_by_token: dict[str, int] = {}
+    for stage, slices in again.items():
+        newest = latest_intents(run.intents, stage)
+        num_slices, seconds, gpu_seconds = 0, 0.0, 0.0
+        for index in sorted(slices & newest.keys()):
+            intent = newest[index]
+            completion = completion_of(index, intent, run.records[stage])
+            if completion is None:
+                continue
+            record = read_completion(paths, stage, completion)
+            if intent.token not in gpus_by_token:
+                gpus_by_token[intent.token] = _num_gpus(paths, intent.token)
+            duration_s = max(0.0, record.ended_unix_s - record.started_unix_s)
+            num_slices += 1
+            seconds += duration_s
+            gpu_seconds += duration_s * gpus_by_token[intent.token]
+        if num_slices:
+            repeated[stage] = RepeatedWork(
+                num_slices=num_slices, hours=seconds / 3600, gpu_hours=gpu_seconds / 3600
+            )
+    return repeated
+
+
+def _num_gpus(paths: RunPaths, token: str) -> int:
+    resources = read_order(paths.job_json(token)).resources
+    return resources.nodes * resources.num_gpus

@@ -1,0 +1,41 @@
+"""Lists of the user's files that attempts used; attempts that used the same files share a list."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.files import create_once, dump_json, make_private_dir, read_json
+
+WHOLE_CODE = "*"
+"""Name in a list that stands for all files."""
+
+
+def record_used_files(paths: RunPaths, stage: str, names: Collection[str]) -> str:
+    """Store the names of the files that an attempt used, and return the id of the list.
+
+    Raises:
+        OSError: the run folder cannot be written.
+    """
+    files = [WHOLE_CODE] if WHOLE_CODE in names else sorted(names)
+    data = dump_json({"files": files}).encode()
+    used_code = hashlib.sha256(data).hexdigest()[:16]
+    path = paths.used_code(stage, used_code)
+    make_private_dir(path.parent)
+    if not path.exists():
+        create_once(path, data)
+    return used_code
+
+
+def read_used_files(paths: RunPaths, stage: str, used_code: str) -> frozenset[str] | None:
+    """Return the names of the files in a list; None if they are all files, or the list is gone.
+
+    Raises:
+        OSError, DamagedFileError: it cannot be read.
+    """
+    try:
+        names = read_json(paths.used_code(stage, used_code))["files"]
+    except FileNotFoundError:
+        return None
+    return None if WHOLE_CODE in names else frozenset(names)

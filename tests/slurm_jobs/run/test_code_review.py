@@ -1,0 +1,90 @@
+"""Which of the files that an attempt used have changed, and which work differs in code only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_jobs.plan import hash_of
+from slurm_jobs.run.code_review import EarlierFields, changed_files
+from slurm_jobs.run.code_tree import CodeTree
+
+USED = frozenset({"work.py", "helper.py"})
+FILES = {
+    "work.py": "import helper\n",
+    "helper.py": "",
+    "odd.py": "",
+    "prompt.txt": "Describe.",
+}
+
+
+def tree(folder: Path, **changes: str | None) -> CodeTree:
+    """Files of `FILES` with changes by name (`_` for the dot); None removes one."""
+    files = {**FILES, **{name.replace("_", "."): text for name, text in changes.items()}}
+    folder.mkdir()
+    for name, text in files.items():
+        if text is not None:
+            (folder / name).write_text(text)
+    return CodeTree({name: folder / name for name, text in files.items() if text is not None})
+
+
+def changed(folder: Path, used: frozenset[str] | None, **changes: str | None) -> tuple[str, ...]:
+    then, now = tree(folder / "then"), tree(folder / "now", **changes)
+    return changed_files(used, then, now, then.differing(now))
+
+
+def test_a_module_that_was_not_used_does_not_count(tmp_path: Path) -> None:
+    assert changed(tmp_path, USED, odd_py="x = 1\n") == ()
+
+
+def test_a_used_module_counts_when_it_changes_or_goes(tmp_path: Path) -> None:
+    assert changed(tmp_path, USED, helper_py=None, work_py="") == ("helper.py", "work.py")
+
+
+def test_a_file_that_is_not_python_counts_for_every_function(tmp_path: Path) -> None:
+    assert changed(tmp_path, USED, prompt_txt="Tell.") == ("prompt.txt",)
+
+
+def test_a_file_that_became_executable_has_changed(tmp_path: Path) -> None:
+    then, now = tree(tmp_path / "then"), tree(tmp_path / "now")
+    (tmp_path / "now" / "helper.py").chmod(0o755)
+    assert changed_files(USED, then, now, then.differing(now)) == ("helper.py",)
+
+
+def test_without_a_record_every_change_counts(tmp_path: Path) -> None:
+    assert changed(tmp_path, None, odd_py="x = 1\n") == ("odd.py",)
+
+
+def test_a_new_module_counts_if_a_used_one_imports_that_name(tmp_path: Path) -> None:
+    used = frozenset({"work.py"})
+    (tmp_path / "then").mkdir()
+    (tmp_path / "then" / "work.py").write_text("import helper\n")
+    then = CodeTree({"work.py": tmp_path / "then" / "work.py"})
+    now = tree(tmp_path / "now", prompt_txt=None)
+    assert changed_files(used, then, now, then.differing(now)) == ("helper.py",)
+
+
+FIELDS = {"code": "c1", "config.a": "1", "after.up": hash_of("up-1")}
+PLANS = [
+    {
+        "stages": [
+            {"name": "up", "fingerprint": "up-1", "fields": {"code": "c1", "shell": "s"}},
+            {"name": "up", "fingerprint": "up-0", "fields": {"code": "c1", "shell": "other"}},
+            {"name": "a", "fingerprint": "a-1", "fields": FIELDS},
+            {"name": "a", "fingerprint": "a-0", "fields": {**FIELDS, "after.up": hash_of("up-0")}},
+            {"name": "a", "fingerprint": "a-old", "fields": {}},
+        ]
+    }
+]
+
+
+def test_work_counts_as_the_same_but_for_code_through_its_parents() -> None:
+    earlier = EarlierFields(PLANS)
+    now = {
+        "up": {"code": "c2", "shell": "s"},
+        "a": {"code": "c2", "config.a": "1", "after.up": hash_of("up-2")},
+    }
+    assert earlier.is_same_but_code("a", "a-1", now)
+    assert not earlier.is_same_but_code("a", "a-0", now)  # its parent had another command
+    assert not earlier.is_same_but_code("a", "a-old", now)
+    assert not earlier.is_same_but_code("a", "unknown", now)
+    assert not earlier.is_same_but_code("a", "a-1", {**now, "a": {**now["a"], "config.a": "2"}})
