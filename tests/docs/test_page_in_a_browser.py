@@ -10,8 +10,10 @@ import pytest
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.stage import build_and_write
 from slurm_jobs.shared.configs.stages import ReportConfig
 from tests.slurm_jobs.report import fabricate_run
+from tests.slurm_jobs.report.fabricate_array import fabricate_array, mixed_ends
 from tests.slurm_jobs.report.fabricate_readings import write_readings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +53,15 @@ def test_nothing_is_wrong_with_the_page_in_any_window(paths):
     done = check(paths)
     assert done.stdout.count("nothing wrong") == 4, done.stdout + done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.slow
+@needs_a_browser
+def test_nothing_is_wrong_with_the_page_of_an_array(tmp_path):
+    run = fabricate_array(tmp_path / "run", mixed_ends(500), queue_s=30.0)
+    build_and_write(run.paths, run.accounting, answer=run.answer)
+    done = check(run.paths)
+    assert done.stdout.count("nothing wrong") == 4, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -22,8 +22,12 @@ _HEIGHT = 24
 
 
 def slices_by_status(report: RunReport) -> Html | None:
-    """Return a strip and counts for each array of the spec; None without one."""
-    arrays = [s for s in report.stages if s.num_tasks > 1 and s.slices and not s.is_former]
+    """Return a strip and counts for each array that is not complete; None without one."""
+    arrays = [
+        stage
+        for stage in report.stages
+        if stage.num_completed < stage.num_tasks > 1 and stage.slices and not stage.is_former
+    ]
     if not arrays:
         return None
     return el("div", el("h3", "Slices by status"), [_array(stage) for stage in arrays])
