@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,7 +141,9 @@ def _chosen_runs(options: argparse.Namespace) -> list[Path]:
     latest_unix_s = time.time() - options.older_than
     chosen = []
     for folder in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
-        if not is_run(folder) or not _has_name(folder, options.name):
+        # Other users' runs and links to runs elsewhere are cleaned only if they are named.
+        is_own = is_run(folder) and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        if not is_own or not _has_name(folder, options.name):
             continue
         if last_activity_unix_s(RunPaths(folder)) <= latest_unix_s:
             chosen.append(folder)

@@ -233,6 +233,12 @@ def read_plan_values(paths: RunPaths) -> Any:
         InputError: the run has no plan, because its submit was interrupted at the start.
     """
     number = last_plan_number(paths)
+    if number == 0 and paths.cleaned.exists():
+        message = (
+            f"{paths.run_dir} has no plan: its removal was interrupted; `slurm-jobs clean "
+            f"{paths.run_dir}` finishes it"
+        )
+        raise InputError(message)
     if number == 0:
         message = f"{paths.run_dir} has no plan: its submit was cut off; submit the spec again"
         raise InputError(message)

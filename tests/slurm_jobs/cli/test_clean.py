@@ -89,6 +89,20 @@ def test_runs_are_chosen_by_age_name_and_status(
     assert files_gone(failed) == set()
 
 
+def test_links_and_other_users_runs_are_left_out_of_a_search(
+    paths: RunPaths, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_old(paths, 40)
+    elsewhere = paths.run_dir.rename(tmp_path / "elsewhere")
+    paths.run_dir.symlink_to(elsewhere)
+    assert command("clean", "--older-than", "30d", "--yes").result == "nothing to remove\n"
+    paths.run_dir.unlink()
+    elsewhere.rename(paths.run_dir)
+    monkeypatch.setattr("slurm_jobs.cli.clean.os.getuid", lambda: 12345)
+    assert command("clean", "--older-than", "30d", "--yes").result == "nothing to remove\n"
+    assert files_gone(paths) == set()
+
+
 def test_a_named_run_that_lives_is_an_error_and_an_old_one_is_left_out(
     paths: RunPaths, command: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Collection
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -186,23 +189,31 @@ def test_a_link_in_what_goes_is_removed_alone(paths: RunPaths, tmp_path: Path) -
     assert (target / "file").exists()
 
 
+def _clean_and_be_killed(run_dir: Path, wish: CleanRequest, num_removed: int) -> None:
+    """Clean until so many folders are removed; for a process of its own."""
+    remove, calls = shutil.rmtree, []
+
+    def killing(path: Path) -> None:
+        calls.append(path)
+        if len(calls) > num_removed:
+            next(path.rglob("*.*")).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        remove(path)
+
+    shutil.rmtree = killing  # type: ignore[assignment]
+    clean([run_dir], wish)
+
+
 @pytest.mark.parametrize("wish", [DEFAULT, WHOLE], ids=["default", "all"])
 @pytest.mark.parametrize("num_removed", [0, 1])
 def test_a_killed_clean_is_finished_by_the_next(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, wish: CleanRequest, num_removed: int
+    paths: RunPaths, wish: CleanRequest, num_removed: int
 ) -> None:
-    remove, calls = shutil.rmtree, []
-
-    def killed(path: Path) -> None:
-        calls.append(path)
-        if len(calls) > num_removed:
-            raise KeyboardInterrupt
-        remove(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("slurm_jobs.commands.clean.shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            clean([paths.run_dir], wish)
+    arguments = (paths.run_dir, wish, num_removed)
+    process = get_context("fork").Process(target=_clean_and_be_killed, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     with pytest.raises(InputError, match="a clean of r has not ended"):
         refuse_unfinished_clean(paths)
     (plan,) = clean([paths.run_dir], DEFAULT).plans
@@ -214,6 +225,31 @@ def test_a_killed_clean_is_finished_by_the_next(
     assert files_gone(paths) == PARTS | CHECKPOINTS
     (cleaning,) = read_cleanings(paths)
     assert {each.kind for each in cleaning.removed} == {"parts", "checkpoints"}
+
+
+@pytest.mark.parametrize("left", [{"run.json", "cleaned.json"}, {"run.json"}])
+def test_a_removal_that_was_killed_at_its_end_is_finished(
+    paths: RunPaths, left: Collection[str]
+) -> None:
+    """The ledger goes first of the last files, in one rename."""
+    cleaning = {"begun_unix_s": 1.0, "ended_unix_s": None, "is_whole": True, "removed": []}
+    write_json_atomic(paths.cleaned, {"cleanings": [cleaning]})
+    for path in paths.run_dir.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in left:
+            path.unlink()
+    (paths.run_dir / ".ledger.tmp").mkdir()
+    (paths.run_dir / ".ledger.tmp/000002.json").touch()
+    clean([paths.run_dir], WHOLE)
+    assert not paths.run_dir.exists()
+
+
+def test_another_users_run_is_refused(tmp_path: Path) -> None:
+    paths = cleanable_run(tmp_path / "runs/r", uid=os.getuid() + 1)
+    assert "run r is ada's" in refusal(paths, WHOLE)
+    assert files_gone(paths) == set()
+    assert len(read_ledger(paths.ledger_dir)) == 8  # the refused clean took no turn
 
 
 def test_data_that_an_unfinished_run_reads_stays(paths: RunPaths) -> None:

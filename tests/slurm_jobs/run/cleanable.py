@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
@@ -33,10 +34,14 @@ NUM_BYTES = 50_000
 
 
 def cleanable_run(
-    run_dir: Path, *, complete: tuple[str, ...] = STAGES, keep_after_end: int | None = None
+    run_dir: Path,
+    *,
+    complete: tuple[str, ...] = STAGES,
+    keep_after_end: int | None = None,
+    **meta_values: Any,
 ) -> RunPaths:
     """Jobs 1 to 4 of four stages have ended; the stages in `complete` have their record."""
-    paths = make_run(run_dir, dict.fromkeys(STAGES, 1), after=AFTER)
+    paths = make_run(run_dir, dict.fromkeys(STAGES, 1), after=AFTER, **meta_values)
     plan = json.loads(paths.plan(1).read_text())
     for values in plan["stages"]:
         values["run"] = values["name"] if values["name"] != "own" else "own:f"
