@@ -236,11 +236,14 @@ def _with_attempts(
 
 
 def _retried_lines(run_dir: Path, status: RunStatus) -> list[str]:
-    """Return a line with the stages that were tried again, and the command that says why."""
+    """Return a line with the stages that were tried again, and the command that says why.
+
+    A report is made again by every resume.
+    """
     retried = [
         (stage.stage.name, sum(part.attempt > 1 for part in stage.slices))
         for stage in status.stages
-        if any(part.attempt > 1 for part in stage.slices)
+        if stage.stage.run != "report" and any(part.attempt > 1 for part in stage.slices)
     ]
     if not retried:
         return []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from slurm_jobs.report.attempt_losses import StageLoss, stage_loss, with_steps
-from slurm_jobs.report.inputs import RankTiming, StageInputs
+from slurm_jobs.report.attempt_losses import stage_loss, with_steps
+from slurm_jobs.report.attempt_model import StageAttempts
+from slurm_jobs.report.attempts import REPORT_RUN
+from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps import split_attempts
-from slurm_jobs.run.attempt_history import AttemptEntry
+from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.shared import units
 
 COLUMNS = (
@@ -32,50 +34,47 @@ _MOST_OF_SLICE = 20
 _MAX_ROWS = 40
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageAttempts:
-    """Attempts of one stage, at the slices that were tried again or are not complete."""
-
-    stage: str
-    entries: tuple[AttemptEntry, ...]
-    """By slice and start."""
-    num_slices: int
-    """Slices of the stage."""
-    num_explained: int
-    """Slices that `entries` are about; all others completed at the first attempt, run or wait."""
-    lost: StageLoss
-    """Over all slices."""
+def explained_attempts(inputs: ReportInputs) -> tuple[StageAttempts, ...]:
+    """Return the attempts of each stage that has any to explain, but that of the report itself."""
+    explained = (
+        _stage_attempts(stage, inputs) for stage in inputs.stages if stage.run != REPORT_RUN
+    )
+    return tuple(attempts for attempts in explained if attempts.entries)
 
 
-def stage_attempts(
-    stage: StageInputs, history: Sequence[AttemptEntry], now_unix_s: float
-) -> StageAttempts:
-    """Return the attempts of a stage with their steps, without those that need no explanation."""
+def _stage_attempts(stage: StageInputs, inputs: ReportInputs) -> StageAttempts:
+    sources = StageSources(
+        stage=stage.name,
+        run_name=str(inputs.run["name"]),
+        records=stage.attempts,
+        completions={(done.slice_index, done.attempt): done for done in stage.completions},
+        accounting=inputs.accounting,
+        answer=inputs.answer,
+        intents=inputs.intents or (),
+    )
     timings: dict[int, list[RankTiming]] = {}
     for timing in stage.timings:
         timings.setdefault(timing.slice_index, []).append(timing)
     fingerprints: dict[int, dict[int, str]] = {}
     for record in stage.attempts:
-        by_attempt = fingerprints.setdefault(record.slice_index, {})
-        by_attempt[record.attempt] = record.fingerprint
+        fingerprints.setdefault(record.slice_index, {})[record.attempt] = record.fingerprint
     entries: list[AttemptEntry] = []
     explained: list[AttemptEntry] = []
     num_explained = 0
-    for index, group in groupby(history, key=lambda entry: entry.slice_index):
+    for index, group in groupby(attempt_history(sources), key=lambda entry: entry.slice_index):
         of_slice: Sequence[AttemptEntry] = list(group)
-        if index in timings and needs_explanation(of_slice):
-            steps = split_attempts(timings[index], 0, fingerprints.get(index, {}))
-            of_slice = with_steps(of_slice, steps)
-        entries += of_slice
         if needs_explanation(of_slice):
+            steps = split_attempts(timings.get(index, ()), 0, fingerprints.get(index, {}))
+            of_slice = with_steps(of_slice, steps)
             explained += of_slice
             num_explained += 1
+        entries += of_slice
     return StageAttempts(
         stage=stage.name,
         entries=tuple(explained),
         num_slices=stage.num_slices,
         num_explained=num_explained,
-        lost=stage_loss(entries, now_unix_s),
+        lost=stage_loss(entries, inputs.read_unix_s),
     )
 
 
@@ -126,6 +125,11 @@ def _cells(entry: AttemptEntry, clock: Callable[[float], str]) -> tuple[str, ...
     )
 
 
+def clock_text(unix_s: float) -> str:
+    """Return date and time in UTC, as the rest of a report has them."""
+    return units.moment(unix_s).removesuffix(" UTC")
+
+
 def reason_lines(entries: Sequence[AttemptEntry], *, is_array: bool) -> list[str]:
     """Return why each attempt ended, a line each."""
     lines = []
@@ -135,6 +139,32 @@ def reason_lines(entries: Sequence[AttemptEntry], *, is_array: bool) -> list[str
         if entry.reason:
             lines.append(f"{which}{number}: {entry.reason}")
     return lines
+
+
+def ended_lines(attempts: StageAttempts, *, is_complete: bool, most: int) -> list[str]:
+    """Return a line for each attempt that did not complete, and the number of others.
+
+    Of an array the first ones, otherwise the last ones.
+    """
+    ended = [e for e in attempts.entries if e.ending not in {"completed", "running", "superseded"}]
+    shown = ended[:most] if attempts.num_slices > 1 else ended[-most:]
+    before = ", before it completed" if is_complete else ""
+    lines = []
+    for entry in shown:
+        cost = ""
+        if entry.num_steps is not None:
+            lost = f", {units.seconds(entry.lost_s)} lost" if entry.lost_s else ""
+            cost = f" ({entry.num_steps:,} steps{lost})"
+        lines.append(f"{entry.ending}{before}: {entry_name(entry)}: {entry.reason}{cost}")
+    if len(ended) > len(shown):
+        num = len(ended) - len(shown)
+        lines.append(f"... and {num} more ended attempts of {attempts.stage}; the page has them")
+    return lines
+
+
+def entry_name(entry: AttemptEntry) -> str:
+    """Return `train, slice 0, attempt 1, job 12`."""
+    return units.attempt_name(entry.stage, entry.slice_index, entry.attempt, entry.job_id)
 
 
 def others_text(attempts: StageAttempts, shown: Sequence[AttemptEntry]) -> str:

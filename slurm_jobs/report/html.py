@@ -7,6 +7,7 @@ order of the terminal report. Its sections are in `page/`.
 from __future__ import annotations
 
 from slurm_jobs.report.markup import definitions, el, render_page
+from slurm_jobs.report.page.attempts_section import attempts_section
 from slurm_jobs.report.page.data_section import data_section
 from slurm_jobs.report.page.findings_section import findings_section
 from slurm_jobs.report.page.gantt import timeline_section
@@ -45,6 +46,7 @@ def render_html(report: RunReport) -> str:
             )
             for e in report.evaluation
         ),
+        attempts_section(report),
         stages_section(report),
         provenance_section(report),
         method_section(report),

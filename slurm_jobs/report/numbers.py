@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.report.attempt_table import entry_name, explained_attempts
 from slurm_jobs.report.attempts import (
     REPORT_RUN,
     AttemptFacts,
@@ -282,7 +283,10 @@ def build_report(
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     efficiency = efficiency_numbers(inputs, stages, attempts)
-    findings, checks = find(current, judged, shares, note, data, efficiency=efficiency)
+    explained = explained_attempts(inputs)
+    findings, checks = find(
+        current, judged, shares, note, data, efficiency=efficiency, attempts=explained
+    )
     tuned = tuning_sentences(inputs, results)
     notes = [*tuning_notes(inputs, tuned), *_notes(inputs, attempts, note, training, stages)]
     return RunReport(
@@ -302,6 +306,7 @@ def build_report(
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
+        attempts=explained,
         efficiency=efficiency,
         projections=ahead,
     )
@@ -453,5 +458,11 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
         stages=tuple(
             replace(stage, failures=tuple(f for f in stage.failures if not f.startswith(heads)))
             for stage in report.stages
+        ),
+        attempts=tuple(
+            replace(
+                of_stage, entries=tuple(e for e in of_stage.entries if entry_name(e) not in names)
+            )
+            for of_stage in report.attempts
         ),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slurm_jobs.nodes.probe_records import SlowMeasure
+from slurm_jobs.report.attempt_model import StageAttempts
 from slurm_jobs.report.cost_model import CostNumbers, Projection
 from slurm_jobs.report.data_statistics import DataStatistics
 from slurm_jobs.report.efficiency_model import StageEfficiency
@@ -751,6 +752,8 @@ class RunReport:
     """Origin of the run, and its machines."""
     cost: CostNumbers
     """Cost of the run."""
+    attempts: tuple[StageAttempts, ...]
+    """Attempts of each stage that has any to explain."""
     efficiency: tuple[StageEfficiency, ...]
     """Of each stage that has started."""
     projections: tuple[Projection, ...]

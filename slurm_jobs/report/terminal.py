@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import efficiency_text, sentences
+from slurm_jobs.report.attempt_table import ended_lines
 from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.efficiency_text import Row
 from slurm_jobs.report.report_model import (
@@ -138,7 +139,7 @@ def _in_words(share: TimeShare) -> str:
     return f"{share.name} {units.percent(share.share)} ({units.seconds(share.seconds)})"
 
 
-_SHOWN_FAILURES = 3
+_SHOWN_ENDED = 3
 """Per stage; the page has all."""
 _MOST_REASONS = 6
 """Reasons of rejects that are named; the page has all."""
@@ -185,7 +186,7 @@ def render(report: RunReport) -> RenderableType:
         parts.append(_heading(f"Evaluation: {evaluation.stage}"))
         parts.append(Pairs(units.evaluation(evaluation.numbers)))
     parts += [_heading("Stages"), _Rows(_STAGE_COLUMNS, list(map(_stage_row, report.stages)))]
-    parts.extend(map(_indented, [*why_stranded(report.stages), *_failures(report.stages)]))
+    parts.extend(map(_indented, [*why_stranded(report.stages), *_ended(report)]))
     parts.extend(_efficiency(report.efficiency))
     outcomes = Counter(check.outcome for check in report.checks)
     parts += [
@@ -273,13 +274,12 @@ def _efficiency(efficiency: Sequence[StageEfficiency]) -> Iterator[RenderableTyp
     yield from map(_indented, efficiency_text.lines_below(efficiency))
 
 
-def _failures(stages: Sequence[StageNumbers]) -> Iterator[str]:
-    for stage in stages:
-        was = "failed, before it completed" if stage.status == "completed" else "failed"
-        yield from (f"{was}: {line}" for line in stage.failures[:_SHOWN_FAILURES])
-        more = len(stage.failures) - _SHOWN_FAILURES
-        if more > 0:
-            yield f"... and {more} more failed attempts of {stage.name}"
+def _ended(report: RunReport) -> Iterator[str]:
+    """Yield how attempts ended that did not complete."""
+    complete = {stage.name for stage in report.stages if stage.status == "completed"}
+    for attempts in report.attempts:
+        is_complete = attempts.stage in complete
+        yield from ended_lines(attempts, is_complete=is_complete, most=_SHOWN_ENDED)
 
 
 def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:

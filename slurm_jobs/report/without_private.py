@@ -33,7 +33,7 @@ _CHARGED = frozenset({"account", "wckey", "mail-user"})
 
 _ROOT = 0
 
-_FIXED_WORDS = frozenset({"kind", "outcome", "phase", "unit"})
+_FIXED_WORDS = frozenset({"ending", "kind", "outcome", "phase", "unit"})
 """Text fields of a report's parts whose values code looks up: no user chooses them."""
 
 _NOTE = "absolute paths, users, accounts and login nodes were replaced by placeholders in <>"

@@ -1,4 +1,4 @@
-"""Stages: waits, requests, use, and the attempts that failed. PURE."""
+"""Stages: waits, requests and use. PURE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from slurm_jobs.report.page.efficiency_tables import efficiency_tables
 from slurm_jobs.report.report_model import RunReport, StageNumbers
 from slurm_jobs.shared import units
 
-_MAX_FAILURES = 20
 _WAITS = {
     "dependency wait": "dependency_wait_median_s",
     "queue wait": "queue_wait_median_s",
@@ -21,9 +20,8 @@ _WAITS = {
 
 
 def stages_section(report: RunReport) -> Html:
-    """Return the tables of all stages, and the failed attempts."""
+    """Return the tables of all stages."""
     waits: list[list[str]] = []
-    failures: list[str] = []
     for stage in report.stages:
         name = units.stage_name(stage.name, is_former=stage.is_former)
         done = f"{stage.num_completed:,}/{stage.num_tasks:,}"
@@ -32,7 +30,6 @@ def stages_section(report: RunReport) -> Html:
         shown = [units.seconds(value) for value in spread] or [units.NOT_KNOWN] * 3
         numbers = [units.quantity(getattr(stage, field)) for field in _WAITS.values()]
         waits.append([name, stage.status, done, f"{stage.num_attempts:,}", *numbers, *shown])
-        failures += stage.failures
     wait_columns = (
         "stage",
         "status",
@@ -44,7 +41,6 @@ def stages_section(report: RunReport) -> Html:
         "slowest task",
     )
     stranded = sentences.why_stranded(report.stages)
-    more = len(failures) - _MAX_FAILURES
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A task's time is that "
         "of one attempt that completed. A job's time includes its start, its end, and all attempts "
@@ -58,8 +54,6 @@ def stages_section(report: RunReport) -> Html:
         bullets(stranded) if stranded else None,
         _longest(report.stages),
         efficiency_tables(report),
-        [el("h3", "Failed attempts"), bullets(failures[:_MAX_FAILURES])] if failures else None,
-        el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
         el("p", note, class_="dim"),
         id="slurm",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.report.attempt_model import StageAttempts
 from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.report_model import (
     Check,
@@ -18,7 +19,13 @@ from slurm_jobs.report.report_model import (
     StageNumbers,
     TrainingNumbers,
 )
-from slurm_jobs.report.rules import data_wait, node_rules, stage_rules, training_rules
+from slurm_jobs.report.rules import (
+    attempt_rules,
+    data_wait,
+    node_rules,
+    stage_rules,
+    training_rules,
+)
 from slurm_jobs.shared.units import TimeShare
 
 _TRAINING_RULES = (
@@ -72,6 +79,7 @@ def find(
     data: Sequence[DataNumbers] = (),
     *,
     efficiency: Sequence[StageEfficiency] = (),
+    attempts: Sequence[StageAttempts] = (),
 ) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
     """Apply every rule; findings are sorted by strength, checks in the order of the rules."""
     answers: list[Finding | Check] = [rule(rows) for rows in data for rule in _DATA_RULES]
@@ -83,6 +91,8 @@ def find(
     judged = [each for each in efficiency if each.stage in names]
     answers.extend(rule(each) for each in judged for rule in _EFFICIENCY_RULES)
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
+    lossy = [each for each in attempts if each.stage in names and each.lost.seconds > 0]
+    answers.extend(attempt_rules.lost_between_attempts(each) for each in lossy)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     checks = tuple(
         answer

@@ -1,0 +1,76 @@
+"""The attempts of a run in its report: on the page, in the terminal and as JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from slurm_jobs.report.attempt_table import attempt_rows, others_text, shown_entries
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.numbers import without_failures
+from slurm_jobs.report.report_model import report_to_json
+from tests.slurm_jobs.report.builders import printed
+
+
+def attempts_of(report, stage: str):
+    return next(attempts for attempts in report.attempts if attempts.stage == stage)
+
+
+def test_a_report_has_the_attempts_that_need_an_explanation(report_of) -> None:
+    report = report_of()
+    assert [attempts.stage for attempts in report.attempts] == ["preprocess", "train"]
+    train = attempts_of(report, "train").entries
+    assert [(e.attempt, e.ending, e.state, e.num_steps) for e in train] == [
+        (1, "preempted", "PREEMPTED", 170),
+        (2, "completed", "COMPLETED", 250),
+    ]
+    assert train[0].repeated_s > 0
+    assert train[1].startup_again_s > 0
+    retried = attempts_of(report, "preprocess")
+    assert {e.slice_index for e in retried.entries} == {1}  # of four
+    assert retried.entries[0].ending == "out of memory"
+
+
+def test_the_page_has_a_row_for_each_attempt_with_its_reason(report_of) -> None:
+    page = render_html(report_of())
+    section = page[page.index('id="attempts"') :]
+    section = section[: section.index("</section>")]
+    assert len(re.findall("<tr>", section)) == 2 + 4  # two tables with a header each
+    assert "Slurm gave its nodes to a job of higher priority; it stopped in time" in section
+    assert 'id="attempts"' not in render_html(replace(report_of(), attempts=()))
+
+
+def test_the_terminal_says_how_attempts_ended_and_what_that_cost(report_of) -> None:
+    text = printed(report_of(), 250)
+    assert "preempted, before it completed: train, slice 0, attempt 1, job 14: Slurm gave" in text
+    assert re.search(r"it stopped in time \(170 steps, \d+\.\d s lost\)", text)
+
+
+def test_failures_that_were_printed_elsewhere_are_left_out(report_of) -> None:
+    shown = without_failures(report_of(), {"train, slice 0, attempt 1, job 14"})
+    assert "attempt 1, job 14" not in printed(shown, 250)
+    assert "attempt 1, job 12_1" in printed(shown, 250)
+
+
+def test_json_has_kinds_and_losses(report_of) -> None:
+    values = report_to_json(report_of())["attempts"][1]
+    assert values["entries"][0]["ending"] == "preempted"
+    assert values["lost"]["requeue_wait_s"] > 0
+
+
+def test_a_table_of_many_attempts_shows_the_last_ones(report_of) -> None:
+    train = attempts_of(report_of(), "train")
+    many = replace(train, entries=tuple(replace(train.entries[0], attempt=n) for n in range(1, 51)))
+    shown = shown_entries(many.entries)
+    assert [entry.attempt for entry in shown] == list(range(31, 51))
+    assert others_text(many, shown) == "and 30 earlier attempts"
+
+
+def test_columns_without_a_value_are_left_out(report_of) -> None:
+    entry = replace(
+        attempts_of(report_of(), "train").entries[0],
+        num_steps=None, repeated_s=None, startup_again_s=None, state="",
+    )  # fmt: skip
+    columns, (row,) = attempt_rows([entry], lambda _: "12:00", is_array=False)
+    assert columns == ("attempt", "job", "node", "started", "ended", "ended by")
+    assert row == ("1", "14", "gpu-01", "12:00", "12:00", "preempted")
