@@ -26,6 +26,7 @@ VERBS = {
     "submit": "submit a spec's jobs and return at once",
     "run": "submit a spec's jobs and watch them until they end",
     "runs": "list runs",
+    "note": "write a note on a run, which `runs` and `status` show",
     "status": "show the progress of a run",
     "watch": "show the progress of a run until it ends",
     "logs": "show, follow or search a run's logs",
@@ -48,7 +49,7 @@ VERBS = {
 
 _MODULES = {
     **dict.fromkeys(("check", "plan", "schema"), "plan"),
-    **dict.fromkeys(("status", "runs", "watch", "run"), "status"),
+    **dict.fromkeys(("status", "watch", "run"), "status"),
     **dict.fromkeys(("resume", "cancel"), "resume"),
     **dict.fromkeys(("report", "compare", "scaling", "profile"), "report"),
     **dict.fromkeys(("verify", "packing", "samples"), "data"),
@@ -269,6 +270,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "runs": (
         ("slurm-jobs runs", "in ./runs, or $SLURM_JOBS_RUNS_DIR"),
         ("slurm-jobs runs --dir /work/runs --number 5", ""),
+        ("slurm-jobs runs --since 7d --status failed", "of the last seven days"),
+        ("slurm-jobs runs --name 'captions*' --size", "and the space that they take"),
+    ),
+    "note": (
+        ("slurm-jobs note captions-20261121 baseline, learning rate 1e-4", ""),
+        ("slurm-jobs note captions-20261121", "prints it"),
+        ("slurm-jobs note captions-20261121 --remove", ""),
     ),
     "status": (
         ("slurm-jobs status", "of the newest run"),

@@ -32,6 +32,7 @@ from slurm_jobs.cli.problems import (
     source_lines,
 )
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
+from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.files import ranges_text, read_json
@@ -342,6 +343,7 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
         "run_id": run_dir.name,
         "run_dir": str(run_dir),
         "status": status.status,
+        "note": read_note(RunPaths(run_dir)),
         "problems": list(status.problems),
         "notes": list(status.notes),
         "asked_unix_s": status.asked_unix_s,

@@ -1,30 +1,24 @@
-"""Verbs status, runs and watch, and run: submit, watch, report."""
+"""Verbs status and watch, and run: submit, watch, report."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.lost_jobs import lost_jobs_if_known, lost_lines, lost_values
 from slurm_jobs.cli.options import (
     add_run,
     add_spec,
-    age_text,
     command_text,
     named_run,
     number_text,
-    path_of,
-    positive,
     print_json,
     shown_path,
 )
-from slurm_jobs.cli.problems import problem_lines, source_lines
+from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.cli.run_view import (
-    STYLES,
     exit_code,
     read_view,
     stages_table,
@@ -34,123 +28,9 @@ from slurm_jobs.cli.run_view import (
 )
 from slurm_jobs.cli.submit import print_submission, submit_spec
 from slurm_jobs.run_folder.run_records import stages_named
-from slurm_jobs.shared.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from slurm_jobs.run.observe import Catalogue
     from slurm_jobs.status import RunStatus, StageStatus
-
-
-# `slurm-jobs runs`: list runs, newest first.
-
-
-DEFAULT_NUMBER = 20
-
-
-def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument(
-        "--dir",
-        type=path_of,
-        help="only the runs in this folder; default: $SLURM_JOBS_RUNS_DIR, or else ./runs and all "
-        "folders to which you have submitted",
-    )
-    parser.add_argument(
-        "--number",
-        metavar="N",
-        type=positive,
-        default=DEFAULT_NUMBER,
-        help=f"only the newest N; default: {DEFAULT_NUMBER}",
-    )
-
-
-def run_runs(options: argparse.Namespace) -> int:
-    """List; exit code 3 if a scheduler could not be queried."""
-    from slurm_jobs.commands.newest_run import where_else
-    from slurm_jobs.commands.remembered_dirs import SearchableDirs, searched_dirs
-    from slurm_jobs.commands.runs_dir import default_runs_dir, is_missing, refuse_missing_place
-    from slurm_jobs.run.observe import list_runs
-
-    runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()
-    searched = SearchableDirs() if options.dir is not None else searched_dirs()
-    try:
-        catalogue = list_runs(searched.there or [runs_dir], number=options.number)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        refuse_missing_place(runs_dir)
-        advice = where_else(runs_dir)
-        if options.dir is not None:
-            advice = f"{is_missing(runs_dir)}; --dir names another folder"
-        message = "\n".join([f"no run in {runs_dir}{advice}", *lost_lines(lost_jobs_if_known())])
-        raise InputError(message) from error
-    catalogue = replace(catalogue, unreadable={**catalogue.unreadable, **searched.away})
-    lost = lost_jobs_if_known()
-    if options.json:
-        print_json({**_catalogue_values(catalogue), "lost_jobs": lost_values(lost)})
-    else:
-        from slurm_jobs.cli.options import console
-
-        screen = console()
-        if catalogue.runs:
-            screen.print(_runs_table(catalogue, runs_dir, time.time()))
-        elif not catalogue.unreadable:
-            advice = "" if options.dir is not None else where_else(runs_dir)
-            print(f"no run in {shown_path(runs_dir)}{advice}")
-        if catalogue.num_left_out:
-            print(f"and {catalogue.num_left_out} older: --number shows more")
-        lines = dict.fromkeys(line for run in catalogue.runs for line in source_lines(run.status))
-        unreadable = [
-            f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()
-        ]
-        for line in [*lines, *unreadable, *lost_lines(lost)]:
-            screen.print(line, markup=False, highlight=False, soft_wrap=True)
-    return 0 if all(listed.status.knows_the_living for listed in catalogue.runs) else 3
-
-
-def _runs_table(catalogue: Catalogue, runs_dir: Path, now_unix_s: float) -> Table:
-    """Return a table with one line per run, with their folders if not all are in `runs_dir`."""
-    from rich.text import Text
-
-    from slurm_jobs.cli.options import table_of
-
-    folders = {listed.run_dir: listed.run_dir.parent for listed in catalogue.runs}
-    has_folders = any(folder.absolute() != runs_dir for folder in folders.values())
-    rows = []
-    for listed in catalogue.runs:
-        row: list[str | Text] = [
-            listed.run_dir.name,
-            Text(listed.status.status, style=STYLES[listed.status.status]),
-            f"{listed.num_completed}/{listed.num_tasks}",
-            age_text(listed.meta.created_unix_s, now_unix_s),
-            listed.meta.scheduler,
-        ]
-        rows.append([*row, shown_path(folders[listed.run_dir])] if has_folders else row)
-    columns = ["run", "status", "tasks", "submitted", "scheduler"]
-    return table_of([*columns, "folder"] if has_folders else columns, rows)
-
-
-def _catalogue_values(catalogue: Catalogue) -> dict[str, Any]:
-    """Return the list as JSON values."""
-    return {
-        "runs": [
-            {
-                "run_id": listed.run_dir.name,
-                "run_dir": str(listed.run_dir),
-                "status": listed.status.status,
-                "num_completed": listed.num_completed,
-                "num_tasks": listed.num_tasks,
-                "created_unix_s": listed.meta.created_unix_s,
-                "scheduler": listed.meta.scheduler,
-                "asked_unix_s": listed.status.asked_unix_s,
-                "problems": list(listed.status.problems),
-                "notes": list(listed.status.notes),
-            }
-            for listed in catalogue.runs
-        ],
-        "num_left_out": catalogue.num_left_out,
-        "unreadable": {str(folder): why for folder, why in catalogue.unreadable.items()},
-    }
 
 
 # `slurm-jobs status RUN`: show a run's status, from its records and one query of Slurm.
@@ -176,6 +56,7 @@ def run_status(options: argparse.Namespace) -> int:
         InputError: the run has no stage of that name.
     """
     from slurm_jobs.run_folder.cleanings import cleaned_note
+    from slurm_jobs.run_folder.notes import read_note
     from slurm_jobs.run_folder.paths import RunPaths
 
     run_dir = named_run(options.run)
@@ -190,6 +71,8 @@ def run_status(options: argparse.Namespace) -> int:
     screen = console()
     now_s = time.time()
     screen.print(title_text(view, now_s), soft_wrap=True)
+    if text := read_note(RunPaths(run_dir)):
+        screen.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
     screen.print(stages_table(view, now_unix_s=now_s, width=screen.width))
     if stages:
         from slurm_jobs.cli.attempt_lines import print_attempts

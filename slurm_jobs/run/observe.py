@@ -12,13 +12,13 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_jobs.run_folder.ledger import Intent, intents, latest_intents, read_ledger
-from slurm_jobs.run_folder.paths import RunPaths, age_key
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
     RunMeta,
     RunRecords,
@@ -377,103 +377,6 @@ def accounting_of(run_dir: Path, *, stage: str | None = None) -> Answer:
     uids = frozenset() if meta.uid is None else frozenset({meta.uid})
     question = Question(jobs=jobs, since_unix_s=meta.created_unix_s, uids=uids)
     return scheduler_of(paths).accounting(question)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedRun:
-    """One line in a list of runs."""
-
-    run_dir: Path
-    meta: RunMeta
-    status: RunStatus
-
-    @property
-    def num_tasks(self) -> int:
-        """Return the number of slices of all stages."""
-        return sum(len(stage.slices) for stage in self.status.stages)
-
-    @property
-    def num_completed(self) -> int:
-        """Return the number of completed slices."""
-        return sum(stage.counts.get("completed", 0) for stage in self.status.stages)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Catalogue:
-    """Newest runs of a folder."""
-
-    runs: tuple[ListedRun, ...]
-    """Newest first."""
-    unreadable: Mapping[Path, str]
-    """Folders that may be runs but could not be read, with the reason."""
-    num_left_out: int
-    """Number of older runs that were left out."""
-
-
-def list_runs(runs_dirs: Iterable[Path], *, number: int) -> Catalogue:
-    """Return the newest `number` runs of some folders; query their schedulers together.
-
-    Raises:
-        OSError: one of the folders itself cannot be listed.
-    """
-    run_dirs, unreadable = _runs_by_age(runs_dirs)
-    runs: dict[Path, RunRecords] = {}
-    answered: dict[Path, Answer] = {}
-    for run_dir in run_dirs[:number]:
-        with _noting(run_dir, unreadable):
-            run = read_run(run_dir)
-            if run.meta.scheduler == "local":  # its queue is in the folder
-                answered |= answers({run_dir: run}, fresh=False)
-            runs[run_dir] = run
-    on_slurm = {run_dir: run for run_dir, run in runs.items() if run_dir not in answered}
-    answered |= answers(on_slurm, fresh=False)
-    listed = []
-    for run_dir, run in runs.items():
-        with _noting(run_dir, unreadable):
-            now = read_run(run_dir) if answered[run_dir].asked_unix_s else run  # see `status_of`
-            status = reconcile(now, answered[run_dir])
-            listed.append(ListedRun(run_dir=run_dir, meta=run.meta, status=status))
-    return Catalogue(
-        runs=tuple(sorted(listed, key=lambda run: -run.meta.created_unix_s)),
-        unreadable=unreadable,
-        num_left_out=max(0, len(run_dirs) - number),
-    )
-
-
-@contextmanager
-def _noting(run_dir: Path, unreadable: dict[Path, str]) -> Iterator[None]:
-    """Record an error that makes a folder unreadable, and continue."""
-    try:
-        yield
-    except OSError as error:
-        unreadable[run_dir] = _reason(run_dir, error)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        # no plan, truncated, of another version, or no run of ours
-        unreadable[run_dir] = str(error).removeprefix(f"{run_dir} ") or type(error).__name__
-
-
-def _reason(run_dir: Path, error: OSError) -> str:
-    """Return `run.json: it is a named pipe, ...`, to follow the run's folder."""
-    reason = error.strerror or str(error)
-    file = str(error.filename or run_dir).removeprefix(str(run_dir)).lstrip("/")
-    return f"{file}: {reason}" if file else reason
-
-
-def _runs_by_age(runs_dirs: Iterable[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Return folders with a `run.json`, newest first, and the reasons for unreadable folders."""
-    ages: dict[Path, tuple[float, str, str]] = {}
-    unreadable: dict[Path, str] = {}
-    folders: list[Path] = []
-    for runs_dir in runs_dirs:
-        folders += sorted(runs_dir.iterdir())
-    for folder in folders:
-        try:
-            ages[folder] = age_key(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            unreadable[folder] = _reason(folder, error)
-    return sorted(ages, key=ages.__getitem__, reverse=True), unreadable
 
 
 View = TypeVar("View")

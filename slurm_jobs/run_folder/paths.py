@@ -22,6 +22,7 @@ RUN/
   scheduler-answer.json                      last answer of squeue and sacct, for some seconds
   report/report.html, report.json
   cleaned.json                               what `clean` removed, if anything
+  note.txt                                   what the user noted on the run
 ```
 """
 
@@ -207,6 +208,11 @@ class RunPaths:
     def report_json(self) -> Path:
         """Return the complete report as JSON."""
         return self.report_dir / "report.json"
+
+    @property
+    def note(self) -> Path:
+        """Return what the user noted on the run; absent if nothing was."""
+        return self.run_dir / "note.txt"
 
 
 def is_run(folder: Path) -> bool:

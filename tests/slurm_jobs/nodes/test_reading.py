@@ -27,7 +27,7 @@ from slurm_jobs.nodes.probe_records import (
     probes_of_run,
     reasons,
 )
-from slurm_jobs.run.observe import list_runs
+from slurm_jobs.run.catalogue import list_runs
 from slurm_jobs.shared import node_records
 from slurm_jobs.shared.files import private_umask
 from slurm_jobs.shared.node_records import MAX_KEPT, ProbePaths, keep_probe

@@ -1,0 +1,72 @@
+"""A note on a run is written, replaced, printed and removed, and shown by `status`."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.run_folder.paths import RunPaths
+from tests.slurm_jobs.cli.command import Command
+from tests.slurm_jobs.run.fabricate import make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
+    return make_run(tmp_path / "runs" / "shapes-20261121-080611-5b9e", {"a": 1}, scheduler="local")
+
+
+def test_a_note_is_written_replaced_printed_and_removed(run: RunPaths, command: Command) -> None:
+    assert "no note on runs/shapes" in command("note", "shapes").result
+    assert command("note", "shapes", "first try").result == "first try\n"
+    assert (
+        command("note", "shapes", "second", "try,", " lr  1e-4").result == "second try, lr 1e-4\n"
+    )
+    assert run.note.read_text() == "second try, lr 1e-4\n"
+    assert stat.S_IMODE(run.note.stat().st_mode) == 0o600
+    assert json.loads(command("note", "shapes", "--json").result)["note"] == "second try, lr 1e-4"
+    assert "no note" in command("note", "shapes", "--remove").result
+    assert not run.note.exists()
+
+
+def test_status_shows_the_note_in_text_and_json(run: RunPaths, command: Command) -> None:
+    _ = command("note", "shapes", "baseline [bold]lr").result
+    assert "note: baseline [bold]lr\n" in command("status", "shapes").out
+    assert json.loads(command("status", "shapes", "--json").out)["note"] == "baseline [bold]lr"
+
+
+def test_a_note_that_was_edited_by_hand_is_shown_on_one_line(
+    run: RunPaths, command: Command
+) -> None:
+    run.note.write_text("two\nlines \x1b[31mred\n")
+    assert command("note", "shapes").result == "two lines \\x1b[31mred\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((" ",), "it is empty"),
+        (("x" * 501,), "it has 501 characters"),
+        (("a\x1b[2Jb",), "cannot be printed"),
+        (("text", "--remove"), "give one of both"),
+    ],
+)
+def test_a_note_that_cannot_be_written_leaves_the_old_one(
+    run: RunPaths, command: Command, words: tuple[str, ...], problem: str
+) -> None:
+    _ = command("note", "shapes", "old").result
+    assert problem in command("note", "shapes", *words, code=2).err
+    assert run.note.read_text() == "old\n"
+
+
+def test_only_the_owner_of_a_run_writes_its_note(
+    run: RunPaths, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = run.run_dir.stat().st_uid + 1
+    monkeypatch.setattr("os.getuid", lambda: uid)
+    assert "only its owner" in command("note", "shapes", "mine", code=2).err
+    assert "no note" in command("note", "shapes").result
