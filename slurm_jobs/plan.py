@@ -209,12 +209,33 @@ def _never_needed(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SliceRequest:
+    """Part of the request of some slices that differs from the request of their stage."""
+
+    gpu_kept: str = ""
+    """Type of GPU that they are bound to; empty for any."""
+    mem_gb: float | None = None
+    """Memory; None for the stage's."""
+    timeout_min: float | None = None
+    """Time limit of one slice; None for the stage's."""
+
+    def applied_to(self, resources: JobResources) -> JobResources:
+        """Return the resources of a stage with this request's values."""
+        return replace(
+            resources,
+            gpu_kept=self.gpu_kept,
+            mem_gb=resources.mem_gb if self.mem_gb is None else self.mem_gb,
+            timeout_min=resources.timeout_min if self.timeout_min is None else self.timeout_min,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
     """Slices of one job array, or of one job without an array."""
 
     slices: tuple[int, ...]
-    gpu_kept: str
-    """Type of GPU that all of them are bound to; empty for any."""
+    request: SliceRequest
+    """Request of all of them."""
     slices_per_task: int | None
     """Slices of each array task; see `slurm_jobs.run_folder.orders`."""
     max_running: int | None
@@ -222,51 +243,53 @@ class Piece:
     """Wait for the previous piece: together they would exceed `max_running`."""
 
 
-def by_kind(slices: Sequence[int], kinds: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
-    """Group the slices (ascending) by the type of GPU that each is bound to; empty for any."""
-    groups: dict[str, tuple[int, ...]] = {}
-    for kind in dict.fromkeys(kinds.get(i, "") for i in slices):
-        groups[kind] = tuple(i for i in slices if kinds.get(i, "") == kind)
-    return groups
+def by_request(
+    slices: Sequence[int], requests: Mapping[int, SliceRequest]
+) -> dict[SliceRequest, tuple[int, ...]]:
+    """Group the slices (ascending) by their own requests; one without has an empty request."""
+    groups: dict[SliceRequest, list[int]] = {}
+    for index in slices:
+        groups.setdefault(requests.get(index, SliceRequest()), []).append(index)
+    return {request: tuple(group) for request, group in groups.items()}
 
 
 def cut_slices(
-    kinds: Mapping[str, Sequence[int]],
+    alike: Mapping[SliceRequest, Sequence[int]],
     *,
     slices_per_task: int,
     max_running: int | None,
     max_array_size: int | None,
 ) -> tuple[Piece, ...]:
-    """Return arrays that cover the slices, each of one GPU type and within `max_array_size`.
+    """Return arrays that cover the slices, each of one request and within `max_array_size`.
 
     Args:
-        kinds: the slices (ascending) by the type of GPU that they keep to, as from `by_kind`.
+        alike: the slices (ascending) by their own requests, as from `by_request`.
         slices_per_task: see `slurm_jobs.run_folder.orders`.
         max_running: elements at once, over all arrays; None: any number.
         max_array_size: limit of the site; None: none.
     """
-    cut: list[tuple[str, tuple[int, ...], int | None]] = []
-    for kind, slices in kinds.items():
+    cut: list[tuple[SliceRequest, tuple[int, ...], int | None]] = []
+    for request, slices in alike.items():
         rest = tuple(slices)
         if slices_per_task == 1:
             # Slices whose numbers fit are array indices; the others are counted from 0 in separate
             # arrays.
             by_number = tuple(i for i in rest if max_array_size is None or i < max_array_size)
             rest = rest[len(by_number) :]
-            cut += [(kind, by_number, None)] if by_number else []
+            cut += [(request, by_number, None)] if by_number else []
         length = len(rest) if max_array_size is None else max_array_size * slices_per_task
         starts = range(0, len(rest), max(1, length))
-        cut += [(kind, rest[start : start + length], slices_per_task) for start in starts]
+        cut += [(request, rest[start : start + length], slices_per_task) for start in starts]
     shares = share_out(max_running, [len(array_indices(piece[1], piece[2])) for piece in cut])
     return tuple(
         Piece(
             slices=chosen,
-            gpu_kept=kind,
+            request=request,
             slices_per_task=packed,
             max_running=share if share is not None else max_running,
             after_previous=share is None and max_running is not None and number > 0,
         )
-        for number, ((kind, chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
+        for number, ((request, chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
     )
 
 
@@ -297,14 +320,14 @@ def pack_for(
     """Return slices per task by stage, so that all tasks together fit into `room`.
 
     Args:
-        num_missing: by stage, the number of slices to submit for each GPU type; `[1]` without an
+        num_missing: by stage, the number of slices to submit for each request; `[1]` without an
             array.
         given: the spec's slices per task by stage; raised if the tasks do not fit.
         room: array elements and jobs that may still be queued; None: any number.
 
     Returns:
         The spec's own numbers, or the smallest common number that fits. If nothing fits, one task
-        for each stage and GPU type; compare `num_tasks` with `room`.
+        for each stage and request; compare `num_tasks` with `room`.
     """
     packed = {stage: given.get(stage, 1) for stage in num_missing}
     if room is None:
@@ -414,13 +437,13 @@ def make_plan(
     done: Done | None = None,
     limits: ClusterLimits = NO_LIMITS,
     resources: Mapping[str, JobResources] | None = None,
-    kinds: Mapping[str, Mapping[int, str]] | None = None,
+    requests: Mapping[str, Mapping[int, SliceRequest]] | None = None,
 ) -> Plan:
     """Return the jobs that complete `spec`, given the finished work and the limits.
 
     `kept_code` is the earlier code fingerprint of the stages for which nothing has changed since.
-    `resources` replace those of the spec, by stage. `kinds` are the types of GPU that slices are
-    bound to, by stage and slice: slices of one stage with different types get separate jobs.
+    `resources` replace those of the spec, by stage. `requests` are those of single
+    slices, by stage: slices of one stage with different requests get separate jobs.
     """
     done = done or Done()
     order = stage_order({name: tuple(stage.after) for name, stage in spec.stages.items()})
@@ -435,7 +458,7 @@ def make_plan(
         other = (resources or {}).get(name)
         stages.append(planned if other is None else replace(planned, resources=other))
     missing = missing_parts(stages, spec, done)
-    return Plan(name=spec.name, stages=tuple(stages), jobs=_jobs(missing, limits, kinds or {}))
+    return Plan(name=spec.name, stages=tuple(stages), jobs=_jobs(missing, limits, requests or {}))
 
 
 def _planned_stage(
@@ -488,10 +511,12 @@ def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
 
 
 def _jobs(
-    parts: list[Missing], limits: ClusterLimits, kinds: Mapping[str, Mapping[int, str]]
+    parts: list[Missing],
+    limits: ClusterLimits,
+    requests: Mapping[str, Mapping[int, SliceRequest]],
 ) -> tuple[PlannedJob, ...]:
     """Return the jobs: packed where the site allows few at once, cut where arrays are limited."""
-    alike = {p.stage.name: by_kind(p.slices, kinds.get(p.stage.name, {})) for p in parts}
+    alike = {p.stage.name: by_request(p.slices, requests.get(p.stage.name, {})) for p in parts}
     packed = pack_for(
         {name: [len(slices) for slices in groups.values()] for name, groups in alike.items()},
         {part.stage.name: part.stage.slices_per_task for part in parts},
@@ -501,8 +526,6 @@ def _jobs(
     for part in parts:
         stage, resources = part.stage, part.stage.resources
         slices_per_task = packed[stage.name] if stage.is_array else 1
-        if slices_per_task > 1:
-            resources = replace(resources, timeout_min=resources.timeout_min * slices_per_task)
         pieces = cut_slices(
             alike[stage.name],
             slices_per_task=slices_per_task,
@@ -514,7 +537,7 @@ def _jobs(
                 stage=stage.name,
                 slices=piece.slices,
                 slices_per_task=piece.slices_per_task,
-                resources=replace(resources, gpu_kept=piece.gpu_kept),
+                resources=_for_tasks(piece.request.applied_to(resources), slices_per_task),
                 max_running=piece.max_running,
                 after_active=part.after_active,
                 after_previous=piece.after_previous,
@@ -523,6 +546,11 @@ def _jobs(
             for piece in pieces
         ]
     return tuple(jobs)
+
+
+def _for_tasks(resources: JobResources, slices_per_task: int) -> JobResources:
+    """Return the resources of tasks that process so many slices, one after the other."""
+    return replace(resources, timeout_min=resources.timeout_min * slices_per_task)
 
 
 def gpu_hours_asked(job: PlannedJob) -> float:

@@ -27,6 +27,13 @@ from slurm_jobs.commands.kept_work import (
 )
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume_code import code_of_resume
+from slurm_jobs.commands.slice_requests import (
+    all_slice_overrides,
+    plain_overrides,
+    request_texts,
+    slice_requests,
+    with_kinds,
+)
 from slurm_jobs.commands.submit import (
     OnJob,
     effective_variables,
@@ -336,6 +343,8 @@ class GivenSpec:
     spec_dir: str
     overrides: tuple[str, ...]
     """All overrides of the run that still apply to it."""
+    slice_overrides: tuple[str, ...] = ()
+    """Overrides for single slices."""
     loaded: LoadedSpec | None = None
     """Set if the file was read again."""
     notes: tuple[str, ...] = ()
@@ -501,7 +510,11 @@ def file_differs(paths: RunPaths) -> bool:
 
 def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
     """Record the spec that the run has from now on, and its overrides."""
-    origin = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}
+    origin = {
+        **read_json(paths.spec_origin),
+        "overrides": list(given.overrides),
+        "slice_overrides": list(given.slice_overrides),
+    }
     if given.loaded is not None:
         write_text_atomic(paths.given_spec, given.loaded.text)
         origin["profile"] = given.profile.model_dump(mode="json")
@@ -618,7 +631,8 @@ def resume(
 def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
     refuse_unfinished_clean(paths)
     update, file = request.update_spec, request.spec_file
-    given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
+    plain = plain_overrides(request.overrides)
+    given = spec_of(paths, plain, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
     code = code_of_resume(
         paths,
@@ -678,10 +692,14 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         stages,
         before=before,
         preparation=preparation,
-        overrides=request.overrides,
+        overrides=plain,
     )
     planned = partial(planned, done=done, limits=limits, resources=resources)
-    plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
+    slice_overrides = all_slice_overrides(paths, request.overrides, stages)
+    given = replace(given, slice_overrides=slice_overrides)
+    own = slice_requests(slice_overrides, stages)
+    kinds = kinds_begun_on(paths, planned(), context.num_again)
+    plan = planned(requests=with_kinds(own, kinds))
     refuse_missing_input(paths, plan)
     refuse_impossible_resume(plan, limits)
     context = replace(context, shell_variables=effective_variables(plan, profile, recorded))
@@ -696,6 +714,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         adjustments=(
             *[text for name, texts in adjustments.items() if name in submitted for text in texts],
             *kinds_kept(plan),
+            *request_texts(plan, own),
         ),
         trainings=training_starts(paths, plan, context.num_again),
         spec_notes=given.notes,

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.plan import Piece, by_kind, cut_slices, num_tasks, pack_for, share_out
+from slurm_jobs.plan import (
+    Piece,
+    SliceRequest,
+    by_request,
+    cut_slices,
+    num_tasks,
+    pack_for,
+    share_out,
+)
 from slurm_jobs.run_folder.orders import array_indices
 
 
@@ -12,7 +20,7 @@ def cut(
     slices: Sequence[int], size: int | None, *, per_task: int = 1, at_once: int | None = None
 ) -> tuple[Piece, ...]:
     return cut_slices(
-        {"": slices}, slices_per_task=per_task, max_running=at_once, max_array_size=size
+        {SliceRequest(): slices}, slices_per_task=per_task, max_running=at_once, max_array_size=size
     )
 
 
@@ -70,8 +78,8 @@ def test_slices_beyond_the_largest_index_add_one_to_the_throttle() -> None:
 
 
 def test_an_array_of_packed_tasks_counts_tasks_for_its_share() -> None:
-    kinds = {"a100": range(100), "v100": range(100, 110)}
-    pieces = cut_slices(kinds, slices_per_task=10, max_running=4, max_array_size=None)
+    alike = {SliceRequest(gpu_kept="a100"): range(100), SliceRequest(): range(100, 110)}
+    pieces = cut_slices(alike, slices_per_task=10, max_running=4, max_array_size=None)
     assert [p.max_running for p in pieces] == [3, 1]
 
 
@@ -86,14 +94,15 @@ def test_a_throttle_too_small_to_share_has_the_arrays_run_one_after_the_other() 
     assert [p.after_previous for p in pieces] == [False, True, True]
 
 
-def test_slices_that_keep_to_different_types_of_gpu_share_no_array_and_one_throttle() -> None:
-    kinds = by_kind(range(6), {1: "v100", 2: "a100", 3: "v100", 4: "v100"})
-    assert kinds == {"": (0, 5), "v100": (1, 3, 4), "a100": (2,)}
-    pieces = cut_slices(kinds, slices_per_task=2, max_running=5, max_array_size=None)
-    assert [(p.gpu_kept, p.slices, p.max_running) for p in pieces] == [
-        ("", (0, 5), 1),
-        ("v100", (1, 3, 4), 3),
-        ("a100", (2,), 1),
+def test_slices_with_different_requests_share_no_array_and_one_throttle() -> None:
+    own, large = SliceRequest(gpu_kept="v100"), SliceRequest(mem_gb=16)
+    alike = by_request(range(6), {1: own, 2: large, 3: own, 4: own})
+    assert alike == {SliceRequest(): (0, 5), own: (1, 3, 4), large: (2,)}
+    pieces = cut_slices(alike, slices_per_task=2, max_running=5, max_array_size=None)
+    assert [(p.request, p.slices, p.max_running) for p in pieces] == [
+        (SliceRequest(), (0, 5), 1),
+        (own, (1, 3, 4), 3),
+        (large, (2,), 1),
     ]
 
 

@@ -14,6 +14,7 @@ from slurm_jobs.commands.resume import (
     resume,
     slices_named,
 )
+from slurm_jobs.commands.slice_requests import with_kinds
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.plan import Done, Plan, PlannedStage, make_plan
 from slurm_jobs.run_folder.paths import RunPaths
@@ -129,7 +130,7 @@ def plan(
     }
     spec = RunSpec.model_validate({"name": "a", "stages": stages})
     done = Done(completed={"g": frozenset({0})})
-    return make_plan(spec, ClusterProfile(), done=done, kinds=kinds)
+    return make_plan(spec, ClusterProfile(), done=done, requests=with_kinds({}, kinds or {}))
 
 
 def begin(paths: RunPaths, stage: str, index: int, gpu: str, fingerprint: str) -> None:
