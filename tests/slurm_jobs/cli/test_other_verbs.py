@@ -25,6 +25,7 @@ def test_no_word_of_another_tool_is_a_verb_or_leads_to_none() -> None:
         ("retry", "resume"),
         ("repair", "resume"),
         ("queue", "status"),
+        ("delete", "clean"),
     ],
 )
 def test_a_word_of_another_tool_leads_to_the_verb(command: Command, word: str, verb: str) -> None:
