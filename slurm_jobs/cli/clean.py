@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from slurm_jobs.cli.ages import age_s
 from slurm_jobs.cli.confirm import confirm
 from slurm_jobs.cli.options import (
-    duration_text,
     number_text,
     path_of,
     print_json,
@@ -158,12 +157,19 @@ def _has_name(run_dir: Path, glob: str | None) -> bool:
 
 
 def _print_plans(plans: Sequence[CleanPlan], result: CleanResult) -> None:
-    from slurm_jobs.cli.options import console
+    from slurm_jobs.cli.options import console, fits_screen
 
     screen = console()
+    lines: list[str] = []
     if plans:
-        screen.print(_table(plans))
-    lines = [f"interrupted before, and finished now: {p.run_dir.name}" for p in plans if p.finishes]
+        table = _table(plans, has_kept=True)
+        if not fits_screen(table, screen):
+            table = _table(plans, has_kept=False)
+            lines += dict.fromkeys(f"stays: {_kept_text(plan)}" for plan in plans)
+        screen.print(table)
+    lines += [
+        f"interrupted before, and finished now: {p.run_dir.name}" for p in plans if p.finishes
+    ]
     for plan in plans:
         lines += [f"a link, which is not followed: {link}" for link in plan.links]
     lines += [f"not cleaned: {shown_path(d)}: {error}" for d, error in result.refused.items()]
@@ -171,24 +177,31 @@ def _print_plans(plans: Sequence[CleanPlan], result: CleanResult) -> None:
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(plans: Sequence[CleanPlan]) -> Table:
-    """Return a table with one line per run."""
+def _table(plans: Sequence[CleanPlan], *, has_kept: bool) -> Table:
+    """Return a table with one line per run; what stays may be printed below it instead."""
     from slurm_jobs.cli.options import table_of
 
     rows = []
     for plan in plans:
-        kept = "nothing" if plan.is_whole else ", ".join(["records", *plan.kept])
-        rows.append(
-            (
-                plan.run_dir.name,
-                plan.status,
-                duration_text(plan.idle_s),
-                _removed_text(plan),
-                kept,
-                num_bytes(plan.num_bytes),
-            )
-        )
-    return table_of(("run", "status", "idle for", "removes", "keeps", "frees"), rows)
+        row = [plan.run_dir.name, plan.status, _short_duration(plan.idle_s), _removed_text(plan)]
+        row += [_kept_text(plan)] if has_kept else []
+        rows.append([*row, num_bytes(plan.num_bytes)])
+    kept = ["keeps"] if has_kept else []
+    table = table_of(["run", "status", "idle for", "removes", *kept, "frees"], rows)
+    table.columns[0].no_wrap = True  # to be copied
+    return table
+
+
+def _short_duration(seconds: float) -> str:
+    """Return `43 d`, `5 h` or `12 min`."""
+    for unit, unit_s in (("d", 86_400.0), ("h", 3600.0)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds // unit_s:.0f} {unit}"
+    return f"{seconds // 60:.0f} min"
+
+
+def _kept_text(plan: CleanPlan) -> str:
+    return "nothing" if plan.is_whole else ", ".join(["records", *plan.kept])
 
 
 def _removed_text(plan: CleanPlan) -> str:
