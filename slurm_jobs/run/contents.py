@@ -9,7 +9,7 @@ from pathlib import Path
 from slurm_jobs.run_folder.cleanings import Kind
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import last_plan_number
-from slurm_jobs.shared.files import names_in, read_json
+from slurm_jobs.shared.files import damaged, names_in, read_json
 
 _OF_RUN: Mapping[str, Kind] = {"report": "report", "logs": "logs", "timing": "metrics"}
 """Kinds of folders of the run that belong to no single stage."""
@@ -36,6 +36,7 @@ def pieces_of(paths: RunPaths) -> list[Piece]:
     """Return everything in a run folder but its records.
 
     Raises:
+        DamagedFileError: a plan has other content.
         OSError: a folder or plan cannot be read.
     """
     pieces = [
@@ -55,8 +56,12 @@ def _runs_of_stages(paths: RunPaths) -> dict[str, str]:
     """Return what each stage runs, also of stages that only earlier plans have."""
     runs: dict[str, str] = {}
     for number in range(1, last_plan_number(paths) + 1):
-        for values in read_json(paths.plan(number))["stages"]:
-            runs[values["name"]] = values["run"]
+        path = paths.plan(number)
+        try:
+            for values in read_json(path)["stages"]:
+                runs[values["name"]] = values["run"]
+        except (KeyError, TypeError) as error:
+            raise damaged(path, error) from error
     return runs
 
 

@@ -143,6 +143,7 @@ def words_of(run_dir: Path) -> list[tuple[str, ...]]:
         ("logs", run, "--grep", "loss"),
         ("compare", run, str(run_dir.with_name(ANOTHER))),
         ("resume", run, "--dry-run"),
+        ("clean", run, "--dry-run"),
         ("cancel", run, "--yes"),
     ]
 

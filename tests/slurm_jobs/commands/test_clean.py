@@ -245,6 +245,15 @@ def test_a_removal_that_was_killed_at_its_end_is_finished(
     assert not paths.run_dir.exists()
 
 
+@pytest.mark.parametrize("text", ["[]", '{"stages": [{"name": []}]}', '{"cleanings": [{}]}'])
+@pytest.mark.parametrize("name", ["plans/0001.json", "cleaned.json"])
+def test_a_damaged_record_is_named_and_nothing_goes(paths: RunPaths, name: str, text: str) -> None:
+    shutil.copyfile(paths.plan(1), paths.plan(2))
+    (paths.run_dir / name).write_text(text)
+    assert f"{paths.run_dir / name} is damaged" in refusal(paths)
+    assert files_gone(paths) == set()
+
+
 def test_another_users_run_is_refused(tmp_path: Path) -> None:
     paths = cleanable_run(tmp_path / "runs/r", uid=os.getuid() + 1)
     assert "run r is ada's" in refusal(paths, WHOLE)
