@@ -179,8 +179,11 @@ def _reason(
     last: Mapping[int, AttemptFacts],
 ) -> str:
     deciding = next((s for s in slices if s.status == status), None)
-    if deciding is None or status in {"completed", "running"}:
+    if deciding is None or status == "completed":
         return ""
+    if status == "running":
+        num_failed = sum(s.status == "failed" for s in slices)
+        return f"{num_failed} of {stage.num_slices} slices failed" if num_failed else ""
     if status == "waiting":
         num_waiting = sum(s.status == status for s in slices)
         why = f" ({deciding.reason})" if deciding.reason else ""

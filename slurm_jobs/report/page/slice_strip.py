@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slurm_jobs.report.markup import Html, el
 from slurm_jobs.report.page.bar_pieces import KINDS, key
-from slurm_jobs.report.report_model import RunReport, StageNumbers
-from slurm_jobs.shared.files import parse_ranges, ranges_text
+from slurm_jobs.report.page.failure_causes import failure_causes, some_slices
+from slurm_jobs.report.report_model import Bar, RunReport, StageNumbers
+from slurm_jobs.shared.files import parse_ranges
 from slurm_jobs.status import Status
 
 _MAX_COLUMNS = 200
@@ -16,8 +17,6 @@ _SPACED_COLUMNS = 64
 """Up to this number there is a gap between columns."""
 _LEAST_SHARE = 0.25
 """Of a column's height, for a status that any of its slices has."""
-_MAX_NAMED = 12
-"""Ranges of slices that are named for a status."""
 _HEIGHT = 24
 
 
@@ -30,21 +29,27 @@ def slices_by_status(report: RunReport) -> Html | None:
     ]
     if not arrays:
         return None
-    return el("div", el("h3", "Slices by status"), [_array(stage) for stage in arrays])
+    bars: dict[str, list[Bar]] = {}
+    for bar in report.bars:
+        bars.setdefault(bar.stage, []).append(bar)
+    blocks = [_array(stage, bars.get(stage.name, [])) for stage in arrays]
+    return el("div", el("h3", "Slices by status"), blocks)
 
 
-def _array(stage: StageNumbers) -> Html:
+def _array(stage: StageNumbers, bars: Sequence[Bar]) -> Html:
+    slices_of = {status: parse_ranges(text) for status, text in stage.slices.items()}
     status_of: dict[int, Status] = {}
-    for status, text in stage.slices.items():
-        status_of.update(dict.fromkeys(parse_ranges(text), status))
+    for status, slices in slices_of.items():
+        status_of.update(dict.fromkeys(slices, status))
     columns = list(_columns(sorted(status_of)))
     counts = Counter(status_of.values())
+    failed = slices_of.get("failed", ())
     numbers = ", ".join(f"{counts[status]:,} {status}" for status in _in_order(counts))
     more = None
     if len(columns) < len(status_of):
         note = (
-            f"Each column stands for about {len(status_of) / len(columns):.0f} slices, in order; a "
-            "status that any of them has takes at least a quarter of its height."
+            f"Each column stands for about {len(status_of) / len(columns):.0f} slices, in order. A "
+            "status that few of them have is drawn larger than its share, so that it can be seen."
         )
         more = el("p", note, class_="dim")
     strip = el(
@@ -63,8 +68,11 @@ def _array(stage: StageNumbers) -> Html:
         el("p", el("b", stage.name), f", {len(status_of):,} slices"),
         strip,
         el("div", ends, class_="ends"),
-        el("ul", [_count(status, counts, stage) for status in _in_order(counts)], class_="keys"),
+        el(
+            "ul", [_count(status, slices_of[status]) for status in _in_order(counts)], class_="keys"
+        ),
         more,
+        failure_causes(failed, bars) if failed else None,
         class_="slices",
     )
 
@@ -96,14 +104,9 @@ def _column(place: int, column: Sequence[int], status_of: Mapping[int, Status]) 
     return el("g", el("title", title), boxes)
 
 
-def _count(status: Status, counts: Mapping[Status, int], stage: StageNumbers) -> Html:
-    """Return the number of slices of a status, with their numbers if they need attention."""
-    text = f"{counts[status]:,} {status}"
-    if status not in {"completed", "waiting"}:
-        ranges = stage.slices[status].split(",")
-        named = parse_ranges(",".join(ranges[:_MAX_NAMED]))
-        more = counts[status] - len(named)
-        text += f": {ranges_text(named).replace(',', ', ')}" + (
-            f" and {more:,} more" if more else ""
-        )
+def _count(status: Status, slices: Sequence[int]) -> Html:
+    """Return the number of slices of a status, with their numbers unless these say little."""
+    text = f"{len(slices):,} {status}"
+    if status not in {"completed", "waiting", "failed"}:  # the causes of failures have numbers, too
+        text += f": {some_slices(slices)}"
     return el("li", key(status), el("span", text, class_="name"))

@@ -25,6 +25,7 @@ from tests.slurm_jobs.report.builders import (
     with_rows,
     with_stage,
 )
+from tests.slurm_jobs.report.fabricate_array import report_on_ends
 
 PENDING = {"state": "PENDING", "eligible_unix_s": None, "start_unix_s": None, "end_unix_s": None}
 
@@ -258,3 +259,10 @@ def test_several_failed_stages_are_counted_and_the_first_is_named():
 def test_a_word_is_not_given_as_its_own_reason():
     standing = Standing(status="cancelled", reason="cancelled", slices={}, is_open=False)
     assert overall_status([("train", standing)]) == ("cancelled", "train cancelled")
+
+
+def test_a_running_array_says_how_many_of_its_slices_failed(tmp_path):
+    report = report_on_ends(tmp_path, ["completed", "failed", "timeout", "running"])
+    assert report.header.status == "running"
+    assert report.header.status_reason == "embed running: 2 of 4 slices failed"
+    assert "(embed running: 2 of 4 slices failed)" in report.verdict

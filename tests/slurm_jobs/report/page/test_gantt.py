@@ -66,7 +66,7 @@ def test_one_failure_of_hundreds_is_drawn(tmp_path):
     report = report_on_ends(tmp_path, ["completed"] * 400 + ["failed"] + ["completed"] * 400)
     section = str(timeline_section(report))
     assert section.count('class="o-failed"') == 2  # on the time axis, and in the strip
-    assert "1 failed: 400" in section
+    assert "1 slice: 400" in section
 
 
 def test_the_start_up_of_a_job_is_no_wait_in_the_queue(tmp_path):
