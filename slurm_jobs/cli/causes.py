@@ -25,8 +25,8 @@ from slurm_jobs.worker.launch import GONE
 if TYPE_CHECKING:
     from slurm_jobs.status import SliceStatus, StageStatus
 
-MAX_SLICES_READ = 1000
-"""Slices whose records are read to find their causes: a second on a slow shared file system."""
+MAX_SLICES_READ = 500
+"""Slices whose records are read to find causes: half a second on a slow shared file system."""
 _MAX_NODES_NAMED = 3
 _MAX_NUMBERS_CHARS = 60
 """Length from which a list of slices is cut, and their number is given."""
