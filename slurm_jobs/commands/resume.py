@@ -622,6 +622,7 @@ def resume(
             number,
             request.overrides,
             scheduler=context.scheduler.name,
+            snapshot=context.snapshot.folder.name,
         )
         connections = resumption.preparation.connections
         jobs = submit_plan(context, resumption.plan, connections, turn=turn, on_job=on_job)

@@ -262,6 +262,7 @@ def submit(
             number,
             loaded.overrides,
             scheduler=context.scheduler.name,
+            snapshot=context.snapshot.folder.name,
         )
         jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
     notes = (

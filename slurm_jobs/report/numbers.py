@@ -21,6 +21,7 @@ from slurm_jobs.report.current_results import (
 )
 from slurm_jobs.report.efficiency import efficiency_numbers
 from slurm_jobs.report.inputs import ReportInputs
+from slurm_jobs.report.mixed_code import mixed_code_notes
 from slurm_jobs.report.node_load import probes_of_nodes, training_probes
 from slurm_jobs.report.projection import project_epochs, projections
 from slurm_jobs.report.report_model import (
@@ -302,7 +303,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*notes, *not_known),
+        notes=(*notes, *mixed_code_notes(inputs), *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),

@@ -44,6 +44,7 @@ def record_provenance(
     overrides: Sequence[str],
     *,
     scheduler: str,
+    snapshot: str,
 ) -> None:
     """Record the provenance of the submission of plan `number`.
 
@@ -53,6 +54,7 @@ def record_provenance(
         number: of the plan, counted from 1.
         overrides: of the spec, `KEY=VALUE` each; a notebook's command line does not hold them.
         scheduler: Its name; for `slurm` the version is recorded.
+        snapshot: Name of the copy of the code that the new jobs run.
 
     Raises:
         OSError: the run folder cannot be written. Other failures are recorded, not raised.
@@ -87,6 +89,7 @@ def record_provenance(
         "command": hidden_values([hidden_setting(word) for word in sys.argv]),
         "overrides": [hidden_setting(override) for override in overrides],
         "working_dir": _working_dir(),
+        "code": snapshot,
         "git": asdict(facts),
         "host": host_facts(),
         "python": python_facts(sys.path),

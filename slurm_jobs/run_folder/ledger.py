@@ -75,6 +75,8 @@ class Intent:
     cancelled_slices: frozenset[int] = frozenset()
     """Slices that a command took away from the job; if it still starts, it skips them."""
     submitted_unix_s: float | None = None
+    code: str = ""
+    """Name of the snapshot that the job runs; empty if an older version submitted it."""
     base_attempts: Mapping[int, int] = field(default_factory=dict)
     """Attempts of a slice up to this number belong to earlier intents; 0 if absent."""
 
@@ -135,6 +137,7 @@ def _add_entry(by_token: dict[str, dict[str, Any]], entry: Entry) -> None:
             "max_running": values.get("max_running"),
             "dependencies": _read_dependencies(values.get("dependencies")),
             "fingerprint": values["fingerprint"],
+            "code": values.get("code", ""),
             "job_name": values["job_name"],
             "time_unix_s": values["time_unix_s"],
             "cancelled_slices": frozenset(),

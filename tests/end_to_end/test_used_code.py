@@ -105,3 +105,8 @@ def test_each_process_of_a_slice_records_what_it_uses(local: Driver, run_dir: Pa
     assert "keeps nothing of work: its `mixed_code: forbid`" in said
     assert "runs again: work, slices 1-4" in said
     assert "runs again: work, slice 0 (asked for)" in again("--again", "work:0")
+    mixed = ("--update-code", "--keep-complete", "--again", "work:0")
+    local.run("resume", str(run_dir), *mixed)
+    local.wait(run_dir)
+    said = " ".join(local.run("report", str(run_dir)).stdout.split())
+    assert "work: 2 copies of the code made the complete slices: 0 by code/" in said

@@ -53,7 +53,7 @@ def record(
 ) -> tuple[dict[str, Any], bytes]:
     """What is written about `folder`, and the diff."""
     paths = RunPaths(tmp_path / "run")
-    record_provenance(paths, folder, 1, overrides, scheduler=scheduler)
+    record_provenance(paths, folder, 1, overrides, scheduler=scheduler, snapshot="f")
     diff = paths.uncommitted_diff(1)
     return json.loads(paths.provenance(1).read_text()), diff.read_bytes() if diff.exists() else b""
 

@@ -1,0 +1,48 @@
+"""Stages whose complete slices were made by different copies of the code. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.report.inputs import ReportInputs
+from slurm_jobs.run_folder.ledger import latest_intents
+from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.records import CompletionRecord
+
+_SHOWN_CHARS = 8
+"""Characters of a snapshot's name that tell the few of a run apart."""
+
+
+def mixed_code_notes(inputs: ReportInputs) -> list[str]:
+    """Return which slices each copy of the code made, for stages with several.
+
+    Copies are named as the folders in the run's `code/`.
+    """
+    notes: list[str] = []
+    for stage in inputs.stages:
+        by_code = _slices_by_code(inputs, stage.name, _complete(stage.completions))
+        if len(by_code) > 1:
+            made = [
+                f"{ranges_text(sorted(slices))} by code/{code[:_SHOWN_CHARS]}"
+                for code, slices in by_code.items()
+            ]
+            notes.append(
+                f"{stage.name}: {len(made)} copies of the code made the complete slices: "
+                f"{', '.join(made)}"
+            )
+    return notes
+
+
+def _complete(completions: Sequence[CompletionRecord]) -> set[tuple[int, str]]:
+    """Return slice and token of each completed attempt."""
+    return {(c.slice_index, c.token) for c in completions if c.outcome == "completed"}
+
+
+def _slices_by_code(
+    inputs: ReportInputs, stage: str, complete: set[tuple[int, str]]
+) -> dict[str, list[int]]:
+    by_code: dict[str, list[int]] = {}
+    for index, intent in latest_intents(inputs.intents or (), stage).items():
+        if intent.code and (index, intent.token) in complete:
+            by_code.setdefault(intent.code, []).append(index)
+    return by_code
