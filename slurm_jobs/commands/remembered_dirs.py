@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from slurm_jobs.shared.files import (
     storage_problem,
     write_json_atomic,
 )
+from slurm_jobs.shared.machine import mount_of
 
 MAX_REMEMBERED = 100
 """Entries that are kept. A command without a RUN reads them all: 0.1 s if a home on a network needs
@@ -35,6 +36,9 @@ MAX_REMEMBERED = 100
 ANSWER_LIMIT_S = 2.0
 """Time limit for remembered folders, which the user did not name: if the server of an old one is
 down, a call to it never returns."""
+
+
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +50,8 @@ class RememberedDir:
     """Folder of the spec."""
     working_dir: Path
     """Folder in which `submit` was typed."""
+    file_system: str
+    """File system of the folder of runs, as the machine that submitted named it."""
     record: Path
     """File of this entry."""
 
@@ -79,7 +85,7 @@ def remember(runs_dir: Path, spec_dir: Path) -> str | None:
             os.utime(record)
         except FileNotFoundError:
             make_private_dir(folder)
-            write_json_atomic(record, values)
+            write_json_atomic(record, {**values, "file_system": _file_system_at(runs_dir)})
             for older in _newest_first(folder)[MAX_REMEMBERED:]:
                 older.unlink(missing_ok=True)
     except PathExpansionError as error:
@@ -100,6 +106,7 @@ def remembered_dirs() -> list[RememberedDir]:
                     runs_dir=Path(values["runs_dir"]),
                     spec_dir=Path(values["spec_dir"]),
                     working_dir=Path(values["working_dir"]),
+                    file_system=str(values["file_system"]),
                     record=record,
                 )
                 entries.append(entry)
@@ -111,10 +118,12 @@ def searchable_dirs(
 ) -> SearchableDirs:
     """Check which folders of runs can be listed, and forget those that were removed.
 
-    A folder was removed if the folder that held it is there and lacks it. If that is missing, too,
-    a file system is probably not mounted.
+    A missing folder was removed if its file system is mounted at its path; otherwise it is kept.
     """
-    looks = _looks_at([entry.runs_dir for entry in entries], limit_s)
+    file_systems: dict[Path, str] = {}
+    for entry in entries:
+        file_systems.setdefault(entry.runs_dir, entry.file_system)
+    looks = _looks_at(file_systems, limit_s)
     removed = {look.folder for look in looks if look.result == "removed"}
     for entry in entries:
         if entry.runs_dir in removed:
@@ -129,9 +138,9 @@ def searched_dirs(*, limit_s: float = ANSWER_LIMIT_S) -> SearchableDirs:
     That is `$SLURM_JOBS_RUNS_DIR` alone, or else `./runs`, if it exists, and the remembered ones.
     """
     default = default_runs_dir()
+    usual = _searchable(_looks_at({default: _file_system_at(default)}, limit_s))
     if VARIABLE in os.environ:
-        return _searchable(_looks_at([default], limit_s))
-    usual = _searchable(_looks_at([default], limit_s))
+        return usual
     remembered = searchable_dirs(remembered_dirs(), limit_s=limit_s)
     by_place: dict[str, Path] = {}
     for folder in (*usual.there, *remembered.there):
@@ -140,9 +149,9 @@ def searched_dirs(*, limit_s: float = ANSWER_LIMIT_S) -> SearchableDirs:
     return SearchableDirs(there=tuple(by_place.values()), away=away)
 
 
-def _looks_at(folders: Iterable[Path], limit_s: float) -> list[_Look]:
-    """Look at folders, all at the same time."""
-    looks = [_Look(folder) for folder in dict.fromkeys(folders)]
+def _looks_at(file_systems: Mapping[Path, str], limit_s: float) -> list[_Look]:
+    """Look at folders, all at the same time; their last known file systems are given."""
+    looks = [_Look(folder, file_system) for folder, file_system in file_systems.items()]
     end_s = time.monotonic() + limit_s
     for look in looks:
         look.start()
@@ -161,9 +170,10 @@ def _searchable(looks: Sequence[_Look]) -> SearchableDirs:
 class _Look(threading.Thread):
     """Look at a folder; the call may never return, so a process ends without waiting for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file_system: str) -> None:
         super().__init__(daemon=True)
         self.folder = folder
+        self._file_system = file_system
         self.result: Literal["there", "away", "removed"] = "away"
         self.problem = "its file system does not answer"
 
@@ -174,11 +184,20 @@ class _Look(threading.Thread):
             self.result = "there"
         except (FileNotFoundError, NotADirectoryError) as error:
             self.problem = f"{error.strerror}; is its file system mounted on this machine?"
-            with suppress(OSError):
-                if self.folder.parent.is_dir() and not os.path.lexists(self.folder):
-                    self.result = "removed"
+            is_mounted = _file_system_at(self.folder) == self._file_system
+            if is_mounted and not os.path.lexists(self.folder):
+                self.result = "removed"
         except OSError as error:
             self.problem = error.strerror or str(error)
+
+
+def _file_system_at(folder: Path) -> str:
+    """Return type and origin of the file system that is mounted at a path, which may not exist."""
+    try:
+        mounts = _MOUNTS.read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+    return " ".join(mount_of(mounts, Path(os.path.realpath(folder))))
 
 
 def _entries_dir() -> Path:

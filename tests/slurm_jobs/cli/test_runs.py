@@ -13,6 +13,7 @@ import pytest
 from slurm_jobs.commands.remembered_dirs import remember
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command, Ended
+from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
@@ -218,12 +219,13 @@ def test_a_folder_may_be_named_by_option_or_environment(
 
 
 def test_the_runs_of_all_folders_that_were_submitted_to_are_listed(
-    runs: Command, slurm: FakeSlurm, tmp_path: Path
+    runs: Command, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path / "runs", "near", "1", age_s=60)
     make(tmp_path / "scratch", "far", "2")
-    for folder in ("runs", "scratch", "unmounted/ada/runs"):
+    for folder in ("runs", "scratch"):
         remember(tmp_path / folder, tmp_path)
+    remember_unmounted(tmp_path / "unmounted/ada/runs", tmp_path, monkeypatch)
     listed = runs().out
     rows = [line.split() for line in listed.splitlines()]
     assert [[row[0], row[-1]] for row in rows[:3]] == [

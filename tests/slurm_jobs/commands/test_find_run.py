@@ -9,6 +9,7 @@ import pytest
 from slurm_jobs.commands.find_run import find_run
 from slurm_jobs.commands.remembered_dirs import remember
 from slurm_jobs.shared.errors import FileError, InputError, SpecError
+from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.run.closed import close
 
 SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"
@@ -325,7 +326,9 @@ def test_an_id_is_also_looked_up_in_the_folders_of_earlier_submits(
         find_run("tokens")
 
 
-def test_a_folder_of_runs_that_was_not_searched_is_named(runs: Path, tmp_path: Path) -> None:
-    remember(tmp_path / "unmounted/ada/runs", tmp_path)
+def test_a_folder_of_runs_that_was_not_searched_is_named(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember_unmounted(tmp_path / "unmounted/ada/runs", tmp_path, monkeypatch)
     with pytest.raises(InputError, match=f"{tmp_path}/unmounted/ada/runs was not searched: No su"):
         find_run("words")

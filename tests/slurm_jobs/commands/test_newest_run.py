@@ -14,6 +14,7 @@ from slurm_jobs.commands.newest_run import NewestRun, newest_run
 from slurm_jobs.commands.remembered_dirs import remember
 from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.commands.unmounted import remember_unmounted
 
 RUN, OLDER = "words-20250102-000000-bbbb", "words-20250101-000000-aaaa"
 
@@ -160,7 +161,7 @@ def test_a_folder_of_runs_that_is_not_mounted_is_reported(
     scratch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     away = scratch.parent / "unmounted/ada/runs"
-    remember(away, Path.cwd())
+    remember_unmounted(away, Path.cwd(), monkeypatch)
     assert list(newest_run().away) == [away]
     run_command("report", code=3)
     shown = capsys.readouterr().err

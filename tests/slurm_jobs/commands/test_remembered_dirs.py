@@ -17,6 +17,7 @@ from slurm_jobs.commands import remembered_dirs as remembering
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.remembered_dirs import remember, remembered_dirs, searchable_dirs
 from slurm_jobs.commands.submit import submit
+from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
 
@@ -84,14 +85,16 @@ def test_a_damaged_entry_is_passed_over(state: Path, tmp_path: Path, content: st
 
 
 def test_a_removed_folder_is_forgotten_and_an_unmounted_one_is_kept(
-    state: Path, tmp_path: Path
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, removed, unmounted = (tmp_path / name for name in ("a/runs", "a/gone", "b/ada/runs"))
-    there.mkdir(parents=True)
+    there, removed, unmounted = (tmp_path / name for name in ("a/runs", "gone/runs", "b/runs"))
+    for folder in (there, unmounted.parent):
+        folder.mkdir(parents=True)
     dangling = tmp_path / "a/link"
     dangling.symlink_to("/scratch-away/runs")
-    for folder in (there, removed, unmounted, dangling):
+    for folder in (there, removed, dangling):
         remember(folder, tmp_path)
+    remember_unmounted(unmounted, tmp_path, monkeypatch)
     known = searchable_dirs(remembered_dirs())
     assert known.there == (there,)
     assert set(known.away) == {unmounted, dangling}
