@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import os
 import time
 from collections.abc import Sequence
@@ -122,7 +121,8 @@ def _chosen_runs(options: argparse.Namespace) -> list[Path]:
     """Return the folders of the runs that are named, or those that are old enough."""
     from slurm_jobs.commands.clean import last_activity_unix_s
     from slurm_jobs.commands.find_run import find_run
-    from slurm_jobs.commands.runs_dir import default_runs_dir
+    from slurm_jobs.commands.runs_dir import default_runs_dir, is_missing
+    from slurm_jobs.run.catalogue import RunChoice
     from slurm_jobs.run_folder.paths import RunPaths, is_run
 
     if options.runs:
@@ -137,23 +137,20 @@ def _chosen_runs(options: argparse.Namespace) -> list[Path]:
         )
         raise InputError(message)
     runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()
+    choice = RunChoice(name=options.name)
     latest_unix_s = time.time() - options.older_than
     chosen = []
-    for folder in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
+    if not runs_dir.is_dir():
+        message = f"no run in {runs_dir}{is_missing(runs_dir)}; --dir names another folder"
+        raise InputError(message)
+    for folder in sorted(runs_dir.iterdir()):
         # Other users' runs and links to runs elsewhere are cleaned only if they are named.
         is_own = is_run(folder) and not folder.is_symlink() and folder.stat().st_uid == os.getuid()
-        if not is_own or not _has_name(folder, options.name):
+        if not is_own or not choice.has_name(folder):
             continue
         if last_activity_unix_s(RunPaths(folder)) <= latest_unix_s:
             chosen.append(folder)
     return chosen
-
-
-def _has_name(run_dir: Path, glob: str | None) -> bool:
-    from slurm_jobs.run_folder.paths import RUN_STAMP
-
-    names = (run_dir.name, RUN_STAMP.sub("", run_dir.name))
-    return glob is None or any(fnmatch.fnmatchcase(name, glob) for name in names)
 
 
 def _print_plans(plans: Sequence[CleanPlan], result: CleanResult) -> None:

@@ -120,6 +120,7 @@ def test_a_named_run_that_lives_is_an_error_and_an_old_one_is_left_out(
         ((), "give --older-than 30d"),
         (("--name", "x*"), "give --older-than 30d"),
         (("--older-than", "30"), "such as 30d"),
+        (("--older-than", "30d"), "which does not exist"),
         (("r", "--older-than", "30d"), "RUN names the runs"),
         (("r", "--keep", "modle"), "no kind `modle`; did you mean `model`"),
         (("r", "--all", "--keep", "model"), "give one of both"),
