@@ -65,7 +65,7 @@ def find_run(text: str | None) -> Path:
     if runs_inside:
         message = f"{text} is a folder of runs; name one, such as the newest: {runs_inside[-1]}"
         raise InputError(message)
-    unsearched = ""
+    away: Mapping[Path, str] = {}
     if text and not matches and len(path.parts) == 1:
         searched = searched_dirs()
         elsewhere: list[Path] = []
@@ -74,11 +74,10 @@ def find_run(text: str | None) -> Path:
         matches = _matches(text, elsewhere)
         if len(matches) == 1:
             return matches[0]
-        reasons = [f"; {folder} was not searched: {why}" for folder, why in searched.away.items()]
-        unsearched = "".join(reasons)
+        away = searched.away
     if text and not matches:
         _refuse_away(path, runs_dir)
-    raise InputError(_no_run_message(text, path, matches, runs_dir) + unsearched)
+    raise InputError(_no_run_message(text, path, matches, runs_dir, away))
 
 
 def _matches(text: str, runs: Sequence[Path]) -> list[Path]:
@@ -88,8 +87,13 @@ def _matches(text: str, runs: Sequence[Path]) -> list[Path]:
     return [run for run in matches if RUN_STAMP.sub("", run.name) == text] or matches
 
 
-def _no_run_message(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
-    """Return the message for a name that matches several runs, or none."""
+def _no_run_message(
+    text: str, path: Path, matches: Sequence[Path], runs_dir: Path, away: Mapping[Path, str]
+) -> str:
+    """Return the message for a name that matches several runs, or none.
+
+    `away` has folders of runs that could not be searched, with the reasons.
+    """
     if path.suffix in SPEC_SUFFIXES and not path.exists():
         return (
             f"no such file: {text}, and no run in {runs_dir} begins with it; name a spec or a run, "
@@ -122,10 +126,11 @@ def _no_run_message(text: str, path: Path, matches: Sequence[Path], runs_dir: Pa
     from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
 
     near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in runs_in(runs_dir)})
+    unsearched = [f"; {folder} could not be searched: {why}" for folder, why in away.items()]
     return (
         f"no run `{text}`: it is not a run folder, and no run in {runs_dir} begins with it"
         f"{near or ';'} `slurm-jobs runs` lists them; set SLURM_JOBS_RUNS_DIR to look in another "
-        "folder"
+        f"folder{''.join(unsearched)}"
     )
 
 

@@ -85,11 +85,8 @@ def newest_run() -> NewestRun:
     run = max(_own_runs(known.there), key=age_key, default=None)
     if run is not None:
         return NewestRun(run_dir=run, scope="anywhere", away=known.away)
-    away = [f"; {folder} cannot be read: {why}" for folder, why in known.away.items()]
-    message = (
-        f"there is no run here yet: no run in {runs_dir}{_first_steps(runs_dir)}{''.join(away)}"
-    )
-    raise InputError(message)
+    message = f"no run in {runs_dir}{_first_steps(runs_dir, known.away)}"
+    raise InputError(message if known.away else f"there is no run here yet: {message}")
 
 
 def where_else(runs_dir: Path) -> str:
@@ -97,17 +94,21 @@ def where_else(runs_dir: Path) -> str:
     here = Path.cwd()
     run, place = _nearby_run(here), "The newest run near this folder"
     if run is None:
-        known = _own_runs(searchable_dirs(remembered_dirs()).there)
-        run, place = max(known, key=age_key, default=None), "Your newest run"
-    if run is None:
-        return _first_steps(runs_dir)
+        known = searchable_dirs(remembered_dirs())
+        run, place = max(_own_runs(known.there), key=age_key, default=None), "Your newest run"
+        if run is None:
+            return _first_steps(runs_dir, known.away)
     return (
         f", where commands look unless you name a run. {place} is {run}: name it, or first type "
         f"`export SLURM_JOBS_RUNS_DIR={shlex.quote(str(run.parent))}`"
     )
 
 
-def _first_steps(runs_dir: Path) -> str:
+def _first_steps(runs_dir: Path, away: Mapping[Path, str]) -> str:
+    """Return what to do in a folder that has no run; `away` has other folders of runs."""
+    if away:
+        folders = [f"{folder} cannot be read now: {why}" for folder, why in away.items()]
+        return f"{is_missing(runs_dir)}. You have submitted elsewhere, but {'; '.join(folders)}"
     return (
         f"{is_missing(runs_dir)}. Type `slurm-jobs submit SPEC` to start a run. If you have runs "
         "elsewhere, name a run's folder or its spec, or set SLURM_JOBS_RUNS_DIR to the folder of "

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.commands.runs_dir import VARIABLE, default_runs_dir
-from slurm_jobs.shared.errors import DamagedFileError, PathExpansionError
+from slurm_jobs.shared.errors import DamagedFileError, InputError
 from slurm_jobs.shared.expand import expand_path
 from slurm_jobs.shared.files import (
     make_private_dir,
@@ -88,7 +88,7 @@ def remember(runs_dir: Path, spec_dir: Path) -> str | None:
             write_json_atomic(record, {**values, "file_system": _file_system_at(runs_dir)})
             for older in _newest_first(folder)[MAX_REMEMBERED:]:
                 older.unlink(missing_ok=True)
-    except PathExpansionError as error:
+    except InputError as error:
         return str(error)
     except OSError as error:
         return storage_problem(error)
@@ -98,7 +98,7 @@ def remember(runs_dir: Path, spec_dir: Path) -> str | None:
 def remembered_dirs() -> list[RememberedDir]:
     """Return what `remember` recorded, the newest first; nothing if it cannot be read."""
     entries = []
-    with suppress(OSError, PathExpansionError):
+    with suppress(OSError, InputError):
         for record in _newest_first(_entries_dir()):
             with suppress(OSError, DamagedFileError, KeyError, TypeError):
                 values: Any = read_json(record)
@@ -204,14 +204,15 @@ def _entries_dir() -> Path:
     """Return the folder of the entries, which may not exist.
 
     Raises:
-        PathExpansionError: the user has no home folder.
-        FileNotFoundError: it does not exist, and no other place was named.
+        InputError: the user has no home folder, or it does not exist.
     """
     given = os.environ.get("XDG_STATE_HOME", "")
     state = Path(given)
     if not state.is_absolute():  # the specification has it ignored
         home = Path(expand_path("~"))
-        home.stat()  # nothing creates a home but the administrators
+        if not home.is_dir():  # only administrators create homes
+            message = f"your home folder {home} does not exist"
+            raise InputError(message)
         state = home / ".local" / "state"
     return state / "slurm-jobs" / "runs-dirs"
 

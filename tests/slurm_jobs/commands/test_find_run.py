@@ -330,5 +330,9 @@ def test_a_folder_of_runs_that_was_not_searched_is_named(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remember_unmounted(tmp_path / "unmounted/ada/runs", tmp_path, monkeypatch)
-    with pytest.raises(InputError, match=f"{tmp_path}/unmounted/ada/runs was not searched: No su"):
+    for text in (None, "words"):
+        with pytest.raises(InputError, match=r"submitted elsewhere, but .*/unmounted/ada/runs can"):
+            find_run(text)
+    make(runs, "images-20250101-000000-aaaa")
+    with pytest.raises(InputError, match=r"; .*/unmounted/ada/runs could not be searched: No such"):
         find_run("words")

@@ -172,7 +172,7 @@ def test_a_home_that_does_not_exist_is_not_made(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "relative")  # ignored, as its specification has it
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-    assert any("nobody: No such file" in note for note in submit(load(spec)).notes)
+    assert any("nobody does not exist" in note for note in submit(load(spec)).notes)
     assert remembered() == []
     assert not (tmp_path / "nobody").exists()
     (tmp_path / "nobody").mkdir()
