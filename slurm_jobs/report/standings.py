@@ -183,7 +183,7 @@ def _reason(
         return ""
     if status == "running":
         num_failed = sum(s.status == "failed" for s in slices)
-        return f"{num_failed} of {stage.num_slices} slices failed" if num_failed else ""
+        return f"{num_failed:,} of {stage.num_slices:,} slices failed" if num_failed else ""
     if status == "waiting":
         num_waiting = sum(s.status == status for s in slices)
         why = f" ({deciding.reason})" if deciding.reason else ""

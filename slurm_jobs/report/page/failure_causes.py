@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from slurm_jobs.report.markup import Html, bullets
-from slurm_jobs.report.report_model import Bar
+from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.shared import units
 from slurm_jobs.shared.files import parse_ranges, ranges_text
 
@@ -13,14 +13,14 @@ _MAX_CAUSES = 12
 _MAX_RANGES = 12
 
 
-def failure_causes(failed: Iterable[int], bars: Iterable[Bar]) -> Html:
+def failure_causes(failed: Iterable[int], attempts: Iterable[AttemptEntry]) -> Html:
     """Return a line for each reason why these slices failed, the most frequent first.
 
     Args:
         failed: slices of a stage, ascending.
-        bars: attempts of that stage, in the order of their starts.
+        attempts: attempts at these slices, in the order of their starts.
     """
-    last = {bar.slice_index: bar for bar in bars}
+    last = {entry.slice_index: entry for entry in attempts}
     alike: dict[str, list[int]] = {}
     for index in failed:
         alike.setdefault(_reason(last.get(index)), []).append(index)
@@ -35,11 +35,11 @@ def failure_causes(failed: Iterable[int], bars: Iterable[Bar]) -> Html:
     return bullets(lines)
 
 
-def _reason(bar: Bar | None) -> str:
+def _reason(entry: AttemptEntry | None) -> str:
     """Return why an attempt failed, without its node: the same failure occurs on many nodes."""
-    if bar is None or not bar.reason:
+    if entry is None or not entry.reason:
         return "no reason was written down"
-    return bar.reason.replace(f" on {bar.node}:", ":").replace(f" on {bar.node} ", " ")
+    return entry.reason.replace(f" on {entry.node}:", ":").replace(f" on {entry.node} ", " ")
 
 
 def some_slices(slices: Sequence[int]) -> str:

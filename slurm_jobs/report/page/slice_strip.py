@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from slurm_jobs.report.markup import Html, el
 from slurm_jobs.report.page.bar_pieces import KINDS, key
 from slurm_jobs.report.page.failure_causes import failure_causes, some_slices
-from slurm_jobs.report.report_model import Bar, RunReport, StageNumbers
+from slurm_jobs.report.report_model import RunReport, StageNumbers
+from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.shared.files import parse_ranges
 from slurm_jobs.status import Status
 
@@ -29,14 +30,12 @@ def slices_by_status(report: RunReport) -> Html | None:
     ]
     if not arrays:
         return None
-    bars: dict[str, list[Bar]] = {}
-    for bar in report.bars:
-        bars.setdefault(bar.stage, []).append(bar)
-    blocks = [_array(stage, bars.get(stage.name, [])) for stage in arrays]
+    attempts = {of_stage.stage: of_stage.entries for of_stage in report.attempts}
+    blocks = [_array(stage, attempts.get(stage.name, ())) for stage in arrays]
     return el("div", el("h3", "Slices by status"), blocks)
 
 
-def _array(stage: StageNumbers, bars: Sequence[Bar]) -> Html:
+def _array(stage: StageNumbers, attempts: Sequence[AttemptEntry]) -> Html:
     slices_of = {status: parse_ranges(text) for status, text in stage.slices.items()}
     status_of: dict[int, Status] = {}
     for status, slices in slices_of.items():
@@ -72,7 +71,7 @@ def _array(stage: StageNumbers, bars: Sequence[Bar]) -> Html:
             "ul", [_count(status, slices_of[status]) for status in _in_order(counts)], class_="keys"
         ),
         more,
-        failure_causes(failed, bars) if failed else None,
+        failure_causes(failed, attempts) if failed else None,
         class_="slices",
     )
 
