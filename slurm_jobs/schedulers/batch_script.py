@@ -112,9 +112,13 @@ def chosen_options(resources: JobResources) -> dict[str, Any]:
 
 
 def setup_lines(order: JobOrder) -> list[str]:
-    """Return the environment and set-up lines; the first line that fails ends the job."""
+    """Return the environment and set-up lines; the first line that fails ends the job.
+
+    The stop signal is ignored until the supervisor handles it, because Slurm may send it up to a
+    minute early: at once, if the time limit is short. It would end the job before it has begun.
+    """
     exports = [f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()]
-    lines = ["umask 077", "set -eo pipefail", *exports]
+    lines = [f"trap '' {STOP_SIGNAL_NAME}", "umask 077", "set -eo pipefail", *exports]
     if order.setup:
         # The empty line is needed because the user's last line may end in a backslash.
         lines += [*_watch_lines(order), *order.setup, "", "trap - ERR EXIT", "exec {_log}>&-"]

@@ -15,6 +15,7 @@
 #SBATCH --time=0:30
 
 # setup
+trap '' USR2
 umask 077
 set -eo pipefail
 export NCCL_DEBUG=WARN

@@ -20,6 +20,7 @@
 #SBATCH --time=60:00
 
 # setup
+trap '' USR2
 umask 077
 set -eo pipefail
 export NCCL_DEBUG=WARN

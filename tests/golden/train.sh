@@ -21,6 +21,7 @@
 #SBATCH --time=720:00
 
 # setup
+trap '' USR2
 umask 077
 set -eo pipefail
 export NCCL_DEBUG=WARN

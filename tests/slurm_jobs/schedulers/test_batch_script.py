@@ -209,6 +209,16 @@ def test_a_set_up_that_succeeds_says_nothing_and_leaves_no_trap(tmp_path: Path) 
     assert "set-up" not in said
 
 
+def test_a_stop_signal_before_the_supervisor_handles_it_does_not_end_the_job(
+    tmp_path: Path,
+) -> None:
+    """Slurm sends it at once if the time limit is about as short as the lead."""
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/bash\nkill -USR2 $$\nexit 5\n")
+    fake.chmod(0o755)
+    assert said_by_set_up(tmp_path, ["kill -USR2 $$"], f"python: {fake}\n") == (5, "")
+
+
 def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:
     spec = STAGE.replace("stages:", "runs_dir: /a/50%-j/runs\nstages:")
     (script,) = scripts(spec).values()
