@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.failure_reason import Reason, joined_text
 from slurm_jobs.shared.heartbeat import rows_in_progress
-from slurm_jobs.shared.records import (
-    AFTER_SIGTERM,
-    CompletionRecord,
-    rank_place,
-    with_last_line,
-)
+from slurm_jobs.shared.records import AFTER_SIGTERM, CompletionRecord
+from slurm_jobs.shared.units import slices_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
 from slurm_jobs.worker.launch import GONE
 
@@ -27,36 +23,11 @@ if TYPE_CHECKING:
 
 MAX_SLICES_READ = 500
 """Slices whose records are read to find causes: half a second on a slow shared file system."""
-_MAX_NODES_NAMED = 3
-_MAX_NUMBERS_CHARS = 60
-"""Length from which a list of slices is cut, and their number is given."""
 _KILLED = re.compile(
     r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
     r"ended with exit code 143)"
 )
 """Reason in the record of a task that its time limit ended, without further cause."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
-    """Reason why one slice is not complete."""
-
-    text: str
-    attempt: int = 1
-    rank: int | None = None
-    """Rank that failed first, if the record has it."""
-    node: str = ""
-    last_line: str | None = None
-    """Last line of the failed rank's log, if the record has it."""
-
-    @property
-    def without_place(self) -> tuple[str, ...]:
-        """Return the text before and after rank and node, which differ between slices."""
-        place = None if self.rank is None else rank_place(self.rank, self.node)
-        if place is None or place not in self.text:
-            return (self.text,)
-        before, _, after = self.text.partition(place)
-        return before, after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,11 +42,7 @@ class Cause:
     @property
     def text(self) -> str:
         """Return the reason, with all attempts, ranks and nodes."""
-        text = _places(self.reasons).join(self.reasons[0].without_place)
-        attempts = sorted({reason.attempt for reason in self.reasons})
-        if attempts != [1]:
-            text = f"attempt{'s' if len(attempts) > 1 else ''} {ranges_text(attempts)}: {text}"
-        return with_last_line(text, self.reasons[0].last_line)
+        return joined_text(self.reasons)
 
     def line(self) -> str:
         """Return `count slices 2,5 failed (local: FAILED): rank 0 on local0: no such file`."""
@@ -89,11 +56,7 @@ def slices_name(stage: StageStatus, parts: Sequence[SliceStatus]) -> str:
     name = stage.stage.name
     if not stage.stage.is_array:
         return name
-    numbers = ranges_text(part.slice_index for part in parts)
-    if len(numbers) > _MAX_NUMBERS_CHARS:
-        first, _, _ = numbers[:_MAX_NUMBERS_CHARS].rpartition(",")
-        numbers = f"{first},... ({len(parts)} slices)"
-    return f"{name} slice{'s' if len(parts) > 1 else ''} {numbers}"
+    return f"{name} {slices_text([part.slice_index for part in parts])}"
 
 
 def causes_of(run_dir: Path, failed: Sequence[tuple[StageStatus, SliceStatus]]) -> list[Cause]:
@@ -158,11 +121,3 @@ def _killed_reason(run_dir: Path, stage: str, part: SliceStatus) -> str:
     task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
     notes = (ignored_end_text(task_dir), rows_in_progress(task_dir))
     return "; ".join([part.reason, *(note for note in notes if note)])
-
-
-def _places(reasons: Sequence[Reason]) -> str:
-    """Return `rank 0 on n1`; for several nodes their names or their number."""
-    ranks = sorted({reason.rank for reason in reasons if reason.rank is not None})
-    nodes = sorted({reason.node for reason in reasons})
-    named = ", ".join(nodes) if len(nodes) <= _MAX_NODES_NAMED else f"{len(nodes)} nodes"
-    return rank_place(ranges_text(ranks), named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.shared import units
+from slurm_jobs.shared.failure_reason import Reason, joined_text
 
 COLUMNS = (
     "slice",
@@ -131,35 +132,72 @@ def clock_text(unix_s: float) -> str:
 
 
 def reason_lines(entries: Sequence[AttemptEntry], *, is_array: bool) -> list[str]:
-    """Return why each attempt ended, a line each."""
+    """Return why attempts ended, a line for each reason."""
     lines = []
-    for entry in entries:
-        which = f"slice {entry.slice_index}, " if is_array else ""
-        number = f"attempt {entry.attempt}" if entry.attempt else f"job {entry.job_id}"
-        if entry.reason:
-            lines.append(f"{which}{number}: {entry.reason}")
+    for alike in _alike(entry for entry in entries if entry.reason):
+        first = alike[0]
+        which = [units.slices_text(_slices(alike))] if is_array else []
+        if len(alike) == 1:
+            which.append(f"attempt {first.attempt}" if first.attempt else f"job {first.job_id}")
+            lines.append(f"{', '.join(which)}: {first.reason}")
+        else:
+            lines.append(": ".join([*which, joined_text([_reason(entry) for entry in alike])]))
     return lines
 
 
 def ended_lines(attempts: StageAttempts, *, is_complete: bool, most: int) -> list[str]:
-    """Return a line for each attempt that did not complete, and the number of others.
+    """Return a line for each reason why attempts did not complete, and the number of others.
 
     Of an array the first ones, otherwise the last ones.
     """
-    ended = [e for e in attempts.entries if e.ending not in {"completed", "running", "superseded"}]
-    shown = ended[:most] if attempts.num_slices > 1 else ended[-most:]
+    reasons = _alike(
+        e for e in attempts.entries if e.ending not in {"completed", "running", "superseded"}
+    )
+    shown = reasons[:most] if attempts.num_slices > 1 else reasons[-most:]
     before = ", before it completed" if is_complete else ""
     lines = []
-    for entry in shown:
+    for alike in shown:
+        first = alike[0]
+        head = f"{first.ending}{before}"
+        if len(alike) > 1:
+            where = f"{attempts.stage}, {units.slices_text(_slices(alike))}"
+            text = joined_text([_reason(entry) for entry in alike])
+            lines.append(f"{head}: {where}: {text}")
+            continue
         cost = ""
-        if entry.num_steps is not None:
-            lost = f", {units.seconds(entry.lost_s)} lost" if entry.lost_s else ""
-            cost = f" ({entry.num_steps:,} steps{lost})"
-        lines.append(f"{entry.ending}{before}: {entry_name(entry)}: {entry.reason}{cost}")
-    if len(ended) > len(shown):
-        num = len(ended) - len(shown)
-        lines.append(f"... and {num} more ended attempts of {attempts.stage}; the page has them")
+        if first.num_steps is not None:
+            lost = f", {units.seconds(first.lost_s)} lost" if first.lost_s else ""
+            cost = f" ({first.num_steps:,} steps{lost})"
+        lines.append(f"{head}: {entry_name(first)}: {first.reason}{cost}")
+    num_left = sum(map(len, reasons)) - sum(map(len, shown))
+    if num_left:
+        of = f"ended attempts of {attempts.stage}"
+        lines.append(f"... and {num_left} more {of}; the page has them")
     return lines
+
+
+def _alike(entries: Iterable[AttemptEntry]) -> list[Sequence[AttemptEntry]]:
+    """Return attempts that ended for one reason together; those with steps each alone."""
+    alike: dict[tuple[object, ...], list[AttemptEntry]] = {}
+    for entry in entries:
+        key: tuple[object, ...] = (entry.ending, *_reason(entry).without_place)
+        if entry.num_steps is not None:
+            key = (entry.slice_index, entry.attempt, entry.job_id, entry.start_unix_s)
+        alike.setdefault(key, []).append(entry)
+    return [*alike.values()]
+
+
+def _reason(entry: AttemptEntry) -> Reason:
+    return Reason(
+        text=entry.reason,
+        attempt=entry.attempt or 1,
+        rank=entry.failed_rank,
+        node=entry.failed_node,
+    )
+
+
+def _slices(entries: Iterable[AttemptEntry]) -> list[int]:
+    return sorted({entry.slice_index for entry in entries})
 
 
 def entry_name(entry: AttemptEntry) -> str:

@@ -23,7 +23,7 @@ from slurm_jobs.shared.records import (
     StopRequest,
     TaskAccounting,
 )
-from slurm_jobs.status import CANCELLED_ELSEWHERE
+from slurm_jobs.status import CANCELLED_ELSEWHERE, UNRECORDED
 
 AttemptEnding = Literal[
     "running",
@@ -89,6 +89,10 @@ class AttemptEntry:
     in the same start."""
     reason: str
     """Why it ended, for people; empty if it completed or runs."""
+    failed_rank: int | None = None
+    """Rank that failed first, if its record has it."""
+    failed_node: str = ""
+    """Node of that rank."""
     has_stopped: bool = False
     """True if it ended in time when it was asked to stop, and so may have saved its work."""
     requeue_wait_s: float | None = None
@@ -181,6 +185,8 @@ def _recorded(
             ending=ending,
             state=row.state if row is not None else "",
             reason=_reason(ending, completion, row, is_ours=is_ours),
+            failed_rank=None if completion is None else completion.failed_rank,
+            failed_node="" if completion is None else completion.failed_node or "",
             has_stopped=has_stopped,
             repeated_s=end_unix_s - record.started_unix_s
             if is_lost and end_unix_s is not None
@@ -271,12 +277,12 @@ def _reason(
     is_ours: bool,
 ) -> str:
     """Return why it ended, with what its record adds; `is_ours`: slurm-jobs took its slice away."""
-    detail = completion.reason.removeprefix(AFTER_SIGTERM) if completion is not None else ""
+    detail = completion.full_reason.removeprefix(AFTER_SIGTERM) if completion is not None else ""
     if ending in {"completed", "failed", "superseded"} and detail:
         return detail
     local = row.reason if row is not None and row.source == "local" else ""
     if ending == "failed" and row is not None:
-        return local or f"{row.state} without a completion record"
+        return local or f"{row.state} {UNRECORDED}"
     if ending == "unknown":
         said = f"{row.source} says {row.state}, but " if row is not None else ""
         return f"{said}it left no completion record"

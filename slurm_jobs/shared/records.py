@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, truncated
+from slurm_jobs.shared.failure_reason import with_last_line
 from slurm_jobs.shared.files import is_count, is_moment, read_json
 from slurm_jobs.shared.job_key import JobKey
 
@@ -110,16 +111,6 @@ class CompletionRecord:
     def full_reason(self) -> str:
         """Return the reason with the last line of the log."""
         return with_last_line(self.reason, self.last_line)
-
-
-def rank_place(rank: int | str, node: str) -> str:
-    """Return the place that the reason of a failure names: `rank 0 on n1`."""
-    return f"rank {rank} on {node}"
-
-
-def with_last_line(reason: str, last_line: str | None) -> str:
-    """Return the reason of a failure, followed by the last line of the log if it is known."""
-    return reason if last_line is None else f"{reason}; its log ends with: {last_line}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from slurm_jobs.shared.files import ranges_text
+
 # Quantities and parts of a time budget.
 #
 # An unknown number is a `Quantity` with the reason; never a guess.
@@ -75,6 +77,18 @@ def attempt_name(stage: str, slice_index: int, attempt: int, job_id: str | None)
     """Return `train, slice 0, attempt 1, job 12`; attempt 0 has no record."""
     which = f"attempt {attempt}" if attempt else "no attempt record"
     return f"{stage}, slice {slice_index}, {which}, job {job_id}"
+
+
+_MAX_NUMBERS_CHARS = 60
+
+
+def slices_text(indices: Sequence[int]) -> str:
+    """Return `slice 2` or `slices 2,5-7`; of a long list the beginning and the number of slices."""
+    numbers = ranges_text(indices)
+    if len(numbers) > _MAX_NUMBERS_CHARS:
+        first, _, _ = numbers[:_MAX_NUMBERS_CHARS].rpartition(",")
+        numbers = f"{first},... ({len(indices)} slices)"
+    return f"slice{'s' if len(indices) > 1 else ''} {numbers}"
 
 
 def seconds(value: float) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from slurm_jobs.report.attempt_table import attempt_rows, others_text, shown_entries
+from slurm_jobs.report.attempt_table import (
+    attempt_rows,
+    ended_lines,
+    others_text,
+    reason_lines,
+    shown_entries,
+)
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.numbers import without_failures
 from slurm_jobs.report.report_model import report_to_json
@@ -74,3 +80,36 @@ def test_columns_without_a_value_are_left_out(report_of) -> None:
     columns, (row,) = attempt_rows([entry], lambda _: "12:00", is_array=False)
     assert columns == ("attempt", "job", "node", "started", "ended", "ended by")
     assert row == ("1", "14", "gpu-01", "12:00", "12:00", "preempted")
+
+
+def test_attempts_that_failed_for_one_reason_are_one_line(report_of) -> None:
+    attempts = attempts_of(report_of(), "preprocess")
+    broken = replace(attempts.entries[0], ending="failed", state="FAILED", num_steps=None)
+    entries = [
+        replace(
+            broken,
+            slice_index=index,
+            reason=f"rank 0 on n{index}: ValueError: empty",
+            failed_rank=0,
+            failed_node=f"n{index}",
+        )
+        for index in (1, 2)
+    ]
+    entries.append(replace(broken, slice_index=3, reason="no space left"))
+    empty = "preprocess, slices 1-2: rank 0 on n1, n2: ValueError: empty"
+    other = "preprocess, slice 3, attempt 1, job 12_1: no space left"
+    attempts = replace(attempts, entries=tuple(entries))
+    assert ended_lines(attempts, is_complete=False, most=2) == [
+        f"failed: {empty}",
+        f"failed: {other}",
+    ]
+    assert ended_lines(attempts, is_complete=False, most=1) == [
+        f"failed: {empty}",
+        "... and 1 more ended attempts of preprocess; the page has them",
+    ]
+    assert reason_lines(entries, is_array=True) == [
+        "slices 1-2: rank 0 on n1, n2: ValueError: empty",
+        "slice 3, attempt 1: no space left",
+    ]
+    retried = [replace(entries[2], attempt=number) for number in (1, 2)]
+    assert reason_lines(retried, is_array=False) == ["attempts 1-2: no space left"]

@@ -11,6 +11,7 @@ from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_h
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import AFTER_SIGTERM, AttemptRecord, CompletionRecord, TaskAccounting
+from slurm_jobs.status import UNRECORDED
 
 NAME = "r.train.t"
 
@@ -155,7 +156,7 @@ KILLED = {"reason": f"{AFTER_SIGTERM}rank 0 on v1 was killed by SIGTERM"}
             "it was asked to stop, and no source has by what; it stopped in time",
         ),
         (None, "RUNNING", "running", ""),
-        (None, "FAILED", "failed", "FAILED without a completion record"),
+        (None, "FAILED", "failed", f"FAILED {UNRECORDED}"),
         (
             None,
             "COMPLETED",
