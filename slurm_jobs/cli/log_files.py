@@ -61,6 +61,12 @@ def rank_logs(
     return list(dict.fromkeys(logs))
 
 
+def attempt_of_log(log: Path) -> tuple[int, int] | None:
+    """Return slice and attempt of a rank's log; None for a supervisor's."""
+    match = _RANK_LOG.fullmatch(log.name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def ranks_with_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> set[int]:
     """Return the ranks of which any attempt at these slices has a log."""
     logs = rank_logs(paths, stage, slices, since={})

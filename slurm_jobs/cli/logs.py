@@ -6,11 +6,12 @@ import argparse
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.cli.attempt_heads import attempt_heads
 from slurm_jobs.cli.log_choice import LogChoice
 from slurm_jobs.cli.log_files import has_text, last_lines, numbered_lines, shown_name
 from slurm_jobs.cli.options import add_run, command_text, log_output, named_run, shown_path
@@ -137,15 +138,19 @@ def _print_logs(choice: LogChoice, logs: Sequence[Path]) -> None:
     if logs and len(empty) == len(logs):
         print(choice.all_empty_text(len(logs)), file=sys.stderr)
         return
+    heads = attempt_heads(choice.run_dir, logs)
     for log in logs:
         if len(logs) > 1 or not choice.is_one_log:
-            _print_head(choice, log)
+            _print_head(choice, log, heads)
+        elif log in heads:  # the log itself stays as it is
+            print(heads[log], file=sys.stderr)
         _print_log(log, choice.options.tail)
 
 
-def _print_head(choice: LogChoice, log: Path) -> None:
+def _print_head(choice: LogChoice, log: Path, heads: Mapping[Path, str]) -> None:
     shown = shown_name(log, with_stage=choice.with_stage)
-    print(f"==> {shown} <=={'' if has_text(log) else ' (empty)'}")
+    notes = ["" if has_text(log) else "(empty)", heads.get(log, "")]
+    print(" ".join([f"==> {shown} <==", *filter(None, notes)]))
 
 
 def _print_log(log: Path, tail: int | None) -> None:
@@ -188,12 +193,13 @@ def _print_failures(choice: LogChoice) -> None:
         return
     most = None if choice.is_stage_named else MAX_UNNAMED_LOGS // len(shown)
     num_left = len(failed) - sum(len(cause.parts) for cause in causes) if options.failed else 0
+    heads = attempt_heads(choice.run_dir, [log for logs in logs_by_cause for log in logs])
     for cause, logs in zip(shown, logs_by_cause, strict=True):
         if cause is not shown[0]:
             print()
         print(cause.line())
         for log in logs[:most]:
-            _print_head(choice, log)
+            _print_head(choice, log, heads)
             _print_log(log, options.tail)
         if not logs:
             print(f"no log of {slices_name(cause.stage, cause.parts)}", file=sys.stderr)
