@@ -40,7 +40,8 @@ def print_attempts(attempts: StageAttempts, screen: Console, now_unix_s: float) 
     if more := others_text(attempts, shown):
         say(f"{more}; --json has all")
     if attempts.lost.seconds > 0:
-        say(f"lost: {loss_text(attempts.lost)}")
+        where = " by these slices" if is_array else ""
+        say(f"lost{where}: {loss_text(attempts.lost)}")
 
 
 def _clock(unix_s: float, now_unix_s: float) -> str:

@@ -30,7 +30,7 @@ from slurm_jobs.cli.submit import print_submission, submit_spec
 from slurm_jobs.run_folder.run_records import stages_named
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import RunStatus, StageStatus
+    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
 
 
 # `slurm-jobs status RUN`: show a run's status, from its records and one query of Slurm.
@@ -118,16 +118,22 @@ def _with_attempts(
     return {**values, "stages": listed}
 
 
+def _waits_again(part: SliceStatus) -> bool:
+    """Check whether a slice was begun, and its job is in the queue once more."""
+    return part.status == "waiting" and part.attempt > 0
+
+
 def _retried_lines(run_dir: Path, status: RunStatus) -> list[str]:
     """Return a line with the stages that were tried again, and the command that says why.
 
     A report is made again by every resume.
     """
-    retried = [
-        (stage.stage.name, sum(part.attempt > 1 for part in stage.slices))
+    counts = {
+        stage.stage.name: sum(_waits_again(part) or part.attempt > 1 for part in stage.slices)
         for stage in status.stages
-        if stage.stage.run != "report" and any(part.attempt > 1 for part in stage.slices)
-    ]
+        if stage.stage.run != "report"
+    }
+    retried = [(name, num) for name, num in counts.items() if num]
     if not retried:
         return []
     names = ", ".join(

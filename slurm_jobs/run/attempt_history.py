@@ -79,6 +79,8 @@ class AttemptEntry:
     attempt: int
     """0 for a start of a job that died before its supervisor could write a record."""
     job_id: str
+    restart: int
+    """Number of earlier requeues of its job."""
     node: str
     start_unix_s: float
     end_unix_s: float | None
@@ -142,6 +144,7 @@ def attempt_history(sources: StageSources) -> tuple[AttemptEntry, ...]:
         if (
             previous is not None
             and (previous.slice_index, previous.job_id) == (entry.slice_index, entry.job_id)
+            and previous.restart != entry.restart
             and previous.end_unix_s is not None
         ):
             wait_s = max(0.0, entry.start_unix_s - previous.end_unix_s)
@@ -179,6 +182,7 @@ def _recorded(
             slice_index=record.slice_index,
             attempt=record.attempt,
             job_id=record.job_id,
+            restart=record.restart,
             node=",".join(record.node_names),
             start_unix_s=record.started_unix_s,
             end_unix_s=end_unix_s,
@@ -206,7 +210,8 @@ def _unrecorded(
             continue
         elements = {intent.element(index): index for index in reversed(intent.slices)}
         for element, index in elements.items():
-            for row in rows.get(element, ()) if element is not None else ():
+            starts = rows.get(element, ()) if element is not None else ()
+            for restart, row in enumerate(starts):
                 if id(row) in with_record or row.start_unix_s is None:
                     continue
                 ending = ending_of(None, row, has_restarted=False)
@@ -219,6 +224,7 @@ def _unrecorded(
                     slice_index=index,
                     attempt=0,
                     job_id=row.job_id,
+                    restart=restart,
                     node=row.node_list,
                     start_unix_s=row.start_unix_s,
                     end_unix_s=row.end_unix_s,

@@ -23,13 +23,13 @@ from slurm_jobs.status import StageStatus
 
 
 def slices_to_explain(stage: StageStatus, records: StageRecords) -> list[int]:
-    """Return the slices that were tried more than once, or ended without being complete."""
-    open_words = {"completed", "running", "waiting"}
+    """Return the slices that were tried more than once, wait again, or ended incomplete."""
     return [
         part.slice_index
         for part in stage.slices
         if len(records.attempts.get(part.slice_index, ())) > 1
-        or (part.status not in open_words and part.job_id is not None)
+        or (part.status == "waiting" and part.slice_index in records.attempts)
+        or (part.status not in {"completed", "running", "waiting"} and part.job_id is not None)
     ]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.records import Outcome
 from tests.slurm_jobs.cli.command import Command
-from tests.slurm_jobs.cli.tried_again import began, ended, make, row, slurm, stopped_twice
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm
+from tests.slurm_jobs.cli.tried_again import NAME, began, ended, make, row, slurm, stopped_twice
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, queue_row
 
 __all__ = ["slurm", "stopped_twice"]
 
@@ -86,3 +86,15 @@ def test_a_stage_without_trouble_says_so_and_an_unknown_one_is_refused(
     out = command("status", paths.run_dir, "--stage", "train", code=0).out
     assert "no slice of train was tried again, failed or was cancelled" in out
     assert "tran" in command("status", paths.run_dir, "--stage", "tran", code=2).err
+
+
+def test_a_job_that_waits_for_its_second_start_is_explained_at_once(
+    tmp_path: Path, slurm: FakeSlurm, command: Command
+) -> None:
+    paths = make(tmp_path, 1)
+    began(paths, 1, 2000.0)
+    slurm.says("squeue", queue_row("7", "PENDING", "BeginTime", name=NAME))
+    slurm.says("sacct", row("NODE_FAIL", 1999, 2031))
+    assert "tried again: train;" in command("status", paths.run_dir, code=0).out
+    out = command("status", paths.run_dir, "--stage", "train", code=0).out
+    assert "attempt 1: its node failed, or was taken down; it was killed before" in out

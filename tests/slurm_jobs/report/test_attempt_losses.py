@@ -20,7 +20,8 @@ def entry(attempt: int, start_s: float, end_s: float | None, **values: Any) -> A
     ending = "running" if end_s is None else "time limit"
     return AttemptEntry(
         **{
-            "stage": "train", "slice_index": 0, "attempt": attempt, "job_id": "7", "node": "v1",
+            "stage": "train", "slice_index": 0, "attempt": attempt, "job_id": "7",
+            "restart": attempt - 1, "node": "v1",
             "start_unix_s": start_s, "end_unix_s": end_s, "ending": ending, "state": "",
             "reason": "", **values,
         }

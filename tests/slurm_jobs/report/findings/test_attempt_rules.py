@@ -17,7 +17,7 @@ def of_train(ending: Any = "time limit", *, num_steps: int | None = 10, **lost: 
     """Three attempts of 300 s, with such losses."""
     entries = [
         AttemptEntry(
-            stage="train", slice_index=0, attempt=number, job_id="7", node="v1",
+            stage="train", slice_index=0, attempt=number, job_id="7", restart=0, node="v1",
             start_unix_s=300.0 * number, end_unix_s=300.0 * number + 300.0,
             ending=ending if number < 3 else "completed", state="", reason="", num_steps=num_steps,
         )
