@@ -81,11 +81,12 @@ def remember(runs_dir: Path, spec_dir: Path) -> str | None:
         key = "\0".join(values.values()).encode(errors="surrogateescape")
         folder = _entries_dir()
         record = folder / f"{hashlib.sha256(key).hexdigest()[:24]}.json"
-        try:
+        values["file_system"] = _file_system_at(runs_dir)
+        if _holds(record, values):
             os.utime(record)
-        except FileNotFoundError:
+        else:
             make_private_dir(folder)
-            write_json_atomic(record, {**values, "file_system": _file_system_at(runs_dir)})
+            write_json_atomic(record, values)
             for older in _newest_first(folder)[MAX_REMEMBERED:]:
                 older.unlink(missing_ok=True)
     except InputError as error:
@@ -93,6 +94,12 @@ def remember(runs_dir: Path, spec_dir: Path) -> str | None:
     except OSError as error:
         return storage_problem(error)
     return None
+
+
+def _holds(record: Path, values: Mapping[str, str]) -> bool:
+    with suppress(FileNotFoundError, DamagedFileError):
+        return bool(read_json(record) == values)
+    return False
 
 
 def remembered_dirs() -> list[RememberedDir]:

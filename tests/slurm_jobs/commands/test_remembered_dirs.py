@@ -82,6 +82,10 @@ def test_a_damaged_entry_is_passed_over(state: Path, tmp_path: Path, content: st
     remember(tmp_path / "runs", tmp_path)
     (state / "0123.json").write_text(content)
     assert remembered() == [tmp_path / "runs"]
+    remembered_dirs()[0].record.write_text(content)
+    assert remembered() == []
+    remember(tmp_path / "runs", tmp_path)  # the next submit mends it
+    assert remembered() == [tmp_path / "runs"]
 
 
 def test_a_removed_folder_is_forgotten_and_an_unmounted_one_is_kept(

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from slurm_jobs.cli.main import main
-from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
 from slurm_jobs.shared.expand import (
     expand_path,
@@ -116,19 +115,6 @@ def test_a_path_that_exists_as_typed_is_meant(
     assert expand_typed("$A") == "x"
     (tmp_path / "$A").touch()
     assert expand_typed("$A") == "$A"
-
-
-def test_the_folder_of_runs_in_the_environment_is_expanded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", "~/runs")
-    assert default_runs_dir() == tmp_path / "runs"
-    monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", "/s/$NOT_SET_HERE/runs")
-    assert exit_code(["status"]) == 2
-    assert "SLURM_JOBS_RUNS_DIR is /s/$NOT_SET_HERE/runs: no environment variable" in (
-        capsys.readouterr().err
-    )
 
 
 def test_paths_on_the_command_line_are_expanded(
