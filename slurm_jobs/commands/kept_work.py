@@ -34,7 +34,8 @@ class KeptWork:
     other_code: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Slices that stay although files that they used have changed: ranges by token, by stage."""
     outdated: ChangedCode = field(default_factory=dict)
-    """Slices that run again because of changed files, with these files, by stage."""
+    """Slices that used changed files and run again, by stage: with these files, or with none where
+    the slice failed, because then it runs again in any case."""
     forbidden: tuple[str, ...] = ()
     """Stages that would keep slices of other code if their `mixed_code` did not forbid it."""
 
@@ -89,7 +90,8 @@ def kept_work(
                 if (wants and allows_mixed) or (before.get(index) == intent.token and is_complete):
                     other_code.setdefault(name, {}).setdefault(intent.token, []).append(index)
                 else:
-                    outdated.setdefault(name, {})[index] = files
+                    has_failed = ending is not None and not is_complete
+                    outdated.setdefault(name, {})[index] = () if has_failed else files
                     if wants and name not in forbidden:
                         forbidden.append(name)
                     continue

@@ -819,7 +819,8 @@ def _why_not(
         if fields and parents_of(fields) != parents_of(stage.fields):
             own |= dict.fromkeys(range(stage.num_slices), "changed: after")
         for index, files in outdated.get(stage.name, {}).items():
-            own[index] = f"code changed: {names_text(files)}"
+            if files:
+                own[index] = f"code changed: {names_text(files)}"
         own |= dict.fromkeys(again.get(stage.name, ()), "asked for")
         if keys and keys != ["code"]:
             every = f"changed: {', '.join(key for key in keys if key != 'code')}"

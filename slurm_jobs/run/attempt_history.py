@@ -167,7 +167,10 @@ def _recorded(
         if newest is record and sources.answer is not None:
             row = newest_row(job_of(record, sources.run_name), row, sources.answer)
         if row is not None and row.state in PENDING_STATES and row.state != "REQUEUED":
-            row, has_restarted = None, True  # it is of the job's next start
+            if sources.answer is not None and sources.answer.asked_unix_s < record.started_unix_s:
+                row = replace(row, state="RUNNING")  # it began after the scheduler was queried
+            else:
+                row, has_restarted = None, True  # it is of the job's next start
         if last_of_start[record.token, record.job_id, record.restart] is not record:
             row = None
         ending = ending_of(completion, row, has_restarted=has_restarted)

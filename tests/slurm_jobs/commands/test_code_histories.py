@@ -246,3 +246,16 @@ def test_a_resume_runs_what_the_model_of_used_files_names(model: Model, seed: in
     model.failing = frozenset()
     resume(run_dir, ResumeRequest(update_code=True, update_spec=True))
     assert model.made_of == {index: model.work_now(index) for index in range(NUM_SLICES)}
+
+
+def test_failed_slices_run_again_as_not_complete_whatever_code_changed(model: Model) -> None:
+    for name in FILES:
+        (model.folder / name).write_text(f"# {name}\n")
+    (model.folder / "work.py").write_text("def run(config, context): ...\n")
+    model.failing = frozenset({1, 3})
+    model.write_spec()
+    run_dir = submit(load(model.folder / "spec.yaml")).paths.run_dir
+    (model.folder / "work.py").write_text("def run(config, context): return {}\n")
+    request = ResumeRequest(update_code=True, keep_complete=True, dry_run=True)
+    (why,) = (job.why for job in resume(run_dir, request).plan.jobs if job.stage == "work")
+    assert why == f"2 of {NUM_SLICES} slices are not complete"

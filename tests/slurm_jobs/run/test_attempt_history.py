@@ -212,6 +212,13 @@ def test_a_job_that_waits_for_its_next_start_has_been_requeued() -> None:
     assert (entry.ending, entry.state) == ("requeued", "")
 
 
+def test_an_attempt_that_began_after_the_query_runs_and_was_not_requeued() -> None:
+    waiting = row("PENDING", 0.0, None)
+    answer = Answer(tasks={waiting.key: waiting}, asked_unix_s=99.0)
+    (entry,) = history([record(at_s=100.0)], answer=answer)
+    assert (entry.ending, entry.lost_s) == ("running", None)
+
+
 def test_a_start_whose_supervisor_left_no_record_is_an_attempt_without_a_number() -> None:
     rows = [row("FAILED"), row("RUNNING", 200.0, None)]
     entries = history([record(at_s=203.0, restart=1)], [], rows)
