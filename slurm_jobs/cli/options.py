@@ -98,7 +98,8 @@ def named_run(text: str | None) -> Path:
     shown = shown_path(newest.run_dir)
     notes = {
         "usual": None,
-        "from here": f"{shown} is the newest run that was submitted from this folder",
+        "from here": f"{shown} is the newest run that was submitted from this folder, or from a "
+        "spec in it or in a folder below",
         "near": f"no run was submitted from this folder; {shown} is the newest near it",
         "anywhere": f"no run was submitted from this folder; {shown} is your newest run",
     }
