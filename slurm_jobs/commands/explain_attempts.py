@@ -14,6 +14,7 @@ from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.run.observe import accounting_of, answer_of
 from slurm_jobs.run.read_attempts import read_attempts, slices_to_explain
+from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records
 from slurm_jobs.shared.timings import read_steps, steps_path
@@ -33,7 +34,7 @@ def explain_attempts(
     """
     paths, name = RunPaths(run_dir), stage.stage.name
     records = read_stage_records(paths, name)
-    slices = slices_to_explain(stage, records)
+    slices = slices_to_explain(stage, records, intents(read_ledger(paths.ledger_dir)))
     history: tuple[AttemptEntry, ...] = ()
     if slices:
         history = read_attempts(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from slurm_jobs.run.accounted_starts import AttemptKey
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
-from slurm_jobs.run_folder.ledger import intents, read_ledger
+from slurm_jobs.run_folder.ledger import Intent, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
     StageRecords,
@@ -22,12 +23,22 @@ from slurm_jobs.shared.records import AttemptRecord, CompletionRecord
 from slurm_jobs.status import StageStatus
 
 
-def slices_to_explain(stage: StageStatus, records: StageRecords) -> list[int]:
-    """Return the slices that were tried more than once, wait again, or ended incomplete."""
+def slices_to_explain(
+    stage: StageStatus, records: StageRecords, submitted: Collection[Intent]
+) -> list[int]:
+    """Return the slices that were tried more than once, wait again, or ended incomplete.
+
+    A slice of several jobs is one of them, because a job that ends before its supervisor starts
+    leaves no record.
+    """
+    num_jobs = Counter(
+        index for intent in submitted if intent.stage == stage.stage.name for index in intent.slices
+    )
     return [
         part.slice_index
         for part in stage.slices
         if len(records.attempts.get(part.slice_index, ())) > 1
+        or num_jobs[part.slice_index] > 1
         or (part.status == "waiting" and part.slice_index in records.attempts)
         or (part.status not in {"completed", "running", "waiting"} and part.job_id is not None)
     ]

@@ -35,24 +35,41 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 def make(tmp_path: Path, num_slices: int) -> RunPaths:
     """A run of the stage `train`, submitted as job 7."""
     paths = make_run(tmp_path / "r", {"train": num_slices}, created_unix_s=1000.0)
-    values = {
-        "stage": "train",
-        "slices": f"0-{num_slices - 1}",
-        "is_array": num_slices > 1,
-        "fingerprint": "f",
-        "job_name": NAME,
-        "base_attempts": {},
-    }
-    append_entry(paths.ledger_dir, "intent", "t", values)
-    append_entry(paths.ledger_dir, "submitted", "t", {"job_id": "7"})
+    _submitted(paths, "t", "7", num_slices)
     for folder in (paths.attempts_dir("train"), paths.completions_dir("train")):
         folder.mkdir(parents=True)
     return paths
 
 
-def began(paths: RunPaths, attempt: int, start_s: float, *, index: int = 0, job: str = "7") -> None:
+def submit_again(paths: RunPaths, token: str, job: str) -> None:
+    """Submit the only slice in another job."""
+    _submitted(paths, token, job, 1)
+
+
+def _submitted(paths: RunPaths, token: str, job: str, num_slices: int) -> None:
+    values = {
+        "stage": "train",
+        "slices": f"0-{num_slices - 1}",
+        "is_array": num_slices > 1,
+        "fingerprint": "f",
+        "job_name": name_of_job("r", "train", token),
+        "base_attempts": {},
+    }
+    append_entry(paths.ledger_dir, "intent", token, values)
+    append_entry(paths.ledger_dir, "submitted", token, {"job_id": job})
+
+
+def began(
+    paths: RunPaths,
+    attempt: int,
+    start_s: float,
+    *,
+    index: int = 0,
+    job: str = "7",
+    token: str = "t",
+) -> None:
     record = AttemptRecord(
-        stage="train", slice_index=index, attempt=attempt, job_id=job, token="t", fingerprint="f",
+        stage="train", slice_index=index, attempt=attempt, job_id=job, token=token, fingerprint="f",
         started_unix_s=start_s, node_names=(f"v{attempt}",), host="h", pid=1, num_ranks=1,
         scheduler="slurm", restart=attempt - 1,
     )  # fmt: skip
@@ -68,13 +85,14 @@ def ended(
     index: int = 0,
     reason: str = "",
     stop_request: StopRequest | None = None,
+    token: str = "t",
 ) -> None:
     record = CompletionRecord(
-        stage="train", slice_index=index, attempt=attempt, job_id="7", token="t", outcome=outcome,
+        stage="train", slice_index=index, attempt=attempt, job_id="7", token=token, outcome=outcome,
         fingerprint="f", started_unix_s=0.0, ended_unix_s=end_s, exit_code=0, reason=reason,
         stop_request=stop_request,
     )  # fmt: skip
-    name = CompletionName(index, attempt, "t", outcome)
+    name = CompletionName(index, attempt, token, outcome)
     write_json_atomic(paths.completion("train", name), record_to_json(record))
 
 
