@@ -208,7 +208,7 @@ def _print_failures(choice: LogChoice) -> None:
     _print_num_left(choice, num_left)
     if len(failed) > len(shown) and not options.failed:
         command = command_text("logs", shown_path(choice.run_dir), "--failed")
-        print(f"all {len(failed)} failed slices: {command}", file=sys.stderr)
+        print(f"logs of all {len(failed)} failed slices: {command}", file=sys.stderr)
 
 
 def _parts(choice: LogChoice, cause: Cause) -> Sequence[SliceStatus]:

@@ -52,7 +52,7 @@ def test_equal_causes_are_one_line_in_status_and_one_log_in_logs(on_slurm: Drive
 
     printed = on_slurm.run("logs", str(run_dir), "--tail", "1")
     assert printed.stdout.count("ValueError: caption is empty") == 2  # the line and one log
-    assert "all 6 failed slices" in printed.stderr
+    assert "logs of all 6 failed slices" in printed.stderr
     every = on_slurm.run("logs", str(run_dir), "--failed", "--tail", "1").stdout
     assert every.count("ValueError: caption is empty") == 1 + 3
     assert "row 0" not in every

@@ -455,7 +455,10 @@ def test_without_a_stage_one_log_is_printed_for_each_cause(causes: RunPaths, log
         "==> preprocess/s00002.a0001.rank-00000.log <==",
         "end 2",
     ]
-    assert said == f"all 3 failed slices: {command_text('logs', str(causes.run_dir), '--failed')}\n"
+    assert (
+        said
+        == f"logs of all 3 failed slices: {command_text('logs', str(causes.run_dir), '--failed')}\n"
+    )
 
 
 def test_without_a_failure_what_runs_is_printed(

@@ -89,11 +89,18 @@ def test_a_record_of_a_later_version_is_read_without_what_is_new(record, from_js
     assert from_json({**record_to_json(record), "of_tomorrow": 1}) == record
 
 
-def test_an_unbounded_reason_of_an_old_record_is_read_truncated() -> None:
-    values = {**COMPLETION_VALUES, "reason": "rank 0: ValueError: " + "x" * 3_000_000}
-    reason = completion_from_json(values).reason
-    assert reason.startswith("rank 0: ValueError: ")
-    assert len(reason) <= MAX_LINE_CHARS
+@pytest.mark.parametrize("key", ["reason", "last_line", "result_note"])
+def test_an_unbounded_text_of_an_old_record_is_read_truncated(key: str) -> None:
+    values = {**COMPLETION_VALUES, key: "rank 0: ValueError: " + "x" * 3_000_000}
+    text = getattr(completion_from_json(values), key)
+    assert text.startswith("rank 0: ValueError: ")
+    assert len(text) <= MAX_LINE_CHARS
+
+
+@pytest.mark.parametrize("key", ["reason", "last_line", "result_note"])
+def test_a_record_whose_text_is_none_is_damaged(key: str) -> None:
+    with pytest.raises((ValueError, TypeError), match="not text"):
+        completion_from_json({**COMPLETION_VALUES, key: 7})
 
 
 @pytest.mark.parametrize(
