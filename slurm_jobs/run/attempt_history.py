@@ -79,7 +79,7 @@ class AttemptEntry:
     attempt: int
     """0 for a start of a job that died before its supervisor could write a record."""
     job_id: str
-    restart: int
+    restart: int = 0
     """Number of earlier requeues of its job."""
     node: str
     start_unix_s: float
