@@ -441,7 +441,7 @@ def make_plan(
 ) -> Plan:
     """Return the jobs that complete `spec`, given the finished work and the limits.
 
-    `kept_code` is the earlier code fingerprint of the stages for which nothing has changed since.
+    `kept_code` has the earlier value of the field `code` of stages for which nothing has changed.
     `resources` replace those of the spec, by stage. `requests` are those of single
     slices, by stage: slices of one stage with different requests get separate jobs.
     """
@@ -451,8 +451,10 @@ def make_plan(
     stages = []
     for name in order:
         stage = spec.stages[name]
-        code = (kept_code or {}).get(name, code_fingerprint)
-        fields = deciding_fields(stage, spec, fingerprints, code)
+        fields = {
+            **deciding_fields(stage, spec, fingerprints, code_fingerprint),
+            **({"code": kept_code[name]} if kept_code and name in kept_code else {}),
+        }
         fingerprints[name] = hash_of(fields)
         planned = _planned_stage(name, stage, spec, profile, fields=fields)
         other = (resources or {}).get(name)

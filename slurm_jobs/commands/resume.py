@@ -733,7 +733,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
 def _unchanged_code(
     before: Mapping[str, Mapping[str, Any]], changed: ChangedCode
 ) -> dict[str, str]:
-    """Return the code fingerprint of the last plan for stages that use nothing that changed."""
+    """Return the field `code` of the last plan for stages that use nothing that changed."""
     unchanged: dict[str, str] = {}
     for name, files in changed.items():
         fields = before.get(name, {}).get("fields", {})

@@ -23,6 +23,7 @@ import slurm_jobs
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.used_code import WHOLE_CODE, record_used_files
 from slurm_jobs.shared.files import make_private_dir
+from slurm_jobs.shared.regular_files import read_bytes
 
 _FOLDER_VARIABLE = "SLURM_JOBS_USED_CODE"
 """Variable with the folder of the lists, for children that multiprocessing starts afresh."""
@@ -108,7 +109,7 @@ def record_used_code(paths: RunPaths, stage: str, task_dir: Path) -> str | None:
 
 def _lines(path: Path) -> Iterable[str]:
     """Return the complete lines of a list: a killed process may have left half a line."""
-    text = path.read_bytes().decode(errors="surrogateescape")
+    text = read_bytes(path).decode(errors="surrogateescape")
     return text.split("\n")[:-1]
 
 

@@ -26,6 +26,7 @@ from slurm_jobs.run import observe, snapshot
 from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.run_folder.used_code import record_used_files
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.errors import SchedulerError
@@ -220,7 +221,8 @@ def test_a_resume_runs_what_the_model_of_used_files_names(model: Model, seed: in
     (model.folder / "work.py").write_text("def run(config, context): ...\n")
     model.failing = frozenset(rng.sample(range(NUM_SLICES), 2))
     model.write_spec()
-    run_dir = submit(load(model.folder / "spec.yaml")).paths.run_dir
+    paths = submit(load(model.folder / "spec.yaml")).paths
+    run_dir = paths.run_dir
     for _ in range(4):
         edit(rng, model)
         keep = rng.random() < 0.5
@@ -246,6 +248,12 @@ def test_a_resume_runs_what_the_model_of_used_files_names(model: Model, seed: in
     model.failing = frozenset()
     resume(run_dir, ResumeRequest(update_code=True, update_spec=True))
     assert model.made_of == {index: model.work_now(index) for index in range(NUM_SLICES)}
+    planned = {
+        values["name"]: values["fingerprint"] for values in read_plan_values(paths)["stages"]
+    }
+    unchanged = resume(run_dir, ResumeRequest(update_code=True, update_spec=True, dry_run=True))
+    assert {stage.name: stage.fingerprint for stage in unchanged.plan.stages} == planned
+    assert not unchanged.plan.jobs
 
 
 def test_failed_slices_run_again_as_not_complete_whatever_code_changed(model: Model) -> None:
