@@ -649,7 +649,8 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     limits = replace(limits_of(profile), shell_defaults=shell_defaults(variables))
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
     run = read_run(paths.run_dir, also=tuple(spec.stages))
-    review = CodeReview(paths, run, spec, code.tree)
+    taken = None if code.is_planned else code.snapshot.folder.name
+    review = CodeReview(paths, run, spec, code.tree, snapshot=taken)
     changed = {name: review.changed(name) for name in spec.stages}
     planned = partial(
         make_plan,

@@ -35,6 +35,8 @@ class ResumeCode:
     snapshot: CodeSnapshot
     tree: CodeTree
     """The user's code in it."""
+    is_planned: bool = False
+    """True in a dry run that takes new code: the folder of `snapshot` is the one before."""
     has_changed: bool = False
     """True if the user's code differs from the snapshot."""
     ours_renewed: bool = False
@@ -83,7 +85,10 @@ def code_of_resume(
         if dry_run:
             planned = replace(used, user_fingerprint=tree_fingerprint(sources))
             return ResumeCode(
-                snapshot=planned, tree=CodeTree.of_sources(sources), private_note=note
+                snapshot=planned,
+                tree=CodeTree.of_sources(sources),
+                is_planned=True,
+                private_note=note,
             )
         taken = take_snapshot(paths.code_dir, sources)
         return ResumeCode(

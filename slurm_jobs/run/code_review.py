@@ -36,7 +36,17 @@ class _Then:
 class CodeReview:
     """Comparison of the code that a run's jobs used with the code that new jobs would run."""
 
-    def __init__(self, paths: RunPaths, run: RunRecords, spec: RunSpec, now: CodeTree) -> None:
+    def __init__(
+        self,
+        paths: RunPaths,
+        run: RunRecords,
+        spec: RunSpec,
+        now: CodeTree,
+        *,
+        snapshot: str | None = None,
+    ) -> None:
+        """Compare with `now`; `snapshot` is the name of its snapshot, None before there is one."""
+        self._snapshot = snapshot
         self._paths = paths
         self._run = run
         self._spec = spec
@@ -80,6 +90,8 @@ class CodeReview:
     def _then(self, intent: Intent) -> _Then:
         start_script = Path(read_order(self._paths.job_json(intent.token)).start_script)
         folder = start_script.parent.name
+        if folder == self._snapshot:
+            return _Then(tree=self._now, differing=frozenset())
         if folder not in self._thens:
             try:
                 tree = CodeTree.of_snapshot(self._paths.code_snapshot(folder))

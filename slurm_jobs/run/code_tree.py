@@ -11,6 +11,9 @@ from slurm_jobs.run.code_files import all_files, public_files
 from slurm_jobs.shared.regular_files import open_regular
 
 _BLOCK_BYTES = 1 << 20
+_MOST_HASHED_BYTES = 1 << 30
+"""Size up to which a file is hashed; of a larger one, which is hardly code, the size and the first
+block count."""
 
 
 class CodeTree:
@@ -46,8 +49,11 @@ class CodeTree:
         if name not in self._digests:
             content = hashlib.sha256(b"x" if os.access(path, os.X_OK) else b"-")
             with open_regular(path, buffering=0) as stream:
-                while block := stream.read(_BLOCK_BYTES):
-                    content.update(block)
+                size = os.fstat(stream.fileno()).st_size
+                content.update(str(size).encode())
+                num_blocks = 1 if size > _MOST_HASHED_BYTES else -(-size // _BLOCK_BYTES)
+                for _ in range(num_blocks):
+                    content.update(stream.read(_BLOCK_BYTES))
             self._digests[name] = content.hexdigest()
         return self._digests[name]
 

@@ -200,7 +200,7 @@ def test_a_submit_starts_no_program_that_a_repository_names(
     (tmp_path / "started").unlink(missing_ok=True)  # planting may have started it
     (repo / "spec.yaml").write_text("two\n")
     paths = RunPaths(tmp_path / "run")
-    record_provenance(paths, repo, 1, (), scheduler="local")
+    record_provenance(paths, repo, 1, (), scheduler="local", snapshot="f")
     assert not (tmp_path / "started").exists()
     facts = json.loads(paths.provenance(1).read_text())["git"]
     assert facts["commit"]
@@ -214,7 +214,7 @@ def test_a_submodule_at_another_commit_is_a_change(repo: Path, tmp_path: Path) -
     (repo / "module" / "spec.yaml").write_text("two\n")
     git(repo / "module", "commit", "--quiet", "--all", "--message=second")
     paths = RunPaths(tmp_path / "run")
-    record_provenance(paths, repo, 1, (), scheduler="local")
+    record_provenance(paths, repo, 1, (), scheduler="local", snapshot="f")
     assert json.loads(paths.provenance(1).read_text())["git"]["changed"] == ["module"]
     assert b"+Subproject commit" in paths.uncommitted_diff(1).read_bytes()
 
@@ -222,7 +222,7 @@ def test_a_submodule_at_another_commit_is_a_change(repo: Path, tmp_path: Path) -
 def test_settings_that_cannot_be_read_leave_the_files_alone(repo: Path, tmp_path: Path) -> None:
     (repo / ".git" / "config").write_text("[broken\n")
     paths = RunPaths(tmp_path / "run")
-    record_provenance(paths, repo, 1, (), scheduler="local")
+    record_provenance(paths, repo, 1, (), scheduler="local", snapshot="f")
     facts = json.loads(paths.provenance(1).read_text())["git"]
     assert facts["is_dirty"] is None
     assert len(facts["problems"]) == 1
@@ -230,7 +230,7 @@ def test_settings_that_cannot_be_read_leave_the_files_alone(repo: Path, tmp_path
 
 def facts_of(folder: Path, tmp_path: Path) -> tuple[dict[str, Any], bytes]:
     paths = RunPaths(tmp_path / "run")
-    record_provenance(paths, folder, 1, (), scheduler="local")
+    record_provenance(paths, folder, 1, (), scheduler="local", snapshot="f")
     diff = paths.uncommitted_diff(1)
     facts = json.loads(paths.provenance(1).read_text())["git"]
     return facts, diff.read_bytes() if diff.exists() else b""
