@@ -151,6 +151,7 @@ def test_functions_that_tests_slow_down_exist() -> None:
 
 READ_DIRECTLY = {
     "slurm_jobs/commands/doctor.py": "the kernel's mounts, and packages of this Python",
+    "slurm_jobs/commands/remembered_dirs.py": "the kernel's mounts",
     "slurm_jobs/commands/init.py": "files that ship with slurm-jobs",
     "slurm_jobs/run/snapshot.py": "sources and bytecode of slurm-jobs",
     "slurm_jobs/shared/expand.py": "files that ship with slurm-jobs",
