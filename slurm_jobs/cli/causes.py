@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.shared.failure_reason import Reason, joined_text
 from slurm_jobs.shared.heartbeat import rows_in_progress
+from slurm_jobs.shared.joined_reasons import Reason, joined_text
 from slurm_jobs.shared.records import AFTER_SIGTERM, CompletionRecord
 from slurm_jobs.shared.units import slices_text
 from slurm_jobs.worker.ignored_end import ignored_end_text

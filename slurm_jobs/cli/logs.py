@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.attempt_heads import attempt_heads
 from slurm_jobs.cli.log_choice import LogChoice
 from slurm_jobs.cli.log_files import has_text, last_lines, numbered_lines, shown_name
-from slurm_jobs.cli.options import add_run, command_text, log_output, named_run, shown_path
+from slurm_jobs.cli.named_run import named_run
+from slurm_jobs.cli.options import add_run, command_text, log_output, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run, stages_called
 from slurm_jobs.shared.errors import InputError, plain

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from slurm_jobs.cli.options import add_run, named_run, print_json, shown_path
+from slurm_jobs.cli.named_run import named_run
+from slurm_jobs.cli.options import add_run, print_json, shown_path
 from slurm_jobs.shared.errors import InputError
 
 

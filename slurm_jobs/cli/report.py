@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.options import (
     add_run,
     check_place,
     command_text,
     keep_on_writing,
-    named_run,
     number_text,
     path_of,
     positive,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.confirm import confirm
 from slurm_jobs.cli.lost_jobs import cancel_lost, jobs_of_lost_run
+from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.options import (
     add_overrides,
     add_run,
     command_text,
-    named_run,
     path_of,
     print_json,
     short_note,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.options import (
     add_run,
     add_spec,
     command_text,
-    named_run,
     number_text,
     print_json,
     shown_path,

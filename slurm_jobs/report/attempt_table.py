@@ -14,7 +14,7 @@ from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.shared import units
-from slurm_jobs.shared.failure_reason import Reason, joined_text
+from slurm_jobs.shared.joined_reasons import Reason, joined_text
 
 COLUMNS = (
     "slice",
