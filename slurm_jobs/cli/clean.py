@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from slurm_jobs.commands.clean import CleanPlan, CleanResult
 
 _NOTHING = "nothing to remove"
+_MORE = "; --keep KINDS names what stays of a run, and --all removes the whole run"
 
 
 def add_clean_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +94,8 @@ def run_clean(options: argparse.Namespace) -> int:
     message = ""
     removed: CleanResult | None = None
     if not chosen:
-        message = _NOTHING
+        is_default = options.keep is None and not options.all
+        message = _NOTHING + (_MORE if plans and is_default else "")
     elif options.dry_run:
         message = "nothing was removed: this was a dry run"
     elif not options.yes and not confirm(

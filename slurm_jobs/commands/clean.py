@@ -91,12 +91,12 @@ class CleanResult:
 def plan_clean(run_dirs: Sequence[Path], request: CleanRequest) -> CleanResult:
     """Return what a clean of these runs would remove; removes nothing."""
     refused: dict[Path, SlurmJobsError] = {}
-    states: dict[Path, _State] = {}
+    states: dict[Path, _Candidate] = {}
     for run_dir in run_dirs:
         try:
             _refuse_link(run_dir)
             refuse_elsewhere(RunPaths(run_dir), read_meta(RunPaths(run_dir)))
-            states[run_dir] = _State(run=_records(run_dir))
+            states[run_dir] = _Candidate(run=_records(run_dir))
         except (SlurmJobsError, OSError) as error:
             refused[run_dir] = _as_ours(run_dir, error)
     _observe(states)
@@ -118,7 +118,7 @@ def clean(run_dirs: Sequence[Path], request: CleanRequest) -> CleanResult:
     """
     plans: list[CleanPlan] = []
     refused: dict[Path, SlurmJobsError] = {}
-    states: dict[Path, _State] = {}
+    states: dict[Path, _Candidate] = {}
     specs = SpecTexts()
     with ExitStack() as turns:
         for run_dir in run_dirs:
@@ -131,7 +131,7 @@ def clean(run_dirs: Sequence[Path], request: CleanRequest) -> CleanResult:
                 if run is not None:
                     adopt_lost_jobs(paths, run, scheduler_of(paths))
                     run = read_run(run_dir)
-                states[run_dir] = _State(run=run)
+                states[run_dir] = _Candidate(run=run)
             except (SlurmJobsError, OSError) as error:
                 refused[run_dir] = _as_ours(run_dir, error)
         _observe(states)
@@ -154,7 +154,7 @@ def clean(run_dirs: Sequence[Path], request: CleanRequest) -> CleanResult:
 
 
 @dataclass(kw_only=True)
-class _State:
+class _Candidate:
     """Records of a run and the answer of its scheduler."""
 
     run: RunRecords | None
@@ -173,7 +173,7 @@ def _records(run_dir: Path) -> RunRecords | None:
     return read_run(run_dir)
 
 
-def _observe(states: Mapping[Path, _State]) -> None:
+def _observe(states: Mapping[Path, _Candidate]) -> None:
     """Query the schedulers, all runs on Slurm in one query; read the records after that."""
     runs = {run_dir: state.run for run_dir, state in states.items() if state.run is not None}
     local = {run_dir: run for run_dir, run in runs.items() if run.meta.scheduler == "local"}
@@ -196,7 +196,7 @@ def _refuse_link(run_dir: Path) -> None:
         raise InputError(message)
 
 
-def _refuse_living(run_dir: Path, state: _State) -> None:
+def _refuse_living(run_dir: Path, state: _Candidate) -> None:
     """Raise unless the scheduler has just reported that no job of the run lives.
 
     Raises:
@@ -233,7 +233,7 @@ def _as_ours(run_dir: Path, error: SlurmJobsError | OSError) -> SlurmJobsError:
     return FileError(message)
 
 
-def _plan(run_dir: Path, state: _State, request: CleanRequest, specs: SpecTexts) -> CleanPlan:
+def _plan(run_dir: Path, state: _Candidate, request: CleanRequest, specs: SpecTexts) -> CleanPlan:
     """Return what goes.
 
     Raises:

@@ -214,8 +214,9 @@ def _choose(inputs: ReportInputs, run_dir: Path, name: str | None) -> StageInput
     if not trained:
         what = f"of stage {name}" if name else "of any training"
         there = ", ".join(s.name for s in recorded)
-        status = f"slurm-jobs status {shlex.quote(str(run_dir))}"
-        way_on = f"; it has those of {there}" if there else f"\nnext: {status}"
+        report = f"slurm-jobs report {shlex.quote(str(run_dir))}"
+        only = ", and only trainings are compared; the report shows the times of other stages"
+        way_on = f"; it has those of {there}" if there else f"{only}\nnext: {report}"
         message = f"run {run_id} has no step records {what}{way_on}"
         raise InputError(message)
     if len(trained) > 1 or trained[0].num_slices > 1:

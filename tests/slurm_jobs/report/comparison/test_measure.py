@@ -238,7 +238,8 @@ def test_a_run_without_a_training_is_refused_with_the_command_to_type(paths):
     with pytest.raises(InputError) as refused:
         measure(moved)
     assert str(refused.value).endswith(
-        f"no step records of any training\nnext: slurm-jobs status '{moved}'"
+        "no step records of any training, and only trainings are compared; the report shows the "
+        f"times of other stages\nnext: slurm-jobs report '{moved}'"
     )
 
 
