@@ -220,7 +220,7 @@ def _print_work(resumption: Resumption) -> None:
     for stage, repeated in resumption.repeated.items():
         print(f"repeats complete work: {_repeated_text(stage, repeated)}")
     for stage in resumption.kept.forbidden:
-        print(f"keeps nothing of {stage}: its `mixed_code: forbid` wants all slices of one code")
+        print(f"keeps nothing of {stage} that changed code made: it has `mixed_code: forbid`")
     for stage, by_token in resumption.kept.other_code.items():
         kept = {index for ranges in by_token.values() for index in parse_ranges(ranges)}
         if stays := sorted(kept - again.get(stage, set())):

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan import PlannedStage
 from slurm_jobs.run.code_review import EarlierFields
-from slurm_jobs.run_folder.ledger import latest_intents
+from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
     RunRecords,
+    StageRecords,
     last_plan_number,
     read_completion,
 )
@@ -84,15 +85,15 @@ def kept_work(
             if files:
                 records = run.records[name]
                 is_complete = completion_of(index, intent, records) is not None
-                attempt, ending = newest_attempt(index, intent, records)
-                is_running = attempt > 0 and ending is None
-                wants = keep_complete and (is_complete or is_running)
-                if (wants and allows_mixed) or (before.get(index) == intent.token and is_complete):
+                is_running = not is_complete and _is_begun(index, intent, records)
+                is_wanted = keep_complete or before.get(index) == intent.token
+                is_wanted = is_wanted and (is_complete or is_running)
+                if is_wanted and allows_mixed:
                     other_code.setdefault(name, {}).setdefault(intent.token, []).append(index)
                 else:
-                    has_failed = ending is not None and not is_complete
+                    has_failed = not is_complete and newest_attempt(index, intent, records)[1]
                     outdated.setdefault(name, {})[index] = () if has_failed else files
-                    if wants and name not in forbidden:
+                    if is_wanted and name not in forbidden:
                         forbidden.append(name)
                     continue
             if not is_equal:
@@ -106,6 +107,17 @@ def kept_work(
         outdated=outdated,
         forbidden=tuple(forbidden),
     )
+
+
+def _is_begun(index: int, intent: Intent, records: StageRecords) -> bool:
+    """Check whether a slice has not ended, and its job or array element works on its slices.
+
+    An element works on several slices one after the other, and ends with all of them.
+    """
+    attempt, ending = newest_attempt(index, intent, records)
+    if attempt and ending is not None:
+        return False
+    return any(newest_attempt(i, intent, records)[0] for i in intent.slices_of_same_element(index))
 
 
 def _kept_before(values: Mapping[str, object], num_slices: int) -> dict[int, str]:

@@ -19,7 +19,6 @@ from typing import Any
 from slurm_jobs.commands.cleaned_run import refuse_missing_input, refuse_unfinished_clean
 from slurm_jobs.commands.kept_work import (
     NOTHING_KEPT,
-    ChangedCode,
     KeptWork,
     RepeatedWork,
     kept_work,
@@ -27,6 +26,7 @@ from slurm_jobs.commands.kept_work import (
 )
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume_code import code_of_resume
+from slurm_jobs.commands.resume_reasons import unchanged_code, why_not_complete
 from slurm_jobs.commands.slice_requests import (
     all_slice_overrides,
     plain_overrides,
@@ -48,9 +48,7 @@ from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan import (
     Plan,
     PlannedStage,
-    changed_fields,
     make_plan,
-    parents_of,
     without_new_defaults,
 )
 from slurm_jobs.run.code_review import CodeReview
@@ -657,7 +655,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         spec,
         profile,
         code_fingerprint=code.snapshot.user_fingerprint,
-        kept_code=_unchanged_code(before, changed),
+        kept_code=unchanged_code(before, changed),
     )
     stages = planned().stages
     again = slices_named(request.again, stages)
@@ -686,7 +684,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         act=not request.dry_run,
         afters={stage.name: {d.stage: d.kind for d in stage.after} for stage in stages},
     )
-    why_not = _why_not(stages, before, preparation, again, kept.outdated)
+    why_not = why_not_complete(stages, before, preparation, again, kept.outdated)
     done = replace(preparation.done, why_not=why_not)
     resources, adjustments = _adjusted_resources(
         spec,
@@ -729,18 +727,6 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         asked_again=again,
     )
     return resumption, context, given
-
-
-def _unchanged_code(
-    before: Mapping[str, Mapping[str, Any]], changed: ChangedCode
-) -> dict[str, str]:
-    """Return the field `code` of the last plan for stages that use nothing that changed."""
-    unchanged: dict[str, str] = {}
-    for name, files in changed.items():
-        fields = before.get(name, {}).get("fields", {})
-        if not files and "code" in fields:
-            unchanged[name] = fields["code"]
-    return unchanged
 
 
 def _slices_by_stage(plan: Plan) -> dict[str, Slices]:
@@ -801,40 +787,3 @@ def _num_again(
     for name, slices in again.items():
         counts[name] |= {index: counts[name].get(index, 0) + 1 for index in slices}
     return counts
-
-
-def _why_not(
-    stages: Sequence[PlannedStage],
-    before: Mapping[str, Mapping[str, Any]],
-    preparation: Preparation,
-    again: Mapping[str, Slices],
-    outdated: ChangedCode,
-) -> dict[str, dict[int, str]]:
-    """Return why finished work does not count any more, by stage and slice."""
-    reasons: dict[str, dict[int, str]] = {}
-    for stage in stages:
-        fields = before.get(stage.name, {}).get("fields", {})
-        keys = changed_fields(fields, stage.fields) if fields else []
-        own = reasons.setdefault(stage.name, {})
-        own |= dict.fromkeys(preparation.damaged.get(stage.name, ()), DAMAGED)
-        if fields and parents_of(fields) != parents_of(stage.fields):
-            own |= dict.fromkeys(range(stage.num_slices), "changed: after")
-        for index, files in outdated.get(stage.name, {}).items():
-            if files:
-                own[index] = f"code changed: {names_text(files)}"
-        own |= dict.fromkeys(again.get(stage.name, ()), "asked for")
-        if keys and keys != ["code"]:
-            every = f"changed: {', '.join(key for key in keys if key != 'code')}"
-            own |= dict.fromkeys(range(stage.num_slices), every)
-    return reasons
-
-
-DAMAGED = "its output is missing or cut short"
-_MOST_FILES_NAMED = 3
-
-
-def names_text(files: Sequence[str]) -> str:
-    """Return the names of the first files, and the number of the others."""
-    others = len(files) - _MOST_FILES_NAMED
-    more = f" and {others} more" if others > 0 else ""
-    return ", ".join(files[:_MOST_FILES_NAMED]) + more

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from slurm_jobs.plan import PARENT, hash_of
 from slurm_jobs.run.code_tree import CodeTree
-from slurm_jobs.run.snapshot import uses_own_code
+from slurm_jobs.run.snapshot import own_functions, top_module, uses_own_code
 from slurm_jobs.run.static_imports import direct_imports, module_files, static_imports
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.orders import read_order
@@ -77,15 +77,25 @@ class CodeReview:
         self, name: str, stage: Stage, index: int, intent: Intent, then: _Then
     ) -> tuple[str, ...]:
         if stage.run is None:
-            named = {Path(path).name for path in self._spec.code}
-            return tuple(sorted(f for f in then.differing if f.partition("/")[0] in named))
+            return tuple(sorted(f for f in then.differing if self._is_of_commands(f)))
         completion = completion_of(index, intent, self._run.records[name])
         if completion is None:
             used = _before_the_end(stage.run, then.tree)
         else:
             used_code = read_completion(self._paths, name, completion).used_code
             used = None if used_code is None else self._used_files(name, used_code)
-        return changed_files(used, then.tree, self._now, then.differing)
+        entry = stage.run.partition(":")[0]
+        return changed_files(used, then.tree, self._now, then.differing, entry=entry)
+
+    def _is_of_commands(self, file: str) -> bool:
+        """Check whether a `shell:` command depends on a file: any but a module of a function.
+
+        An earlier `code:` is not known, and what is no module came from there.
+        """
+        top = file.partition("/")[0]
+        modules = {top_module(run) for run in own_functions(self._spec)}
+        is_named = top in {Path(path).name for path in self._spec.code}
+        return is_named or top.removesuffix(".py") not in modules
 
     def _then(self, intent: Intent) -> _Then:
         start_script = Path(read_order(self._paths.job_json(intent.token)).start_script)
@@ -114,7 +124,12 @@ def _before_the_end(run: str, tree: CodeTree) -> frozenset[str] | None:
 
 
 def changed_files(
-    used: frozenset[str] | None, then: CodeTree, now: CodeTree, differing: Collection[str]
+    used: frozenset[str] | None,
+    then: CodeTree,
+    now: CodeTree,
+    differing: Collection[str],
+    *,
+    entry: str = "",
 ) -> tuple[str, ...]:
     """Return which files of an attempt's code have changed since, sorted.
 
@@ -123,6 +138,7 @@ def changed_files(
         then: the code that it ran.
         now: the code as it is now.
         differing: names of the files that differ between the two.
+        entry: module of the stage's function.
     """
     if used is None:
         return tuple(sorted(differing))
@@ -130,7 +146,8 @@ def changed_files(
     new = {name for name in differing if name not in then.files} - changed
     if new:  # it may take the place of a module that was found elsewhere, or nowhere
         imports = direct_imports(now, used)
-        changed |= new & imports.files if imports.are_complete else new
+        imported = imports.files | set(module_files(entry))
+        changed |= new & imported if imports.are_complete else new
     return tuple(sorted(changed))
 
 

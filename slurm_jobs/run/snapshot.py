@@ -67,7 +67,7 @@ from slurm_jobs.worker import main  # noqa: E402
 if __name__ == "__main__":
     main(sys.argv[1:])
 else:  # a child that multiprocessing started afresh
-    from slurm_jobs.worker.used_code import continue_watch
+    from slurm_jobs.worker.code_watch import continue_watch
 
     continue_watch()
 '''

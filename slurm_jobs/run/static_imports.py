@@ -10,7 +10,21 @@ from pathlib import PurePosixPath
 
 from slurm_jobs.run.code_tree import CodeTree
 
-_COMPUTED = frozenset({"__import__", "exec", "import_module", "runpy", "iter_modules", "pkgutil"})
+_COMPUTED = frozenset(
+    {
+        "__import__",
+        "exec",
+        "exec_module",
+        "import_module",
+        "iter_modules",
+        "pkgutil",
+        "run_module",
+        "run_path",
+        "runpy",
+        "spec_from_file_location",
+        "walk_packages",
+    }
+)
 """Names that show that a module imports others whose names its text does not have."""
 
 
@@ -38,16 +52,25 @@ def static_imports(tree: CodeTree, starts: Iterable[str]) -> StaticImports:
 
 
 def direct_imports(tree: CodeTree, names: Iterable[str]) -> StaticImports:
-    """Return the files of `tree` that some of its files name in their own import statements."""
+    """Return the files of `tree` that some of its files name in their own import statements.
+
+    A file in a folder counts, too, if its path ends in the module's name: code may add that folder
+    to `sys.path`.
+    """
     files: set[str] = set()
     are_complete = True
+    by_end: dict[str, list[str]] = {}
+    for name in tree.files:
+        by_end.setdefault(name.rpartition("/")[2], []).append(name)
     for name in names:
         if name not in tree.files or not name.endswith(".py"):
             continue
         imports = _imports_in(tree.text(name))
         are_complete = are_complete and imports.are_complete
         for module in imports.absolute_in(name):
-            files.update(file for file in module_files(module) if file in tree.files)
+            for file in module_files(module):
+                ends = by_end.get(file.rpartition("/")[2], ())
+                files.update(name for name in ends if f"/{name}".endswith(f"/{file}"))
     return StaticImports(files=frozenset(files), are_complete=are_complete)
 
 
@@ -86,6 +109,7 @@ def _imports_in(text: str) -> _Imports:
                 modules[0, alias.name] = None
                 are_complete = are_complete and alias.name not in _COMPUTED
         elif isinstance(node, ast.ImportFrom):
+            are_complete = are_complete and node.module not in _COMPUTED
             for alias in node.names:  # a submodule, or a name in the module
                 parts = [part for part in (node.module, alias.name) if part and part != "*"]
                 modules[node.level, ".".join(parts)] = None

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection
 
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import create_once, dump_json, make_private_dir, read_json
 
 WHOLE_CODE = "*"
@@ -29,13 +30,16 @@ def record_used_files(paths: RunPaths, stage: str, names: Collection[str]) -> st
 
 
 def read_used_files(paths: RunPaths, stage: str, used_code: str) -> frozenset[str] | None:
-    """Return the names of the files in a list; None if they are all files, or the list is gone.
+    """Return the names of the files in a list; None for all files, or if the list is unusable.
 
     Raises:
-        OSError, DamagedFileError: it cannot be read.
+        OSError: it cannot be read.
     """
     try:
-        names = read_json(paths.used_code(stage, used_code))["files"]
-    except FileNotFoundError:
+        values = read_json(paths.used_code(stage, used_code))
+    except (FileNotFoundError, DamagedFileError):
+        return None
+    names = values.get("files") if isinstance(values, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return None
     return None if WHOLE_CODE in names else frozenset(names)

@@ -310,8 +310,8 @@ class Stage(Values):
     on_resume: OnResume = OnResume()
     """Changes that a resume makes after failures; none by default."""
     mixed_code: Literal["allow", "forbid"] = "allow"
-    """`forbid`: all slices of the stage are made by the same code, so that a resume with
-    `--keep-complete` repeats its complete slices if the code that they used has changed."""
+    """`forbid`: a resume with `--keep-complete` repeats complete slices of this stage all the same
+    if the code that they used has changed."""
     config: dict[str, Any] = {}
     """Settings of the stage."""
 

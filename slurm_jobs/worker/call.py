@@ -33,6 +33,7 @@ from slurm_jobs.shared.files import (
 from slurm_jobs.shared.process import install_stop_handler, stop_requested
 from slurm_jobs.shared.records import TaskContext, read_context
 from slurm_jobs.shared.regular_files import MOST_RECORD_BYTES
+from slurm_jobs.worker.code_watch import user_code_dir, watch_used_code
 from slurm_jobs.worker.hangs import register_stacks
 from slurm_jobs.worker.late_exit import (
     FAILED_PATIENCE_S,
@@ -42,7 +43,6 @@ from slurm_jobs.worker.late_exit import (
     read_returned,
 )
 from slurm_jobs.worker.rank import asked_path, result_path, write_error
-from slurm_jobs.worker.used_code import user_code_dir, watch_used_code
 
 BUILTIN_ENTRY_POINTS = {
     "preprocess": "pipeline.preprocess.stage:run",

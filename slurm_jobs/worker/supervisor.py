@@ -49,6 +49,7 @@ from slurm_jobs.shared.records import (
     record_to_json,
 )
 from slurm_jobs.worker.after_end import remove_after_end
+from slurm_jobs.worker.code_watch import record_used_code
 from slurm_jobs.worker.environment import (
     JobEnvironment,
     free_port,
@@ -66,7 +67,6 @@ from slurm_jobs.worker.fence import (
 from slurm_jobs.worker.finite_result import finite_result, not_finite_note
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
-from slurm_jobs.worker.used_code import record_used_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,19 +138,24 @@ class SliceTask:
             result=finite_result(result),
             result_note=not_finite_note(result),
             stop_request=end.stop_request,
-            used_code=self._used_code(record.attempt),
+            used_code=self._used_code(),
         )
         path = self._completion_path(record.attempt, end.outcome)
         make_private_dir(path.parent)
         write_json_atomic(path, record_to_json(completion))
         return completion
 
-    def _used_code(self, attempt: int) -> str | None:
-        """Return the id of the attempt's used files; without it the whole code counts as used."""
-        task_dir = self.paths.task_dir(self.order.stage, self.slice_index, attempt)
+    def _used_code(self) -> str | None:
+        """Return the id of the list of files that this job's attempts used.
+
+        A later attempt may build on files of an earlier one. Without a list the whole code counts.
+        """
+        numbers = self._own_attempts()
+        paths, stage = self.paths, self.order.stage
         try:
-            return record_used_code(self.paths, self.order.stage, task_dir)
-        except OSError as error:
+            folders = [paths.task_dir(stage, self.slice_index, number) for number in numbers]
+            return record_used_code(paths, stage, folders)
+        except (OSError, ValueError) as error:
             _say(f"which files of your code were used is not recorded: {error}")
             return None
 

@@ -62,7 +62,7 @@ def test_a_dry_run_with_other_resources_or_code_finds_nothing_and_writes_nothing
     before = sorted((run_dir / "code").iterdir())
     local.write("user_stages.py", "def work(config, context):\n    return {}\n")
     planned = _planned(local, run_dir, "--update-code")
-    assert [why for _, _, why in planned] == ["changed: code"] * 3
+    assert [why for _, _, why in planned] == ["code changed: user_stages.py", "comes after c"]
     local.write("user_stages.py", "def work(config, context:\n    return {}\n")
     for options in (["--dry-run"], []):
         refused = local.run("resume", str(run_dir), "--update-code", *options, check=2)
@@ -85,9 +85,8 @@ def test_a_resume_says_because_of_which_field_or_code_a_stage_runs_again(
     assert _planned(local, run_dir) == []
     code = _planned(local, run_dir, "--update-code")
     assert [(stage, why) for stage, _, why in code] == [
-        ("c", "changed: code"),
-        ("a", "changed: code"),
-        ("b", "changed: code"),
+        ("c", "code changed: user_stages.py"),
+        ("a", "comes after c"),
     ]
 
 

@@ -102,7 +102,7 @@ def test_each_process_of_a_slice_records_what_it_uses(local: Driver, run_dir: Pa
     assert "stays, though made by earlier code: work, slices 1-4" in said
     assert "nothing is missing" in again()
     said = again("--update-code", "--keep-complete", "--set", "stages.work.mixed_code=forbid")
-    assert "keeps nothing of work: its `mixed_code: forbid`" in said
+    assert "keeps nothing of work that changed code made: it has `mixed_code: forbid`" in said
     assert "runs again: work, slices 1-4" in said
     assert "runs again: work, slice 0 (asked for)" in again("--again", "work:0")
     mixed = ("--update-code", "--keep-complete", "--again", "work:0")

@@ -63,6 +63,16 @@ def test_a_new_module_counts_if_a_used_one_imports_that_name(tmp_path: Path) -> 
     assert changed_files(used, then, now, then.differing(now)) == ("helper.py",)
 
 
+def test_a_new_package_takes_the_place_of_the_functions_module(tmp_path: Path) -> None:
+    then, now = tree(tmp_path / "then"), tree(tmp_path / "now")
+    (tmp_path / "now" / "work").mkdir()
+    (tmp_path / "now" / "work" / "__init__.py").touch()
+    files = {**now.files, "work/__init__.py": tmp_path / "now" / "work" / "__init__.py"}
+    now = CodeTree(files)
+    changed = changed_files(USED, then, now, then.differing(now), entry="work")
+    assert changed == ("work/__init__.py",)
+
+
 FIELDS = {"code": "c1", "config.a": "1", "after.up": hash_of("up-1")}
 PLANS = [
     {

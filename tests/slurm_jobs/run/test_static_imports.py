@@ -42,6 +42,11 @@ def test_a_star_import_is_one_of_its_module(tmp_path: Path) -> None:
     assert imports.files == {"star.py", "pkg/__init__.py", "pkg/sub/__init__.py", "pkg/sub/c.py"}
 
 
+def test_a_module_in_a_folder_that_the_code_adds_to_its_path_counts(tmp_path: Path) -> None:
+    imports = imports_of(tmp_path, "star.py", star="import c\n")
+    assert imports.files == {"pkg/sub/c.py", "star.py"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -50,6 +55,9 @@ def test_a_star_import_is_one_of_its_module(tmp_path: Path) -> None:
         "__import__(name)\n",
         "exec(open(name).read())\n",
         "import runpy\n",
+        "from runpy import run_path\n",
+        "from pkgutil import walk_packages\n",
+        "importlib.util.spec_from_file_location(name, path)\n",
         "def broken(:\n",
     ],
 )

@@ -16,6 +16,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,52 +59,74 @@ def continue_watch() -> None:
 
 
 class _Watch:
+    """Hook that lists the opened files of one process and of those that it forks."""
+
     def __init__(self, folder: Path, user_dir: Path) -> None:
         self._prefix = f"{user_dir}{os.sep}"
         self._folder = folder
         self._seen: set[str] = set()
-        words = [rf"(?<!\w){re.escape(path.stem)}(?!\w)" for path in user_dir.glob("*")]
+        self._unsent: list[str] = []
+        """Names that could not be written yet, as on a full disk."""
+        words = [rf"(?:(?<![\w/])(?:\./)?|-m){re.escape(p.stem)}(?!\w)" for p in user_dir.glob("*")]
         self._command_of_ours = re.compile("|".join([re.escape(self._prefix), *words]))
 
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Take an event of Python; this runs inside of what the function does, and is fast."""
-        if event == "open":
-            path = arguments[0]
-            if type(path) is str and path.startswith(self._prefix) and path not in self._seen:
-                self._write(path, path.removeprefix(self._prefix))
-        elif event in _PROGRAM_STARTS:
-            command = repr(arguments[: _PROGRAM_STARTS[event]])
-            if WHOLE_CODE not in self._seen and self._command_of_ours.search(command):
-                self._write(WHOLE_CODE, WHOLE_CODE)
+        try:
+            if event == "open":
+                self._note_open(arguments[0])
+            elif event in _PROGRAM_STARTS and WHOLE_CODE not in self._seen:
+                self._note_program(arguments, _PROGRAM_STARTS[event])
+        except Exception:  # noqa: BLE001 - an argument's own code failed; the function must go on
+            self._write(WHOLE_CODE, WHOLE_CODE)
 
-    def _write(self, key: str, name: str) -> None:
+    def _note_open(self, path: Any) -> None:
+        if type(path) is not str or not path.startswith("/") or ".." in path:
+            if not isinstance(path, (str, bytes, os.PathLike)):
+                return  # a descriptor
+            path = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - no look at the file system
+        if path.startswith(self._prefix) and path not in self._seen:
+            self._write(path.removeprefix(self._prefix), path)
+
+    def _note_program(self, arguments: tuple[Any, ...], num_words: int) -> None:
+        """Take the start of a program, which may use the code by its words, place or PYTHONPATH."""
+        given = arguments[num_words] if len(arguments) > num_words else None
+        search_path = (os.environ if given is None else given).get("PYTHONPATH", "")
+        places = [*search_path.split(os.pathsep), os.getcwd()]  # noqa: PTH109 - as text
+        if any(f"{place}{os.sep}".startswith(self._prefix) for place in places) or (
+            self._command_of_ours.search(repr(arguments[:num_words]))
+        ):
+            self._write(WHOLE_CODE, WHOLE_CODE)
+
+    def _write(self, name: str, key: str) -> None:
         self._seen.add(key)
+        self._unsent.append(name)
         # A process has its own list, because appends of several nodes to one file on NFS collide.
         path = self._folder / f"{socket.gethostname()}.{os.getpid()}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        try:
+        with suppress(OSError):  # the next file that is opened tries again
             stream = os.open(path, flags, 0o600)
             try:
-                os.write(stream, f"{name}\n".encode(errors="surrogateescape"))
+                lines = "".join(f"{unsent}\n" for unsent in self._unsent)
+                os.write(stream, lines.encode(errors="surrogateescape"))
+                self._unsent.clear()
             finally:
                 os.close(stream)
-        except OSError:
-            self._seen.discard(key)  # the next open of the file tries again
 
 
-def record_used_code(paths: RunPaths, stage: str, task_dir: Path) -> str | None:
-    """Store which of the user's files an attempt used, and return the id of that list.
+def record_used_code(paths: RunPaths, stage: str, task_dirs: Iterable[Path]) -> str | None:
+    """Store which of the user's files some attempts used, and return the id of that list.
 
     Returns:
-        None if the attempt recorded nothing, as a `shell:` or built-in stage does.
+        None if no attempt recorded nothing, as a `shell:` or built-in stage does.
 
     Raises:
         OSError: the run folder cannot be read or written.
     """
-    folder = task_dir / "used_code"
-    if not folder.is_dir():
+    folders = [task_dir / "used_code" for task_dir in task_dirs]
+    if not any(folder.is_dir() for folder in folders):
         return None
-    files = {line for path in folder.iterdir() for line in _lines(path)}
+    files = {line for folder in folders for path in folder.glob("*") for line in _lines(path)}
     return record_used_files(paths, stage, {_source(name) for name in files})
 
 
