@@ -189,7 +189,7 @@ def reasons_text(reasons: Mapping[int, str], slices: Sequence[int], num_slices: 
         by_reason.setdefault(reasons[index], []).append(index)
     if len(by_reason) > 1:
         return "; ".join(f"{ranges_text(own)}: {why}" for why, own in by_reason.items())
-    (why,) = by_reason
+    why = next(iter(by_reason), "")  # a site without arrays has pieces without slices
     if why != "not complete" or len(slices) == num_slices:
         return why
     verb = "is" if len(slices) == 1 else "are"

@@ -24,6 +24,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("COLUMNS", "120")
     return make_fake_slurm(tmp_path / "bin", monkeypatch)
 
 

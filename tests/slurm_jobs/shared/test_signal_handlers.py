@@ -190,6 +190,7 @@ print(json.dumps([woken, list(os.read(reading, 9)), stacks.tell(), stop_requeste
 def test_handlers_of_a_block_are_neither_left_behind_nor_inherited() -> None:
     script = """
 hup = signal.SIGHUP
+signal.signal(hup, signal.SIG_DFL)  # nohup ignores it
 with signal_handlers.handling([signal.SIGTERM, hup], lambda *_: None):
     with signal_handlers.handling([hup], lambda *_: None):
         within = forked(actions, signal.SIGTERM, hup)
