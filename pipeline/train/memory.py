@@ -163,6 +163,7 @@ def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
         torch.OutOfMemoryError: they do not fit into a GPU.
     """
     if device.type != "cuda":
+        gc.collect()  # garbage of an earlier measurement would count as released by `work`
         # Without it, Kineto writes two lines into the log at each use; it is read once.
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         with profile(profile_memory=True) as profiled:
