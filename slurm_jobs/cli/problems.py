@@ -378,9 +378,27 @@ def _resumes(
             ways.insert(0, _fresh_input(run_dir, stage, part, reason))
         first.take(ways[0])
         second.take(ways[-1])
+        if not named and _may_be_of_code(stage, part):
+            second.update |= _keeping_complete(run_dir, stage)
     if first.words() == second.words():
         second.update.pop("--keep-complete", None)
     return first, second
+
+
+def _may_be_of_code(stage: StageStatus, part: SliceStatus) -> bool:
+    """Check whether a fix of the code may be the remedy: others completed, and no limit was met."""
+    is_own_function = ":" in stage.stage.run
+    is_limit = part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "NODE_FAIL"}
+    has_failed = part.status == "failed" and part.ending is not None
+    return is_own_function and has_failed and not is_limit and stage.counts["completed"] > 0
+
+
+def _keeping_complete(run_dir: Path, stage: StageStatus) -> dict[str, None]:
+    """Return the options that take the code as it is now, and keep complete slices if any."""
+    update: dict[str, None] = {"--update-code": None}
+    if stage.counts["completed"] and not _forbids_mixed_code(run_dir, stage.stage.name):
+        update["--keep-complete"] = None
+    return update
 
 
 def _named_resume(text: str, stage: str) -> _Resume | None:
@@ -411,10 +429,7 @@ def _fresh_input(run_dir: Path, stage: StageStatus, part: SliceStatus, reason: s
     record = failure_record(run_dir, stage.stage.name, part)
     text = reason if record is None else record.reason
     if ":" in stage.stage.run and _IN_CODE.match(text):  # `module:function`
-        update: dict[str, None] = {"--update-code": None}
-        if stage.counts["completed"] and not _forbids_mixed_code(run_dir, stage.stage.name):
-            update["--keep-complete"] = None
-        return _Resume(update=update)
+        return _Resume(update=_keeping_complete(run_dir, stage))
     if _IN_PACKAGES.match(text):
         return _Resume()
     is_refused = _REFUSED in text or (record is not None and not record.retryable)
