@@ -46,7 +46,7 @@ def test_equal_causes_are_one_line_in_status_and_one_log_in_logs(on_slurm: Drive
     on_slurm.wait(run_dir)
     lines = on_slurm.run("status", str(run_dir), check=1).stdout.splitlines()
     # Which source answers first depends on how late the accounting is.
-    causes = (re.match(r"(embed slices? [\d,]+|save) failed (?=\()", line) for line in lines)
+    causes = (re.match(r"(embed slices? [\d,]+|save) failed(?=: | \()", line) for line in lines)
     told = {cause[1]: cause.string for cause in causes if cause is not None}
     assert set(told) == {"embed slices 1,3,5", "embed slice 6", "embed slice 7", "save"}
     assert told["embed slices 1,3,5"].endswith(": ValueError: caption is empty")
