@@ -46,9 +46,10 @@ class Cause:
 
     def line(self) -> str:
         """Return `count slices 2,5 failed (local: FAILED): rank 0 on local0: no such file`."""
-        first = self.parts[0]
-        state = f" ({first.source}: {first.state})" if first.state else ""
-        return f"{slices_name(self.stage, self.parts)} {first.status}{state}: {self.text}"
+        states = dict.fromkeys(f"{part.source}: {part.state}" for part in self.parts if part.state)
+        state = f" ({', '.join(states)})" if states else ""
+        name, status = slices_name(self.stage, self.parts), self.parts[0].status
+        return f"{name} {status}{state}: {self.text}"
 
 
 def slices_name(stage: StageStatus, parts: Sequence[SliceStatus]) -> str:
@@ -64,8 +65,9 @@ def causes_of(run_dir: Path, failed: Sequence[tuple[StageStatus, SliceStatus]]) 
     alike: dict[tuple[object, ...], list[tuple[StageStatus, SliceStatus, Reason]]] = {}
     for stage, part in itertools.islice(failed, MAX_SLICES_READ):
         reason = read_reason(run_dir, stage.stage.name, part)
-        state = part.status, part.source, part.state
-        key = stage.stage.name, *state, reason.without_place, reason.last_line
+        # A record has the reason whatever the scheduler says, which may be late for some slices.
+        state = None if part.ending is not None else (part.source, part.state)
+        key = stage.stage.name, part.status, state, reason.without_place, reason.last_line
         alike.setdefault(key, []).append((stage, part, reason))
     return [
         Cause(

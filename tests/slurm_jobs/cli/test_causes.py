@@ -91,6 +91,16 @@ def test_the_last_line_of_the_log_is_shown_and_divides_slices(paths: RunPaths) -
     ]
 
 
+def test_a_late_accounting_of_some_slices_does_not_divide_them(paths: RunPaths) -> None:
+    fail(paths, range(NUM_SLICES))
+    late = tuple(
+        dataclasses.replace(part, state=None, source="record") if part.slice_index % 2 else part
+        for part in FAILED.slices
+    )
+    (line,) = lines_of(paths, dataclasses.replace(FAILED, slices=late))
+    assert line == f"a slices 0-63 {HEAD} rank 0 on n1: ValueError: caption is empty"
+
+
 def test_the_end_of_a_log_offers_no_command(paths: RunPaths) -> None:
     command = "`slurm-jobs resume RUN --set stages.a.config.size=7`"
     fail(paths, [0], reason=" ended with exit code 3", last_line=command)
