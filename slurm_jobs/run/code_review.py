@@ -51,6 +51,8 @@ class CodeReview:
         self._run = run
         self._spec = spec
         self._now = now
+        self._folders: dict[str, str] = {}
+        """Names of the snapshots of jobs, by token."""
         self._thens: dict[str, _Then] = {}
         self._used: dict[tuple[str, str], frozenset[str] | None] = {}
 
@@ -98,8 +100,10 @@ class CodeReview:
         return is_named or top.removesuffix(".py") not in modules
 
     def _then(self, intent: Intent) -> _Then:
-        start_script = Path(read_order(self._paths.job_json(intent.token)).start_script)
-        folder = start_script.parent.name
+        if intent.token not in self._folders:  # one order for thousands of slices
+            order = read_order(self._paths.job_json(intent.token))
+            self._folders[intent.token] = Path(order.start_script).parent.name
+        folder = self._folders[intent.token]
         if folder == self._snapshot:
             return _Then(tree=self._now, differing=frozenset())
         if folder not in self._thens:
