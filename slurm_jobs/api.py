@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.commands import resume as _cancel
+from slurm_jobs.commands import cancel as _cancel
 from slurm_jobs.commands import submit as _submit
 from slurm_jobs.commands.find_run import find_run
 from slurm_jobs.commands.read_spec import load, profile_anywhere

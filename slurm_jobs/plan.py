@@ -557,5 +557,4 @@ def _for_tasks(resources: JobResources, slices_per_task: int) -> JobResources:
 
 def gpu_hours_asked(job: PlannedJob) -> float:
     """Return the GPU-hours that a job may use until its time limit, over all its array tasks."""
-    gpus = job.resources.nodes * job.resources.num_gpus
-    return gpus * job.num_tasks * job.resources.timeout_min / 60
+    return job.resources.total_gpus * job.num_tasks * job.resources.timeout_min / 60

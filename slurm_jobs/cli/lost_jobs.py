@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.confirm import confirm
-from slurm_jobs.cli.options import command_text, number_text, print_json
+from slurm_jobs.cli.options import command_text
 from slurm_jobs.shared.errors import InputError, SchedulerError
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ def lost_lines(jobs: Sequence[LostJob]) -> list[str]:
     from slurm_jobs.schedulers.lost_jobs import jobs_by_run
 
     return [
-        f"{_what(run_dir, of_run)}. To end them: {command_text('cancel', str(run_dir))}"
+        f"{lost_text(run_dir, of_run)}. To end them: {command_text('cancel', str(run_dir))}"
         for run_dir, of_run in jobs_by_run(jobs).items()
     ]
 
@@ -48,7 +46,8 @@ def lost_values(jobs: Sequence[LostJob]) -> list[dict[str, str]]:
     ]
 
 
-def _what(run_dir: Path, jobs: Sequence[LostJob]) -> str:
+def lost_text(run_dir: Path, jobs: Sequence[LostJob]) -> str:
+    """Return that the run folder does not exist, and which jobs of it have not ended."""
     listed = ", ".join(f"{job.job.job_id} ({job.stage}, {job.state})" for job in jobs)
     return (
         f"the run folder {run_dir} does not exist (it was removed, or its file system is not "
@@ -77,31 +76,3 @@ def jobs_of_lost_run(text: str) -> list[LostJob]:
         message = f"several runs whose folders do not exist begin with `{text}`: {names}; name one"
         raise InputError(message)
     return runs[begin_so[0]] if begin_so else []
-
-
-def cancel_lost(jobs: Sequence[LostJob], options: argparse.Namespace) -> int:
-    """Say that the run folder does not exist, ask once, and cancel its jobs."""
-    from slurm_jobs.schedulers.slurm import SlurmScheduler
-
-    run_dir = jobs[0].run_dir
-    chosen = [job for job in jobs if options.stage in {None, job.stage}]
-    if not chosen:
-        stages = ", ".join(dict.fromkeys(job.stage for job in jobs))
-        message = f"no job of stage `{options.stage}` is queued or running (stages: {stages})"
-        raise InputError(message)
-    if not options.json:
-        print(_what(run_dir, chosen))
-    count = number_text(len(chosen), "job")
-    ids: list[str] = []
-    message = "nothing was cancelled"
-    if options.yes or confirm(
-        f"cancel {count} of {run_dir.name}?", without_terminal=f"cancel asks before it ends {count}"
-    ):
-        SlurmScheduler().cancel([job.job for job in chosen])
-        ids = [job.job.job_id for job in chosen]
-        message = f"cancelled {'jobs' if len(ids) > 1 else 'job'} {' '.join(ids)} of {run_dir.name}"
-    if options.json:
-        print_json({"run_dir": str(run_dir), "cancelled": ids})
-    else:
-        print(message)
-    return 0

@@ -50,7 +50,6 @@ VERBS = {
 _MODULES = {
     **dict.fromkeys(("check", "plan", "schema"), "plan"),
     **dict.fromkeys(("status", "watch", "run"), "status"),
-    **dict.fromkeys(("resume", "cancel"), "resume"),
     **dict.fromkeys(("report", "compare", "scaling", "profile"), "report"),
     **dict.fromkeys(("verify", "packing", "samples"), "data"),
     **dict.fromkeys(("probe", "doctor"), "nodes"),

@@ -1,4 +1,4 @@
-"""Verbs resume and cancel."""
+"""Verb resume: run what is missing, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.confirm import confirm
-from slurm_jobs.cli.lost_jobs import cancel_lost, jobs_of_lost_run
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.options import (
     add_overrides,
@@ -20,7 +18,6 @@ from slurm_jobs.cli.options import (
     shown_path,
 )
 from slurm_jobs.cli.submit import job_printer, job_values
-from slurm_jobs.shared.errors import FileError, InputError
 from slurm_jobs.shared.files import parse_ranges, ranges_text
 
 if TYPE_CHECKING:
@@ -30,62 +27,14 @@ if TYPE_CHECKING:
     from slurm_jobs.commands.resume import Resumption
 
 
-# `slurm-jobs cancel RUN`: cancel all of a run's jobs, or those of one stage.
-
-
-NOTHING = "nothing to cancel: no job is queued or running"
-
-
-def add_cancel_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    add_run(parser)
-    parser.add_argument("--stage", help="only this stage's jobs")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def run_cancel(options: argparse.Namespace) -> int:
-    """Check whether there is anything to cancel, ask once, then cancel.
-
-    A run whose folder was removed may still have jobs.
-    """
-    from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
-
-    try:
-        run_dir, stage = named_run(options.run), options.stage
-    except (InputError, FileError):
-        lost = jobs_of_lost_run(options.run or "")
-        if not lost:
-            raise
-        return cancel_lost(lost, options)
-    ids: list[str] = []
-    message = NOTHING
-    if options.yes or is_anything_to_cancel(run_dir, stage=stage):
-        what = f"stage `{stage}` of {run_dir.name}" if stage else run_dir.name
-        if not options.yes and not confirm(
-            f"cancel {what}?", without_terminal=f"cancel asks before it ends {what}"
-        ):
-            message = "nothing was cancelled"
-        elif ids := cancel(run_dir, stage=stage):
-            jobs = "jobs" if len(ids) > 1 else "job"
-            message = f"cancelled {jobs} {' '.join(ids)} of {run_dir.name}"
-    if options.json:
-        print_json({"run_dir": str(run_dir), "cancelled": ids})
-    else:
-        print(message)
-    return 0
-
-
-# `slurm-jobs resume RUN`: run what is missing, and nothing else.
-
-
 _STARTS = {
-    "anew": "`{}` begins at step 0, as requested; its earlier checkpoints are kept next to the "
-    "new ones",
+    "requested": "`{}` begins at step 0, as requested; its earlier checkpoints are kept next to "
+    "the new ones",
     "changed": "`{}` begins at step 0, because what it learns has changed; its earlier "
     "checkpoints are kept next to the new ones",
     "removed": "`{}` trains again from step 0: it was complete, and its checkpoints were removed "
     "since (`checkpoint.keep_after_end`, or `slurm-jobs clean`)",
-    "goes on": "`{}` continues from its newest checkpoint: the change does not affect what it "
+    "continues": "`{}` continues from its newest checkpoint: the change does not affect what it "
     "learns",
     "depends": "`{}` continues from its newest checkpoint, unless what it learns or its data "
     "differ: then it begins at step 0, and its earlier checkpoints are kept next to the new ones",

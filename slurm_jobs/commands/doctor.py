@@ -23,9 +23,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from slurm_jobs.commands.cancel import cancel
 from slurm_jobs.commands.probe import OneStage, a_task_a_node, fits, num_named_nodes, one_stage_spec
 from slurm_jobs.commands.read_spec import disk_files, load
-from slurm_jobs.commands.resume import cancel
 from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.nodes.doctor_model import (

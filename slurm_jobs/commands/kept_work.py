@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan import PlannedStage
-from slurm_jobs.run.code_review import EarlierFields
+from slurm_jobs.run.earlier_fields import EarlierFields
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
     RunRecords,
     StageRecords,
-    last_plan_number,
+    read_all_plans,
     read_completion,
 )
-from slurm_jobs.shared.files import parse_ranges, ranges_text, read_json
+from slurm_jobs.shared.files import parse_ranges, ranges_text
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.status import completion_of, newest_attempt
 
@@ -64,8 +64,7 @@ def kept_work(
     Slices that did not use what has changed stay, and with `keep_complete` all that are complete or
     running. Without `update_code` the slices that an earlier resume kept stay, too.
     """
-    numbers = range(1, last_plan_number(paths) + 1)
-    plans = [read_json(paths.plan(number)) for number in numbers]
+    plans = read_all_plans(paths)
     earlier = EarlierFields(plans)
     fields_now = {stage.name: stage.fields for stage in stages}
     last = {values["name"]: values for values in plans[-1]["stages"]} if plans else {}
@@ -155,7 +154,8 @@ def repeated_work(
                 continue
             record = read_completion(paths, stage, completion)
             if intent.token not in gpus_by_token:
-                gpus_by_token[intent.token] = _num_gpus(paths, intent.token)
+                order = read_order(paths.job_json(intent.token))
+                gpus_by_token[intent.token] = order.resources.total_gpus
             duration_s = max(0.0, record.ended_unix_s - record.started_unix_s)
             num_slices += 1
             seconds += duration_s
@@ -165,8 +165,3 @@ def repeated_work(
                 num_slices=num_slices, hours=seconds / 3600, gpu_hours=gpu_seconds / 3600
             )
     return repeated
-
-
-def _num_gpus(paths: RunPaths, token: str) -> int:
-    resources = read_order(paths.job_json(token)).resources
-    return resources.nodes * resources.num_gpus

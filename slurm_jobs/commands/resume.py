@@ -7,16 +7,16 @@ changed by that runs again, and so does what `--again` names.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from slurm_jobs.commands.cleaned_run import refuse_missing_input, refuse_unfinished_clean
+from slurm_jobs.commands.given_spec import GivenSpec, file_differs, keep_spec, spec_of
+from slurm_jobs.commands.kept_gpus import kinds_begun_on, kinds_kept
 from slurm_jobs.commands.kept_work import (
     NOTHING_KEPT,
     KeptWork,
@@ -24,7 +24,7 @@ from slurm_jobs.commands.kept_work import (
     kept_work,
     repeated_work,
 )
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.named_slices import slices_named
 from slurm_jobs.commands.resume_code import code_of_resume
 from slurm_jobs.commands.resume_reasons import unchanged_code, why_not_complete
 from slurm_jobs.commands.slice_requests import (
@@ -38,7 +38,6 @@ from slurm_jobs.commands.submit import (
     OnJob,
     effective_variables,
     limits_of,
-    profile_of,
     refuse_impossible_resume,
     run_context,
     shell_notes,
@@ -49,18 +48,15 @@ from slurm_jobs.plan import (
     Plan,
     PlannedStage,
     make_plan,
-    without_new_defaults,
 )
 from slurm_jobs.run.code_review import CodeReview
-from slurm_jobs.run.doubts import doubts_text
-from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
+from slurm_jobs.run.observe import refuse_elsewhere
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import (
     NO_TROUBLE,
     RAISED,
     Preparation,
     adjusted,
-    adopt_lost_jobs,
     clear_the_way,
     prepare_resume,
 )
@@ -72,453 +68,23 @@ from slurm_jobs.run.submission import (
 )
 from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.ledger import (
-    Intent,
-    append_entry,
-    is_perhaps_submitting,
-    latest_intents,
-    read_ledger,
     submitting,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.resolved_spec import read_resolved_spec, write_resolved_spec
 from slurm_jobs.run_folder.run_records import (
-    RunRecords,
-    kind_begun_on,
-    last_plan_number,
+    read_all_plans,
     read_meta,
     read_plan_values,
     read_run,
     read_shell_variables,
-    stages_named,
 )
-from slurm_jobs.schedulers.protocol import LIVING_STATES
 from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
-from slurm_jobs.shared.configs.stages import TUNE_RUN
-from slurm_jobs.shared.errors import (
-    FileError,
-    InputError,
-    PathExpansionError,
-    SchedulerError,
-    SpecError,
-)
-from slurm_jobs.shared.expand import expand_path, expand_text
-from slurm_jobs.shared.files import (
-    parse_ranges,
-    ranges_text,
-    read_json,
-    write_json_atomic,
-    write_text_atomic,
-)
-from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import JobResources
-from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.shared.regular_files import read_text
-from slurm_jobs.spec.graph import LoadedSpec
-from slurm_jobs.spec.load import load_document
-from slurm_jobs.spec.matrix import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import (
-    apply_overrides,
-    override_problems,
     sets_value,
-    source_of,
-    steps_of,
 )
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files, absolute
-from slurm_jobs.spec.yaml import YamlDocument
-from slurm_jobs.status import RunStatus, SliceStatus
-
-# Slices that the user requests to run again, complete or not.
-
-
-def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
-    """Return the slices that `STAGE` or `STAGE:0-3,7` select, by stage; see `stages_named`.
-
-    Raises:
-        InputError: there is no such stage or slice.
-    """
-    numbers = {stage.name: stage.num_slices for stage in stages}
-    origins = {stage.name: stage.origin for stage in stages}
-    chosen: dict[str, Slices] = {}
-    for text in texts:
-        called, colon, ranges = text.partition(":")
-        for name in stages_named(called, origins, where=f"--again {text}: "):
-            slices: Sequence[int] = () if colon else range(numbers[name])
-            with suppress(ValueError):
-                slices = slices or parse_ranges(ranges, below=numbers[name])
-            if not slices:
-                last = numbers[name] - 1
-                message = f"--again {text}: `{name}` has the slices 0 to {last}: {name}:0-{last}"
-                raise InputError(message)
-            chosen[name] = chosen.get(name, frozenset()) | frozenset(slices)
-    return chosen
-
-
-# Cancel a run's jobs, or those of one stage.
-
-
-def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
-    """Cancel all jobs of a run, or of one stage, that have not ended.
-
-    The name that a stage with a matrix has in the file means all of its combinations.
-
-    Returns:
-        The ids that the scheduler was asked to cancel.
-
-    Raises:
-        InputError: there is no such stage, or the run's jobs belong to another cluster or user.
-        SchedulerError: the scheduler could not be queried, or did not say whether some jobs live;
-            their cancellation is recorded, and they do no work if they still start.
-        FileError: the jobs were cancelled, and this could not be recorded.
-    """
-    paths, run, stages = _selected(run_dir, stage)
-    try:
-        scheduler = scheduler_of(paths)
-        with submitting(paths):
-            adopt_lost_jobs(paths, run, scheduler)
-            chosen = _to_cancel(run_dir, stages)
-            for intent in chosen.intents:
-                append_entry(paths.ledger_dir, "cancelled", intent.token, {})
-            if chosen.jobs:
-                scheduler.cancel(chosen.jobs)
-    except OSError as error:  # a full disk must not prevent ending jobs
-        jobs = _to_cancel(run_dir, stages).jobs
-        scheduler_of(paths).cancel(jobs)
-        message = (
-            f"the scheduler was asked to cancel {_ids(jobs)}, but this could not "
-            f"be recorded: {error}"
-        )
-        raise FileError(message) from error
-    if chosen.silence:
-        message = (
-            f"cancelled: {_ids(chosen.jobs)}. It is unknown whether "
-            f"{' '.join(chosen.unseen)} still run, and they were not cancelled "
-            f"({chosen.silence}); if they start, they do no work. Run the same command again "
-            "when Slurm answers"
-        )
-        raise SchedulerError(message)
-    return [job.job_id for job in chosen.jobs]
-
-
-def _ids(jobs: Sequence[JobKey]) -> str:
-    return " ".join(job.job_id for job in jobs) or "nothing"
-
-
-def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
-    """Check whether `cancel` would find unfinished work; read-only.
-
-    Raises:
-        InputError: see `cancel`.
-        SchedulerError: the scheduler could not be queried.
-    """
-    paths, _, stages = _selected(run_dir, stage)
-    # Another command's pending submission is not visible yet; `cancel` names that command.
-    return is_perhaps_submitting(read_ledger(paths.ledger_dir)) or bool(
-        _to_cancel(run_dir, stages).intents
-    )
-
-
-def _selected(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:
-    """Return a run that this user may change here, and its selected stages."""
-    paths = RunPaths(run_dir)
-    run = read_run(run_dir)
-    origins = {s.name: s.origin for s in run.stages}
-    stages = list(origins)
-    if stage is not None:
-        stages = stages_named(stage, origins, where=f"run {run.meta.run_id}: ")
-    refuse_elsewhere(paths, run.meta)
-    return paths, run, stages
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Chosen:
-    """Jobs to cancel."""
-
-    intents: list[Intent]
-    """Intents of all work that may be unfinished: if such a job still starts, it does no work."""
-    jobs: list[JobKey]
-    """Jobs that the scheduler has just reported alive. Another job with such an id may belong to
-    another user by now: Slurm reuses ids."""
-    unseen: list[str]
-    """Ids of the other jobs that may be unfinished."""
-    silence: str
-    """Reason why it is unknown whether the unseen jobs are alive; empty if that is known."""
-
-
-def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
-    """Return the newest intents of unfinished slices."""
-    status = status_of(run_dir, acts=True)
-    run = read_run(run_dir)
-    chosen: dict[str, Intent] = {}
-    living: set[str] = set()
-    for name in stages:
-        newest = latest_intents(run.intents, name)
-        for part in status.stage(name).slices:
-            is_unfinished = part.status in {"running", "waiting", "unknown"} or (
-                part.status == "stranded" and part.state in LIVING_STATES
-            )
-            intent = newest.get(part.slice_index)
-            if is_unfinished and intent is not None and intent.refused is None:
-                chosen[intent.token] = intent
-                # The local scheduler's ids are unique to the run.
-                is_confirmed = part.state in LIVING_STATES and not _is_doubted(part, status)
-                if is_confirmed or run.meta.scheduler == "local":
-                    living.add(intent.token)
-    jobs = {token: intent.job for token, intent in chosen.items() if intent.job is not None}
-    silence = "" if status.knows_the_living else "; ".join(status.problems)
-    if status.doubts and not silence:
-        silence = doubts_text(run, status.doubts, status.problems)
-    if silence and not jobs:
-        raise SchedulerError(silence)
-    unseen = [job.job_id for token, job in jobs.items() if token not in living]
-    return _Chosen(
-        intents=list(chosen.values()),
-        jobs=[job for token, job in jobs.items() if token in living],
-        unseen=unseen,
-        silence=silence if unseen else "",
-    )
-
-
-def _is_doubted(part: SliceStatus, status: RunStatus) -> bool:
-    """Check whether it is open if the job of a slice lives: another job may have its id."""
-    return part.job is not None and not status.doubts.keys().isdisjoint((part.job, part.job.job))
-
-
-# Types of GPU of slices that a resume runs: each continues on the type that it started on.
-
-
-def kinds_begun_on(
-    paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
-) -> dict[str, dict[int, str]]:
-    """Return the GPU type on which each slice that runs again was started, by stage and slice.
-
-    Only for stages that accept several types, and only types that they still accept.
-    """
-    kinds: dict[str, dict[int, str]] = {}
-    for job in plan.jobs:
-        stage = plan.stage(job.stage)
-        if len(stage.resources.gpu) < 2:
-            continue
-        for index in job.slices:
-            again = num_again.get(stage.name, {})
-            kind = kind_begun_on(paths, stage.name, stage.fingerprint, again, (index,))
-            if kind in stage.resources.gpu:
-                kinds.setdefault(stage.name, {})[index] = kind
-    return kinds
-
-
-def kinds_kept(plan: Plan) -> list[str]:
-    """Return in words which single types the plan's jobs request."""
-    kept: dict[str, dict[str, list[int]]] = {}
-    for job in plan.jobs:
-        kept.setdefault(job.stage, {}).setdefault(job.resources.gpu_kept, []).extend(job.slices)
-    texts = []
-    for stage, kinds in kept.items():
-        for kind, slices in kinds.items():
-            which = f" for slices {ranges_text(sorted(slices))}" if len(kinds) > 1 else ""
-            texts += [f"{stage}: gpu {kind} only{which} (started on it)"] if kind else []
-    return texts
-
-
-# Spec that a resume uses: the run's own with overrides, or its current file.
-
-
-FIXED = ("name", "cluster", "runs_dir")
-"""Keys that a run cannot change."""
-_EXPANDED = (
-    "the combinations of this run are stages by now; change the axes in the spec's file, and "
-    "resume with --update-spec"
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GivenSpec:
-    """Spec that a resume uses."""
-
-    spec: RunSpec
-    profile: ClusterProfile
-    spec_dir: str
-    overrides: tuple[str, ...]
-    """All overrides of the run that still apply to it."""
-    slice_overrides: tuple[str, ...] = ()
-    """Overrides for single slices."""
-    loaded: LoadedSpec | None = None
-    """Set if the file was read again."""
-    notes: tuple[str, ...] = ()
-    """Warnings: about the file if it was read again, otherwise about the current overrides."""
-
-
-def spec_of(
-    paths: RunPaths,
-    overrides: Sequence[str],
-    *,
-    update_spec: bool,
-    spec_file: Path | None = None,
-) -> GivenSpec:
-    """Return the run's spec with `overrides`; without `update_spec` files are not checked again.
-
-    Raises:
-        SpecError: the file or an override is wrong.
-        InputError: a fixed key of the run was changed.
-    """
-    for override in overrides:
-        steps = steps_of(override)
-        if steps[0] in FIXED:
-            message = f"--set {override}: a run keeps its `{steps[0]}`; submit the spec again"
-            raise InputError(message)
-        if steps[0] == "stages" and steps[2:3] == ["matrix"] and not update_spec:
-            message = f"--set {override}: {_EXPANDED}"
-            raise InputError(message)
-    origin = read_json(paths.spec_origin)
-    before = spec = read_resolved_spec(paths)
-    notes: tuple[str, ...] = ()
-    if not update_spec:
-        if overrides:
-            text = read_text(paths.resolved_spec)
-            spec, notes = _with_overrides(paths, text, origin, overrides)
-        return GivenSpec(
-            spec=without_new_defaults(spec, before),
-            notes=notes,
-            profile=ClusterProfile.model_validate(origin["profile"]),
-            spec_dir=origin["spec_dir"],
-            overrides=(*origin["overrides"], *overrides),
-        )
-    file = spec_file or Path(origin["spec_file"])
-    if any(stage.run == TUNE_RUN for stage in before.stages.values()):
-        message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it again"
-        raise InputError(message)
-    loaded = load(file, overrides=overrides, earlier=origin["overrides"])
-    profile = profile_of(loaded)
-    for key, then, now in (
-        ("name", before.name, loaded.spec.name),
-        ("runs_dir", before.runs_dir, loaded.spec.runs_dir),
-        ("cluster", origin["profile"]["scheduler"], profile.scheduler),
-    ):
-        if then != now:
-            message = (
-                f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec again"
-            )
-            raise InputError(message)
-    return GivenSpec(
-        spec=without_new_defaults(loaded.spec, before),
-        profile=profile,
-        spec_dir=loaded.spec_dir,
-        overrides=loaded.overrides,
-        loaded=loaded,
-        notes=tuple(map(str, loaded.notes)),
-    )
-
-
-def _with_overrides(
-    paths: RunPaths, text: str, origin: Mapping[str, Any], overrides: Sequence[str]
-) -> tuple[RunSpec, tuple[str, ...]]:
-    """Return the spec in `text` with `overrides`, and the notes that these cause.
-
-    Raises:
-        SpecError: with each problem at the overrides that cause it, because the run's values have
-            no line that a user could read; problems without a cause are the run's.
-    """
-
-    def messages(chosen: Sequence[str]) -> set[str]:
-        try:
-            return {note.message for note in _load_with(text, origin, chosen).notes}
-        except SpecError as error:
-            return {problem.message for problem in error.problems}
-
-    try:
-        loaded = _load_with(text, origin, overrides)
-    except SpecError as error:
-        without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
-        before = messages(())
-        problems = []
-        for problem in error.problems:
-            pairs = zip(overrides, without, strict=True)
-            causes = [override for override, left in pairs if problem.message not in left]
-            source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
-            if problem.message in before:
-                source = str(paths.resolved_spec)
-            is_elsewhere = problem.file != origin["spec_file"]
-            problems.append(
-                problem if is_elsewhere else problem.changed(file=source, line=0, column=0)
-            )
-        raise SpecError(problems) from None
-    if not loaded.notes:
-        return loaded.spec, ()
-    # If this version accepts the spec only with the overrides, `known` has problems, not notes.
-    known = messages(())
-    return loaded.spec, tuple(n.message for n in loaded.notes if n.message not in known)
-
-
-def _texts_in(values: Any) -> Iterator[str]:
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, (dict, list)):
-        for value in values.values() if isinstance(values, dict) else values:
-            yield from _texts_in(value)
-
-
-def _load_with(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
-    def read_text(file: str) -> str:
-        if file.endswith((".yaml", ".yml")):
-            return "{}"  # the cluster profile: the run's own is used
-        raise FileNotFoundError(file)
-
-    given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
-    expanded = set(_texts_in(given.value))
-
-    def expand(path: str) -> str:
-        return path if path in expanded else expand_path(path)
-
-    def expand_option(text: str) -> str:
-        return text if text in expanded else expand_text(text)
-
-    changed = apply_overrides(given, overrides)
-    folders = [*map(str, PurePosixPath(given.file).parents)]
-    new_paths = set()
-    for value in {*_texts_in(changed.value)} - expanded:
-        with suppress(PathExpansionError):  # most texts are not paths
-            new_paths.add(absolute(expand(value), folders[0]))
-    new_paths.difference_update(folders)
-    own_paths = {absolute(value, folders[0]) for value in expanded}
-
-    def exists(file: str) -> bool:
-        """Check only what the overrides name: the run's own input may be gone after its use."""
-        is_new = not new_paths.isdisjoint((file, *map(str, PurePosixPath(file).parents)))
-        return Path(file).exists() if is_new and file not in own_paths else True
-
-    files = Files(read_text=read_text, exists=exists, expand=expand, expand_text=expand_option)
-    document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
-    problems = (*document.problems, *override_problems(document, overrides))
-    document = replace(document, problems=problems)
-    return load_document(document, text, files, overrides=overrides)
-
-
-def file_differs(paths: RunPaths) -> bool:
-    """Check whether the spec's file exists and differs from the text that the run was given last.
-
-    This only produces a note; so an unreadable file counts as equal.
-    """
-    try:
-        now = read_text(Path(read_json(paths.spec_origin)["spec_file"]))
-        return now != read_text(paths.given_spec)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
-    """Record the spec that the run has from now on, and its overrides."""
-    origin = {
-        **read_json(paths.spec_origin),
-        "overrides": list(given.overrides),
-        "slice_overrides": list(given.slice_overrides),
-    }
-    if given.loaded is not None:
-        write_text_atomic(paths.given_spec, given.loaded.text)
-        origin["profile"] = given.profile.model_dump(mode="json")
-        origin["spec_file"], origin["spec_dir"] = given.loaded.file, given.loaded.spec_dir
-    write_json_atomic(paths.spec_origin, origin)
-    write_resolved_spec(paths, given.spec)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -778,8 +344,8 @@ def _num_again(
     From all plans: a stage may be absent from the spec for a while.
     """
     counts: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
-    for number in range(1, last_plan_number(paths) + 1):
-        for values in read_json(paths.plan(number))["stages"]:
+    for plan in read_all_plans(paths):
+        for values in plan["stages"]:
             times_again = {
                 int(index): times for index, times in values.get("num_again", {}).items()
             }

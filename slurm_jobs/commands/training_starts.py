@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from slurm_jobs.plan import Plan, hash_of
+from slurm_jobs.run.earlier_fields import EarlierFields
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import last_plan_number, read_stage_records
+from slurm_jobs.run_folder.run_records import read_all_plans, read_stage_records
 from slurm_jobs.shared.configs.train import MAY_CHANGE
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import read_json
 
-Start = Literal["anew", "changed", "removed", "goes on", "depends"]
+Start = Literal["requested", "changed", "removed", "continues", "depends"]
 """At step 0, because it was requested, the config differs, or the checkpoints of the complete
 training were removed; from its newest checkpoint; or depending on its resolved config and data."""
 
@@ -35,6 +36,7 @@ def training_starts(
     `num_again` has the number of requests to run it again, including this one, by stage and slice.
     """
     starts: dict[str, Start] = {}
+    earlier = EarlierFields(read_all_plans(paths))
     run_again = dict.fromkeys(job.stage for job in plan.jobs)
     for name in run_again:
         stage, output_dir = plan.stage(name), paths.output_dir(name)
@@ -52,7 +54,7 @@ def training_starts(
                 attempts.append(read_json(paths.attempt(name, 0, number)))
             except DamagedFileError:  # an error here must not prevent a resume
                 attempts.append({})
-        befores = [_fields_of(paths, name, each.get("fingerprint", "")) for each in attempts]
+        befores = [earlier.of(name, each.get("fingerprint", "")) for each in attempts]
         is_asked = attempts[-1].get("num_again", 0) != num_again.get(name, {}).get(0, 0)
         follows = any(parent.stage in run_again for parent in stage.after)
         if is_asked or follows or befores[-1] != stage.fields:
@@ -80,14 +82,14 @@ def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: boo
     `is_asked`: a user has since requested to run all of it again.
     """
     if is_asked:
-        return "anew"
+        return "requested"
     changed = [key for key in {*before, *now} if before.get(key) != now.get(key)]
     free = {*MAY_CHANGE} - {_DATA}
     are_all_free = all(
         section == "environment" or (section == "config" and name.partition(".")[0] in free)
         for section, _, name in (key.partition(".") for key in changed)
     )
-    return "goes on" if changed and are_all_free else "depends"
+    return "continues" if changed and are_all_free else "depends"
 
 
 def learns_differently(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
@@ -104,13 +106,3 @@ def learns_differently(before: Mapping[str, str], now: Mapping[str, str]) -> boo
     names = [key.removeprefix("config.") for key in changed if key.startswith("config.")]
     compared = [name for name in names if name not in _SETTLED_LATER]  # literally
     return any(name.partition(".")[0] not in MAY_CHANGE for name in compared)
-
-
-def _fields_of(paths: RunPaths, stage: str, fingerprint: str) -> Mapping[str, str]:
-    """Return the fields of a stage's fingerprint; empty if no plan has it."""
-    for number in range(last_plan_number(paths), 0, -1):
-        for values in read_json(paths.plan(number))["stages"]:
-            if (values["name"], values["fingerprint"]) == (stage, fingerprint):
-                fields: Mapping[str, str] = values.get("fields", {})
-                return fields
-    return {}

@@ -8,6 +8,7 @@ files into it.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from slurm_jobs.shared.regular_files import open_regular
 
 _NEVER_COPIED = frozenset({"__pycache__", ".git", ".venv"})
 """Names of folders; run folders are not copied either, whatever their name."""
+_BLOCK_BYTES = 1 << 20
 _HEAD_BYTES = 64 * 1024
 """Part of a file in which a private key is searched: certificates may stand before it."""
 _KEY = re.compile(
@@ -78,6 +80,15 @@ def all_files(sources: Sequence[Path]) -> dict[str, Path]:
         files = {e.name: e.path for source in sources for e in _entries(source, None)}
         _refuse_closed(files.values())
     return files
+
+
+def content_digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file's content, read in blocks."""
+    content = hashlib.sha256()
+    with open_regular(path, buffering=0) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            content.update(block)
+    return content.digest()
 
 
 def private_files_note(sources: Sequence[Path]) -> str | None:

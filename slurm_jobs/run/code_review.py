@@ -7,11 +7,10 @@ depends on the paths under the spec's `code:`, and on no module that only functi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.plan import PARENT, hash_of
 from slurm_jobs.run.code_tree import CodeTree
 from slurm_jobs.run.snapshot import own_functions, top_module, uses_own_code
 from slurm_jobs.run.static_imports import direct_imports, module_files, static_imports
@@ -153,44 +152,3 @@ def changed_files(
         imported = imports.files | set(module_files(entry))
         changed |= new & imported if imports.are_complete else new
     return tuple(sorted(changed))
-
-
-class EarlierFields:
-    """Values that determined the output of a run's stages in its plans, by fingerprint."""
-
-    def __init__(self, plans: Collection[Mapping[str, object]]) -> None:
-        self._fields: dict[tuple[str, str], Mapping[str, str]] = {}
-        self._fingerprints: dict[tuple[str, str], str] = {}
-        """Fingerprints by stage and their hash, which is what the fields of a child have."""
-        for plan in plans:
-            for values in plan["stages"]:  # type: ignore[attr-defined]
-                key = values["name"], values["fingerprint"]
-                self._fields[key] = values.get("fields", {})
-                self._fingerprints[values["name"], hash_of(values["fingerprint"])] = key[1]
-
-    def is_same_but_code(
-        self,
-        stage: str,
-        fingerprint: str,
-        now: Mapping[str, Mapping[str, str]],
-    ) -> bool:
-        """Check whether work under `fingerprint` was the same as now, apart from code.
-
-        Args:
-            stage: name of the stage.
-            fingerprint: of the earlier work.
-            now: fields of all stages, by stage.
-        """
-        before, fields = self._fields.get((stage, fingerprint)), now.get(stage)
-        if not before or fields is None or before.keys() != fields.keys():
-            return False
-        for key, value in fields.items():
-            if key == "code" or before[key] == value:
-                continue
-            if not key.startswith(PARENT):
-                return False
-            parent = key.removeprefix(PARENT)
-            fingerprint_then = self._fingerprints.get((parent, before[key]), "")
-            if not self.is_same_but_code(parent, fingerprint_then, now):
-                return False
-        return True

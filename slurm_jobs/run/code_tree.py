@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slurm_jobs.run.code_files import all_files, public_files
+from slurm_jobs.run.code_files import all_files, content_digest, public_files
 from slurm_jobs.shared.regular_files import open_regular
-
-_BLOCK_BYTES = 1 << 20
-_MOST_HASHED_BYTES = 1 << 30
-"""Size up to which a file is hashed; of a larger one, which is hardly code, the size and the first
-block count."""
 
 
 class CodeTree:
@@ -47,14 +41,8 @@ class CodeTree:
         if path is None:
             return None
         if name not in self._digests:
-            content = hashlib.sha256(b"x" if os.access(path, os.X_OK) else b"-")
-            with open_regular(path, buffering=0) as stream:
-                size = os.fstat(stream.fileno()).st_size
-                content.update(str(size).encode())
-                num_blocks = 1 if size > _MOST_HASHED_BYTES else -(-size // _BLOCK_BYTES)
-                for _ in range(num_blocks):
-                    content.update(stream.read(_BLOCK_BYTES))
-            self._digests[name] = content.hexdigest()
+            kind = "program" if os.access(path, os.X_OK) else "file"
+            self._digests[name] = f"{kind} {content_digest(path).hex()}"
         return self._digests[name]
 
     def text(self, name: str) -> str:

@@ -143,5 +143,5 @@ def _gpus_by_token(paths: RunPaths, run: RunRecords) -> Mapping[str, int]:
             if not is_count(resources.nodes) or not is_count(resources.num_gpus):
                 message = f"{path} is damaged: its nodes or GPUs are no counts"
                 raise ValueError(message)
-            gpus[intent.token] = resources.nodes * resources.num_gpus
+            gpus[intent.token] = resources.total_gpus
     return gpus

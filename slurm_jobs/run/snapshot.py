@@ -23,7 +23,12 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from slurm_jobs import __version__
-from slurm_jobs.run.code_files import all_files, naming_what_is_closed, public_files
+from slurm_jobs.run.code_files import (
+    all_files,
+    content_digest,
+    naming_what_is_closed,
+    public_files,
+)
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
 from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.shared.errors import InputError
@@ -34,7 +39,6 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.spec.model import RunSpec, Stage
 
 # Script at the top of a snapshot, in syntax that every Python version of a stage can parse.
@@ -154,11 +158,7 @@ def _fingerprint(files: Iterable[tuple[str, Path]]) -> str:
     digest = hashlib.sha256()
     for name, path in files:
         digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode(errors="surrogateescape"))
-        content = hashlib.sha256()
-        with open_regular(path, buffering=0) as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                content.update(block)
-        digest.update(content.digest())
+        digest.update(content_digest(path))
     return digest.hexdigest()[:16]
 
 

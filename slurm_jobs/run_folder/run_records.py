@@ -226,6 +226,11 @@ def last_plan_number(paths: RunPaths) -> int:
     return last_json_number(paths.plans_dir)
 
 
+def read_all_plans(paths: RunPaths) -> list[Any]:
+    """Read all plans as JSON values, the oldest first."""
+    return [read_json(paths.plan(number)) for number in range(1, last_plan_number(paths) + 1)]
+
+
 def read_plan_values(paths: RunPaths) -> Any:
     """Read the newest plan as JSON values.
 

@@ -104,6 +104,8 @@ class CompletionRecord:
     """One line that names the numbers of the result that are not finite; None if all are."""
     stop_request: StopRequest | None = None
     """What asked it first to stop; None if nothing did, or an older version wrote the record."""
+    after_sigterm: bool = False
+    """True if it failed after SIGTERM from outside, which is then the likely cause."""
     used_code: str | None = None
     """Id of the list of the user's files that the attempt opened; None if it was not recorded."""
 
@@ -508,6 +510,11 @@ class JobResources:
     def num_gpus(self) -> int:
         """Return the GPUs on each node, requested by any key."""
         return self.gpus_per_node or gpus_of_options(self.slurm, self.tasks_per_node)
+
+    @property
+    def total_gpus(self) -> int:
+        """Return the GPUs on all nodes."""
+        return self.nodes * self.num_gpus
 
     @property
     def lead_s(self) -> int:

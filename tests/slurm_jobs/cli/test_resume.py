@@ -91,9 +91,9 @@ GOES_ON = "`fit` continues from its newest checkpoint"
 @pytest.mark.parametrize(
     ("values", "note"),
     [
-        ({"trainings": {"fit": "anew"}}, "`fit` begins at step 0, as requested; "),
+        ({"trainings": {"fit": "requested"}}, "`fit` begins at step 0, as requested; "),
         ({"trainings": {"fit": "changed"}}, "`fit` begins at step 0, because what it learns has "),
-        ({"trainings": {"fit": "goes on"}}, f"{GOES_ON}: "),
+        ({"trainings": {"fit": "continues"}}, f"{GOES_ON}: "),
         ({"trainings": {"fit": "depends"}}, f"{GOES_ON}, unless what it learns or its data "),
         ({"left_out": (LEFT_OUT,)}, LEFT_OUT),
         ({"private_note": "code: 1 file or folder is not copied"}, "code: 1 file or folder is"),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.commands.resume import cancel, is_anything_to_cancel
+from slurm_jobs.commands.cancel import cancel, is_anything_to_cancel
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.paths import RunPaths

@@ -26,10 +26,10 @@ RESOURCES = JobResources(
 @pytest.mark.parametrize(
     ("changes", "start"),
     [
-        ({"config.checkpoint.every_steps": "30"}, "goes on"),
-        ({"config.checkpoint.every_min": "1", "config.precision": "fp32"}, "goes on"),
-        ({"config.strategy": "ddp", "config.sharding.within": "node"}, "goes on"),
-        ({"environment.OMP_NUM_THREADS": "1"}, "goes on"),
+        ({"config.checkpoint.every_steps": "30"}, "continues"),
+        ({"config.checkpoint.every_min": "1", "config.precision": "fp32"}, "continues"),
+        ({"config.strategy": "ddp", "config.sharding.within": "node"}, "continues"),
+        ({"environment.OMP_NUM_THREADS": "1"}, "continues"),
         ({"config.optimizer.learning_rate": "1"}, "depends"),  # it may be the default
         ({"config.checkpoint.every_steps": "30", "config.seed": "1"}, "depends"),
         ({"config.checkpoint.every_steps": "30", "after.consolidate": "d"}, "depends"),
@@ -41,7 +41,7 @@ RESOURCES = JobResources(
 def test_a_training_goes_on_where_only_what_may_change_has_changed(changes, start):
     now = {**FIELDS, **changes}
     assert start_of(FIELDS, now, is_asked=False) == start_of(now, FIELDS, is_asked=False) == start
-    assert start_of(FIELDS, now, is_asked=True) == "anew"
+    assert start_of(FIELDS, now, is_asked=True) == "requested"
 
 
 TRAINED = {
@@ -115,7 +115,7 @@ CHECKPOINT = {"config.checkpoint.every_steps": "30"}
 
 
 def test_a_training_is_compared_with_the_work_that_its_last_attempt_did(paths):
-    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "continues"}
     seed = {**CHECKPOINT, "config.seed": "1"}
     assert training_starts(paths, planned("four", seed), {}) == {"fit": "depends"}
 
@@ -137,7 +137,7 @@ def test_a_training_that_differs_from_all_its_attempts_is_reported_to_start_agai
 
 def test_nothing_is_reported_about_a_training_that_is_only_missing(paths):
     assert training_starts(paths, planned("one"), {"fit": {0: 0}}) == {}
-    assert training_starts(paths, planned("one"), {"fit": {0: 1}}) == {"fit": "anew"}
+    assert training_starts(paths, planned("one"), {"fit": {0: 1}}) == {"fit": "requested"}
     again = planned("one", parent="consolidate")
     assert training_starts(paths, again, {}) == {"fit": "depends"}
 
@@ -153,12 +153,12 @@ def test_a_complete_training_without_checkpoints_is_reported_to_train_again(path
     write_json_atomic(paths.completion("fit", complete), {})
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "removed"}
     (paths.output_dir("fit") / "checkpoints/step-00000004").mkdir()
-    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "continues"}
 
 
 def test_checkpoints_of_phases_are_checkpoints_too(paths):
     (paths.output_dir("fit") / "checkpoints").rename(paths.output_dir("fit") / "phases")
-    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "continues"}
 
 
 def test_a_damaged_record_of_the_last_attempt_ends_no_resume(paths):

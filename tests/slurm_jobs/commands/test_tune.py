@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.commands.given_spec import spec_of
 from slurm_jobs.commands.read_spec import load
-from slurm_jobs.commands.resume import spec_of
 from slurm_jobs.commands.tune import (
     Wanted,
     longest_phase,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands import resume as commands
+from slurm_jobs.commands import cancel as commands
 from slurm_jobs.run.observe import answers, status_of
 from slurm_jobs.run.resume import prepare_resume
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger

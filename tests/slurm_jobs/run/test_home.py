@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.resume import cancel, resume
+from slurm_jobs.commands.cancel import cancel
+from slurm_jobs.commands.resume import resume
 from slurm_jobs.run.observe import accounting_of, status_of
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths

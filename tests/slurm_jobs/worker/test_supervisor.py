@@ -8,7 +8,7 @@ import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.shared.records import AFTER_SIGTERM, CompletionName
+from slurm_jobs.shared.records import CompletionName
 from slurm_jobs.worker.launch import RanksEnd
 from slurm_jobs.worker.supervisor import SliceTask, _slices_to_skip
 from tests.slurm_jobs.worker.orders import environment, order
@@ -38,7 +38,7 @@ def slice_task(run_dir: Path, index: int, *ends: RanksEnd, retries: int = 0) -> 
         (1, [FAILED], False),
         (1, [FAILED, FAILED], True),
         (2, [dataclasses.replace(FAILED, retryable=False)], True),
-        (0, [dataclasses.replace(FAILED, reason=f"{AFTER_SIGTERM}it ended")], False),
+        (0, [dataclasses.replace(FAILED, after_sigterm=True)], False),
         (0, [RanksEnd(outcome="stopped", exit_code=75)], False),
         (0, [], False),
     ],
