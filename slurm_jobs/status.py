@@ -48,8 +48,6 @@ UNRECORDED = (
 CANCELLED = "cancelled"
 """Reason of a slice that `slurm-jobs cancel` cancelled."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
-NOT_NEEDED = "not needed"
-"""Start of the reason of a stage that handles an event which did not happen."""
 _UNSUCCESSFUL = frozenset({"failed", "cancelled", "stranded"})
 _CURRENT = ("squeue", "scontrol")
 """Sources whose pending reason is current; sacct's dates from the submission."""
@@ -315,6 +313,8 @@ class StageStatus:
     reason: str = ""
     wait: Wait = ""
     """Kind of the wait that `reason` describes; empty for other reasons."""
+    is_not_needed: bool = False
+    """True if it can never start because the event that it handles did not happen."""
     stuck: Slices = frozenset()
     """Slices whose jobs stay in the queue, because they are held, over a limit, of earlier versions
     (`unmet`), or depend on such jobs. What depends on them does not start, whatever the kind."""
@@ -323,11 +323,6 @@ class StageStatus:
     def counts(self) -> Mapping[Status, int]:
         """Number of slices by status."""
         return Counter(s.status for s in self.slices)
-
-    @property
-    def is_not_needed(self) -> bool:
-        """True if it can never start because the event that it handles did not happen."""
-        return self.reason.startswith(NOT_NEEDED)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -379,6 +374,8 @@ class _Cause:
 
     reason: str
     wait: Wait = ""
+    is_not_needed: bool = False
+    """True if they handle an event that did not happen."""
 
     def stranded(self, part: SliceStatus) -> SliceStatus:
         return replace(part, status="stranded", reason=self.reason, wait=self.wait)
@@ -393,7 +390,7 @@ def _stage_cause(parents: Parents) -> _Cause | None:
     for kind, parent in parents:
         name, counts = f"`{parent.stage.name}`", parent.counts
         if kind == "afternotok" and parent.status == "completed":
-            return _Cause(f"{NOT_NEEDED}: {name} completed")
+            return _Cause(f"not needed: {name} completed", is_not_needed=True)
         is_met = kind != "afterok" and not parent.stuck
         if kind == "aftercorr" or is_met:
             continue
@@ -418,7 +415,9 @@ def _cause_of(name: str, kind: str, parent: StageStatus) -> _Cause:
     for part in parent.slices:
         if part.slice_index in parent.stuck and part.reason and part.wait != "unmet":
             return _Cause(part.reason, part.wait)
-    return _Cause(parent.reason, parent.wait) if parent.reason else unknown
+    if not parent.reason:
+        return unknown
+    return _Cause(parent.reason, parent.wait, is_not_needed=parent.is_not_needed)
 
 
 def _element_cause(part: SliceStatus, parents: Parents) -> _Cause | None:
@@ -429,7 +428,9 @@ def _element_cause(part: SliceStatus, parents: Parents) -> _Cause | None:
         above = parent.slices[part.slice_index]
         name = f"`{parent.stage.name}` slice {above.slice_index}"
         if above.status == "stranded":
-            return _stuck_cause(name, [above]) or _Cause(above.reason, above.wait)
+            return _stuck_cause(name, [above]) or _Cause(
+                above.reason, above.wait, is_not_needed=parent.is_not_needed
+            )
         if above.status in {"failed", "cancelled"}:
             return _Cause(f"{name} {above.status}")
     return None
@@ -703,12 +704,13 @@ def _stage_status(
             shown = cause
         elif _first_stuck(marked) or "aftercorr" in summary.after.values():
             first = next(s for s in marked if s.status == "stranded")
-            shown = _Cause(first.reason, first.wait)
+            shown = _element_cause(first, parents) or _Cause(first.reason, first.wait)
     return StageStatus(
         stage=summary,
         status=status,
         slices=tuple(marked),
         reason=shown.reason,
         wait=shown.wait,
+        is_not_needed=shown.is_not_needed,
         stuck=frozenset(stuck),
     )

@@ -13,7 +13,6 @@ from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import CompletionName, TaskAccounting
 from slurm_jobs.status import (
     DECIDING_FIRST,
-    NOT_NEEDED,
     SliceStatus,
     Status,
     reconcile,
@@ -35,6 +34,8 @@ class Standing:
     """Numbers of the slices by status, ascending."""
     is_open: bool
     """True if a part of it runs, or waits and can start."""
+    is_not_needed: bool = False
+    """True if it handles an event that did not happen."""
 
 
 def standings(
@@ -62,6 +63,7 @@ def standings(
                 s.status == "running" or (s.status == "waiting" and s.source != _NO_WORD)
                 for s in slices
             ),
+            is_not_needed=reconciled.is_not_needed,
         )
     return standing
 
@@ -77,7 +79,7 @@ def overall_status(
     stages: Sequence[tuple[str, Standing]], *, is_silent: bool = False
 ) -> tuple[Status, str]:
     """Return the run's status and the stage that sets it; `is_silent`: jobs' states are unknown."""
-    needed = [(name, s) for name, s in stages if not s.reason.startswith(NOT_NEEDED)]
+    needed = [(name, s) for name, s in stages if not s.is_not_needed]
     order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
     for status in order:
         alike = [(name, standing) for name, standing in needed if standing.status == status]

@@ -78,6 +78,8 @@ class RanksEnd:
     """Last line of the log of the rank that failed first, if only its output says why."""
     retryable: bool = True
     stop_request: StopRequest | None = None
+    after_sigterm: bool = False
+    """True if they failed after SIGTERM from outside."""
 
 
 class RankProcesses:
@@ -178,7 +180,7 @@ class RankProcesses:
             if self._has_killed:
                 killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
                 reason = reason.replace(f"ended without a record {GONE}", killed)
-            return replace(end, reason=AFTER_SIGTERM + reason)
+            return replace(end, reason=AFTER_SIGTERM + reason, after_sigterm=True)
         return end
 
     def _wait(self) -> None:

@@ -40,7 +40,6 @@ from slurm_jobs.shared.files import (
 )
 from slurm_jobs.shared.process import note_process
 from slurm_jobs.shared.records import (
-    AFTER_SIGTERM,
     AttemptRecord,
     CompletionName,
     CompletionRecord,
@@ -138,6 +137,7 @@ class SliceTask:
             result=finite_result(result),
             result_note=not_finite_note(result),
             stop_request=end.stop_request,
+            after_sigterm=end.after_sigterm,
             used_code=self._used_code(),
         )
         path = self._completion_path(record.attempt, end.outcome)
@@ -170,7 +170,7 @@ class SliceTask:
         """
         paths = (self._completion_path(n, "failed") for n in self._own_attempts())
         records = [read_json(path) for path in paths if path.exists()]
-        counted = [r for r in records if not r["reason"].startswith(AFTER_SIGTERM)]
+        counted = [r for r in records if not r["after_sigterm"]]
         return len(counted) > self.order.retries or not all(r["retryable"] for r in counted)
 
     def is_complete(self) -> bool:
