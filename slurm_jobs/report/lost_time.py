@@ -18,7 +18,7 @@ _NOT_FAILED = frozenset({"completed", "superseded", "stopped"})
 
 
 class LostTime:
-    """Judge of the attempts of one stage.
+    """Time of one stage's attempts that does not count, because it failed or was done again.
 
     Step records show which steps a later attempt did again. An attempt without any is judged as a
     whole: it is lost unless its result counts, or it stopped and saved.

@@ -31,12 +31,12 @@ class RunChoice:
     status: Status | None = None
 
     def has_name(self, run_dir: Path) -> bool:
-        """Check the name of a run's folder."""
+        """Check whether the name of a run's folder matches the pattern that is asked for."""
         names = (run_dir.name, RUN_STAMP.sub("", run_dir.name))
         return self.name is None or any(fnmatch.fnmatchcase(name, self.name) for name in names)
 
     def has_records(self, run_dir: Path) -> bool:
-        """Check the time of the submit, and the note.
+        """Check whether a run is young enough, and its note has the words that are searched.
 
         Raises:
             OSError, ValueError: `run.json` cannot be read, or has other content.

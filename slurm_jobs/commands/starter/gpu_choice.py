@@ -65,7 +65,7 @@ def gpu_lines(place: Place) -> list[str]:
 
 
 def gpu_comments(place: Place) -> list[str]:
-    """Return the same as comments of a profile."""
+    """Return the lines on GPU types and on the choice as comments of a profile."""
     return [
         wrapped
         for line in gpu_lines(place)
