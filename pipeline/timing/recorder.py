@@ -468,16 +468,18 @@ class StepRecorder:
         one. So steps follow each other without a gap, even if closing waits for a file system
         or a core.
         """
+        begin_steps()  # writes files at the first step, so it comes before the clocks are read
         own_ns, self._own_ns = self._own_ns, 0
+        start_unix_s, now_ns = time.time(), time.perf_counter_ns()
         self._step = step
-        self._start_unix_s = time.time() - own_ns / 1e9
-        self._laps_ns = {**dict.fromkeys(STEP_PHASES, 0), "other_s": own_ns}
+        self._start_unix_s = start_unix_s - own_ns / 1e9
+        self._start_ns = now_ns - own_ns
         self._parts_s = _NO_PARTS
         self._on_device = None if self._clock is None else DeviceStep(self._clock)
         self._core_wait_from_s = core_wait_so_far_s()
-        begin_steps()
         self._lap_ns = time.perf_counter_ns()
-        self._start_ns = self._lap_ns - own_ns
+        first_ns = self._lap_ns - self._start_ns
+        self._laps_ns = {**dict.fromkeys(STEP_PHASES, 0), "other_s": first_ns}
 
     @property
     def step(self) -> int:

@@ -126,6 +126,19 @@ def test_data_wait_begins_before_the_loader_is_asked(tmp_path, clock):
     assert step["data_wait_s"] == step["step_s"] == 0.25
 
 
+def test_reporting_that_steps_begin_is_not_a_part_of_the_first_step(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(recorder, "begin_steps", lambda: clock.advance(0.5))  # a slow file system
+    with StepRecorder(tmp_path, 0, {}) as timed:
+        timed.start_step(0)
+        clock.advance(0.25)
+        timed.lap("data_wait_s")
+        timed.end_step(COUNTS, OUTCOME)
+        end_unix_s = clock.time()
+    (step,) = steps_of(tmp_path)
+    assert step["start_unix_s"] + step["step_s"] == end_unix_s
+    assert step["data_wait_s"] == step["step_s"] == 0.25
+
+
 def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         recorder.start_step(0)
