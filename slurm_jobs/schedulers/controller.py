@@ -48,7 +48,8 @@ def ask_controller(job_ids: Sequence[str]) -> str:
     if len(job_ids) > MOST_SINGLE_REQUESTS:
         return ask_controller_for_all()
     result = _ask([f"show job {job_id}" for job_id in job_ids])
-    known = {entry["job_id"] for entry in entries(result.stdout)}
+    # The id of a lost job may be that of an element of another array now.
+    known = {entry[key] for entry in entries(result.stdout) for key in ("job_id", "own_id")}
     num_unknown = len(_UNKNOWN.findall(result.stderr))
     num_answered = len(known.intersection(job_ids)) + num_unknown
     if num_answered < len(set(job_ids)):
@@ -131,7 +132,9 @@ def parse_jobs(text: str, submitted: Mapping[str, str]) -> dict[JobKey, TaskAcco
 
 
 def entries(text: str) -> list[dict[str, str]]:
-    """Return the fields of each job: `job_id`, `name`, `element` of an array, and Slurm's names.
+    """Return the fields of each job: ids, `name`, `element` of an array, and Slurm's names.
+
+    `job_id` is the array's for an element, whose `own_id` is another job id.
 
     Raises:
         SchedulerError: the first line of a job is not of a known form.
@@ -143,6 +146,7 @@ def entries(text: str) -> list[dict[str, str]]:
             names = ("JobState", "Reason", "SubmitTime", "StartTime", "NodeList", "Command")
             entry = dict.fromkeys(names, "")
             entry["job_id"] = first["array"] or first["id"]
+            entry["own_id"] = first["id"]
             entry["name"] = first["name"]
             entry["element"] = first["element"] or ""
             jobs.append(entry)

@@ -108,6 +108,29 @@ def test_a_stage_is_not_running_because_another_has_the_id_that_it_had(
     assert _log(on_slurm) == sorted([*2 * AT_WORK, *DONE])
 
 
+def test_a_lost_job_does_not_live_because_an_array_element_has_its_id(
+    on_slurm: Driver, forgetful: Cluster
+) -> None:
+    on_slurm.write("spec.yaml", SPEC)
+    run_dir = on_slurm.submit("spec.yaml")
+    wait_for(lambda: _log(on_slurm) == AT_WORK, "three tasks at work")
+    (lost,) = _ids(on_slurm, run_dir, "total")
+    forgetful.forget_jobs(first_id=int(lost) - 1)
+    array = forgetful.submit("sleep 300", "--array=0-1", cwd=on_slurm.folder)
+    forgetful.wait_for_state(f"{array}_0", "RUNNING")
+    assert forgetful.job_info(lost)["ArrayJobId"] == str(array)
+
+    status = on_slurm.status(run_dir)
+    assert status["problems"] == []
+    assert words_of(status)["total"] not in {"running", "waiting"}
+    on_slurm.write("go", "")
+    resumed = on_slurm.json("resume", str(run_dir))
+    assert [job["stage"] for job in resumed["jobs"]] == ["fan", "middle", "total"]
+    assert resumed["cancelled"] == []
+    assert "completed" in on_slurm.run("watch", str(run_dir)).stdout
+    assert _log(on_slurm) == sorted([*2 * AT_WORK, *DONE])
+
+
 @pytest.mark.slow
 def test_ids_that_wrap_around_cancel_nothing_and_run_nothing_twice(
     on_slurm: Driver, forgetful: Cluster
