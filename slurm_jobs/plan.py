@@ -19,18 +19,13 @@ from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dep
 from slurm_jobs.run_folder.orders import StageWork, array_indices
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.records import JobResources, gpus_of_options
+from slurm_jobs.spec.builtin_configs import config_class
+from slurm_jobs.spec.combinations import matrix_variables, origin_of
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.model import (
-    BUILTIN_STAGES,
-    RunSpec,
-    SlurmValue,
-    Stage,
-    config_class,
-    matrix_variables,
-    origin_of,
-    with_keys,
-)
+from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.model_keys import with_keys
 from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.value_types import BUILTIN_STAGES, SlurmValue
 
 _ADDED_LATER = frozenset({"config.images_within", "config.evaluate.images_within"})
 """Keys that runs of an older version do not have: if missing (None), they are ignored."""

@@ -28,7 +28,8 @@ PURE = {
     "slurm_jobs/schedulers/batch_script.py",
     *(f"slurm_jobs/shared/{name}.py" for name in ("accelerate_file", "statistics", "units")),
     *(f"slurm_jobs/spec/{name}.py" for name in ("graph", "load", "matrix", "model", "overrides")),
-    *(f"slurm_jobs/spec/{name}.py" for name in ("spec_files", "validation", "yaml")),
+    *(f"slurm_jobs/spec/{name}.py" for name in ("spec_files", "validation", "value_types")),
+    *(f"slurm_jobs/spec/yaml/{name}.py" for name in ("document", "parser_errors", "reader")),
     *(f"slurm_jobs/spec/checks/{name}_checks.py" for name in ("path", "stage")),
     "slurm_jobs/status.py",
 }

@@ -9,19 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from slurm_jobs.cli.options import (
-    command_text,
-    path_of,
-    print_json,
-    shown_path,
-    with_short_path,
-)
-from slurm_jobs.commands.starter_data import (
-    DEFAULT_MODEL,
-    Place,
-    existing,
-    inspect_weights,
-)
+from slurm_jobs.cli.options import command_text, path_of, print_json, shown_path, with_short_path
+from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, existing, inspect_weights
 from slurm_jobs.shared.errors import InputError, SpecError, plain
 
 if TYPE_CHECKING:
@@ -110,7 +99,7 @@ def run_init(options: argparse.Namespace) -> int:
 def _refuse_wrong(options: argparse.Namespace) -> None:
     """Raise InputError for options that exclude each other, and what is invalid or not there."""
     from slurm_jobs.commands.init import ALL, recipe_text
-    from slurm_jobs.spec.model import check_name
+    from slurm_jobs.spec.value_types import check_name
 
     local_options = [
         f"--{name}" for name in ("data", "model") if getattr(options, name) is not None

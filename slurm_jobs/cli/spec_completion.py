@@ -52,7 +52,7 @@ def _read_spec(target: str | None) -> Mapping[str, Any]:
     with suppress(SlurmJobsError, OSError, ValueError):
         if target.endswith((".yaml", ".yml")):
             from slurm_jobs.shared.regular_files import read_text
-            from slurm_jobs.spec.yaml import read_yaml
+            from slurm_jobs.spec.yaml.reader import read_yaml
 
             return _mapping(read_yaml(read_text(Path(target).expanduser()), target).value)
         from slurm_jobs.commands.find_run import find_run

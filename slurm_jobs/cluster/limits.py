@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.shared.records import JobResources
-from slurm_jobs.spec.sbatch_options import parse_minutes
+from slurm_jobs.spec.durations import parse_minutes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,7 +40,8 @@ from slurm_jobs.shared.units import number_of
 from slurm_jobs.spec.checks.manifests import unreadable
 from slurm_jobs.spec.overrides import edit_text, flow_text
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.yaml import KeyPath, read_yaml
+from slurm_jobs.spec.yaml.document import KeyPath
+from slurm_jobs.spec.yaml.reader import read_yaml
 
 # Choice of partition, GPUs and share of a node, from the cluster's limits.
 #

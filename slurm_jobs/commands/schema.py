@@ -11,8 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, config_class
+from slurm_jobs.spec.builtin_configs import config_class
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PLACE = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}

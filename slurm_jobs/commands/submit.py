@@ -50,7 +50,7 @@ from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.yaml import path_text, problem_at
+from slurm_jobs.spec.yaml.document import path_text, problem_at
 
 # Limits of the cluster: query them, and refuse jobs that could never run.
 

@@ -29,12 +29,14 @@ from slurm_jobs.shared.expand import (
 from slurm_jobs.shared.files import read_json, write_text_atomic
 from slurm_jobs.shared.redact import hidden_values
 from slurm_jobs.shared.regular_files import read_text
+from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
-from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, config_class
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import EditError, edit_text, sets_value, steps_of
 from slurm_jobs.spec.spec_files import Surroundings, resolve_marked
-from slurm_jobs.spec.yaml import read_yaml
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
+from slurm_jobs.spec.yaml.reader import read_yaml
 from slurm_jobs.tuning.knobs import START_UP_MIN
 
 _NAME_END = "-tune"

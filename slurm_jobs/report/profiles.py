@@ -12,13 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report.profile_trace import (
-    Occupancy,
-    Trace,
-    find,
-    occupancy,
-    overlap_text,
-)
+from slurm_jobs.report.profile_trace import Occupancy, Trace, find, occupancy, overlap_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import stages_named
@@ -26,7 +20,7 @@ from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import ranges_text, read_json
 from slurm_jobs.shared.timings import OperatorTable
-from slurm_jobs.spec.model import origin_of
+from slurm_jobs.spec.combinations import origin_of
 
 # Choice of a run's trace, and the advice where there is none.
 

@@ -18,17 +18,12 @@ from slurm_jobs.shared.expand import (
     referenced_stage,
     stage_that_begins,
 )
-from slurm_jobs.spec.model import (
-    BUILTIN_STAGES,
-    MAX_STAGES,
-    RunSpec,
-    axis_variable,
-    is_member,
-    origin_of,
-)
+from slurm_jobs.spec.combinations import axis_variable, is_member, origin_of
+from slurm_jobs.spec.model import MAX_STAGES, RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files, MarkedString, references
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at, was_set
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
+from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at, was_set
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.shared.redact import printable
+from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.checks.entry_points import entry_point_problems, module_problems
 from slurm_jobs.spec.checks.image_limits import (
     foreign_image_findings,
@@ -56,7 +57,7 @@ from slurm_jobs.spec.graph import (
     stage_views,
 )
 from slurm_jobs.spec.matrix import as_in_the_file
-from slurm_jobs.spec.model import BUILTIN_STAGES, Resources, RunSpec, config_class
+from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import expand_with, marked_earlier, override_problems
 from slurm_jobs.spec.profile import LOCAL, ClusterProfile
 from slurm_jobs.spec.spec_files import (
@@ -68,7 +69,9 @@ from slurm_jobs.spec.spec_files import (
     resolve_marked,
 )
 from slurm_jobs.spec.validation import readable_fields, validate_values
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, problem_at, read_yaml
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
+from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, problem_at
+from slurm_jobs.spec.yaml.reader import read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
 _DATA_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")

@@ -14,10 +14,11 @@ import yaml
 
 from slurm_jobs.shared.errors import InputError, Problem, did_you_mean
 from slurm_jobs.shared.redact import BOOLS, NULLS, parse_number, printable, trap
+from slurm_jobs.spec.combinations import origin_of
 from slurm_jobs.spec.graph import stage_views
 from slurm_jobs.spec.matrix import expand_matrix, with_changed_matrices
-from slurm_jobs.spec.model import origin_of
-from slurm_jobs.spec.yaml import KeyPath, Place, YamlDocument, problem_at, read_yaml
+from slurm_jobs.spec.yaml.document import KeyPath, Place, YamlDocument, problem_at
+from slurm_jobs.spec.yaml.reader import read_yaml
 
 # Edits of a spec's text that keep comments, order and style of the rest.
 #

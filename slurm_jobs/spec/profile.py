@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slurm_jobs.spec.model import (
+from slurm_jobs.spec.model import Values
+from slurm_jobs.spec.value_types import (
     Environment,
     NodePath,
     Program,
     SetupLine,
     SlurmOptions,
     TextMarker,
-    Values,
 )
 
 SchedulerName = Literal["slurm", "local"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_jobs.spec.yaml.flow_style import flow_text
 
 OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",
@@ -87,7 +90,6 @@ _MEANT: Mapping[str, str] = {
 """Other words for options, from Slurm's own tables and other schedulers."""
 
 _RESOURCE = re.compile(r"\bresources\.(\w+)")
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _MOST_LETTERS_APART = 2
 """A typing mistake adds or loses no more: a plugin's `user-env` is not `get-user-env`."""
 
@@ -131,18 +133,34 @@ def own_key(key: str) -> str | None:
     return OWN_SLURM_KEYS.get(key.replace("_", "-"))
 
 
-def parse_minutes(text: str) -> float | None:
-    """Parse a time limit of Slurm into minutes; None for any other text, which means no limit.
+def option_hint(key: str, known: Sequence[str], value: Any) -> str:
+    """Return what to do with an unknown `key` that is an option of sbatch, or nearly one.
 
-    Formats: `1-00:00:00`, `1-00`, `12:30:00`, `30:00` and `90` (minutes).
+    Args:
+        key: as the user wrote it.
+        known: keys next to it, among which `slurm` or `resources` has the place for options.
+        value: of the key.
     """
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return None
-    days, first, second, third = (int(group) if group else None for group in match.groups())
-    assert first is not None
-    if days is not None or third is not None:
-        hours, minutes, seconds = first, second or 0, third or 0
+    if "slurm" in known:
+        place = "slurm:"
+    elif "resources" in known:
+        place = "resources.slurm:"
     else:
-        hours, minutes, seconds = 0, first, second or 0
-    return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+        return ""
+    option = key.replace("_", "-")
+    is_gpus = option == "gres" and str(value).startswith("gpu")
+    place_of_key = own_key("gpus" if is_gpus else key)
+    if place_of_key is not None:
+        form = f" (`{OPTION_FORMS[place_of_key]}`)" if place_of_key in OPTION_FORMS else ""
+        return f"; sbatch's `{key}` has a key of its own: {place_of_key}{form}"
+    if option in OTHER_OPTIONS:
+        is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
+        form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""
+        return f"; `{key}` belongs under `{place}`{form}"
+    if is_resource(key):
+        return ""
+    near = difflib.get_close_matches(
+        option[:100], sorted({*known, *OTHER_OPTIONS}), n=1, cutoff=0.75
+    )
+    is_option = bool(near) and near[0] in OTHER_OPTIONS  # the caller suggests keys in `known`
+    return f"; did you mean `{near[0]}`, under `{place}`?" if is_option else ""

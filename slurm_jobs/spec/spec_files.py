@@ -18,8 +18,9 @@ from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size
 from slurm_jobs.shared.redact import printable
-from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, TextMarker, fields_of, is_model
-from slurm_jobs.spec.yaml import KeyPath
+from slurm_jobs.spec.model_keys import fields_of, is_model
+from slurm_jobs.spec.value_types import NodePathMarker, ProgramMarker, TextMarker
+from slurm_jobs.spec.yaml.document import KeyPath
 
 if TYPE_CHECKING:
     from slurm_jobs.shared.manifests.values import RowOptions

@@ -20,24 +20,13 @@ from pydantic import TypeAdapter, ValidationError
 from slurm_jobs.shared.config import problems_in
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.redact import describe, shortened
-from slurm_jobs.spec.hints import (
-    Hint,
-    foreign_key,
-    list_remedy,
-    mapping_remedy,
-    option_hint,
-    places_elsewhere,
-)
-from slurm_jobs.spec.model import known_keys, refusal
-from slurm_jobs.spec.yaml import (
-    KeyPath,
-    YamlDocument,
-    path_text,
-    problem_at,
-    split_number,
-    value_remedy,
-    was_set,
-)
+from slurm_jobs.spec.hints.foreign_keys import Hint, foreign_key, places_elsewhere
+from slurm_jobs.spec.hints.list_remedies import list_remedy
+from slurm_jobs.spec.hints.mapping_remedies import mapping_remedy
+from slurm_jobs.spec.hints.number_remedies import split_number, value_remedy
+from slurm_jobs.spec.model_keys import known_keys, refusal
+from slurm_jobs.spec.sbatch_options import option_hint
+from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at, was_set
 
 _EXPECTED = {
     **dict.fromkeys(("int_type", "int_from_float"), "a whole number"),

@@ -49,14 +49,9 @@ from slurm_jobs.spec.checks.manifests import (
     row_options,
     row_problem,
 )
-from slurm_jobs.spec.graph import (
-    CheckedSpec,
-    Finding,
-    may_be_made,
-    preprocess_of,
-)
+from slurm_jobs.spec.graph import CheckedSpec, Finding, may_be_made, preprocess_of
 from slurm_jobs.spec.spec_files import Files, MarkedString
-from slurm_jobs.spec.yaml import KeyPath, path_text, was_set
+from slurm_jobs.spec.yaml.document import KeyPath, path_text, was_set
 
 # Check that a `preprocess` makes images that its processor and the training's model allow.
 #

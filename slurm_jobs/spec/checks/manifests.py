@@ -32,9 +32,10 @@ from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
 from slurm_jobs.shared.processors.folder import changed_files, changed_processor
 from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
-from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import Beginning, Files
-from slurm_jobs.spec.yaml import KeyPath, path_text
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
+from slurm_jobs.spec.yaml.document import KeyPath, path_text
 
 # Check that the data sets of a training are finished folders with their shards.
 

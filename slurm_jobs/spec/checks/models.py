@@ -22,7 +22,7 @@ from slurm_jobs.shared.manifest_formats import (
 )
 from slurm_jobs.spec.graph import CheckedSpec
 from slurm_jobs.spec.spec_files import Files, MarkedString
-from slurm_jobs.spec.yaml import KeyPath
+from slurm_jobs.spec.yaml.document import KeyPath
 
 # Check of `strategy: accelerate`'s file against its stage, without accelerate.
 

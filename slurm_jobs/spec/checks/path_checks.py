@@ -14,9 +14,9 @@ from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
 from slurm_jobs.shared.manifest_formats import MODEL_CONFIG, SMALL_VLM
 from slurm_jobs.spec.graph import CheckedSpec
-from slurm_jobs.spec.model import NodePathMarker, ProgramMarker, TextMarker, check_one_line
 from slurm_jobs.spec.spec_files import Files, MarkedString
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, path_text, problem_at
+from slurm_jobs.spec.value_types import NodePathMarker, ProgramMarker, TextMarker, check_one_line
+from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at
 
 # Checks of the paths in a spec or profile: missing, empty, unknown variables.
 

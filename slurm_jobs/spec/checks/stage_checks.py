@@ -24,7 +24,7 @@ from slurm_jobs.shared.records import lead_within
 from slurm_jobs.shared.redact import describe
 from slurm_jobs.spec.graph import CheckedSpec, StageView, preprocess_of
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
-from slurm_jobs.spec.yaml import KeyPath, path_text
+from slurm_jobs.spec.yaml.document import KeyPath, path_text
 
 # Settings of built-in stages that have no effect because of other settings.
 #

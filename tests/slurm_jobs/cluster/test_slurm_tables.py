@@ -11,7 +11,7 @@ from slurm_jobs.cluster.limits import (
     parse_partitions,
     parse_qos,
 )
-from slurm_jobs.spec.sbatch_options import parse_minutes
+from slurm_jobs.spec.durations import parse_minutes
 
 CONFIG = """Configuration data as of 2026-11-21T07:50:00
 AccountingStorageEnforce = associations,limits,qos

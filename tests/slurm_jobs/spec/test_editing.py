@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_jobs.spec.overrides import EditError, edit_text, flow_text
-from slurm_jobs.spec.yaml import read_yaml
+from slurm_jobs.spec.yaml.reader import read_yaml
 
 TEXT = """\
 # a spec

@@ -16,7 +16,7 @@ from slurm_jobs.spec.graph import (
     stage_views,
 )
 from slurm_jobs.spec.spec_files import Files
-from slurm_jobs.spec.yaml import read_yaml
+from slurm_jobs.spec.yaml.reader import read_yaml
 
 FILES = Files(read_text=lambda _file: "", exists=lambda _file: False)
 

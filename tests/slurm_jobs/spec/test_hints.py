@@ -8,26 +8,15 @@ from typing import Any
 import pytest
 
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.spec.hints import (
-    FORMS,
-    OWN_KEYS,
-    OwnKey,
-    foreign_key,
-    list_remedy,
-    mapping_remedy,
-)
-from slurm_jobs.spec.model import (
-    Resources,
-    RunSpec,
-    Stage,
-    config_class,
-    fields_of,
-    is_model,
-    known_keys,
-    with_keys,
-)
+from slurm_jobs.spec.builtin_configs import config_class
+from slurm_jobs.spec.hints.foreign_keys import OWN_KEYS, OwnKey, foreign_key
+from slurm_jobs.spec.hints.list_remedies import list_remedy
+from slurm_jobs.spec.hints.mapping_remedies import FORMS, mapping_remedy
+from slurm_jobs.spec.model import Resources, RunSpec, Stage
+from slurm_jobs.spec.model_keys import fields_of, is_model, known_keys, with_keys
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml import KeyPath, YamlDocument, read_yaml
+from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument
+from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC as PREPROCESS
 from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 from tests.slurm_jobs.spec.conftest import Check

@@ -3,10 +3,11 @@ from typing import Any
 import pytest
 
 from slurm_jobs.plan import PlannedStage, make_plan
+from slurm_jobs.spec.combinations import origin_of
 from slurm_jobs.spec.matrix import expand_matrix
-from slurm_jobs.spec.model import RunSpec, origin_of
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
-from slurm_jobs.spec.yaml import read_yaml
+from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.conftest import Check
 
 HEAD = "name: m\ncluster: local\nstages:\n"

@@ -1,4 +1,6 @@
-from slurm_jobs.spec.model import RunSpec, config_class, known_keys, places_of, refusal
+from slurm_jobs.spec.builtin_configs import config_class
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.model_keys import known_keys, places_of, refusal
 
 
 def test_known_keys_are_found_through_dicts_lists_and_optionals() -> None:

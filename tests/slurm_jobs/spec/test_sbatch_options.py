@@ -1,10 +1,10 @@
 import pytest
 
-from slurm_jobs.spec.hints import option_hint
-from slurm_jobs.spec.model import Resources, known_keys
-from slurm_jobs.spec.sbatch_options import OPTION_FORMS, OWN_SLURM_KEYS, is_resource
+from slurm_jobs.spec.model import Resources
+from slurm_jobs.spec.model_keys import known_keys
+from slurm_jobs.spec.sbatch_options import OPTION_FORMS, OWN_SLURM_KEYS, is_resource, option_hint
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml import read_yaml
+from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.conftest import Check
 
 KNOWN = known_keys(Resources, ())

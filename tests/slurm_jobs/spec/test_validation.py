@@ -4,7 +4,8 @@ from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml import path_text, read_yaml
+from slurm_jobs.spec.yaml.document import path_text
+from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.conftest import Check
 
 SHELL = "name: a\ncluster: local\nstages:\n  s:\n    shell: x\n"

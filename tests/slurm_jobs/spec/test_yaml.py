@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.spec.yaml import MAX_CHARACTERS, Place, YamlDocument, flow_text, read_yaml
+from slurm_jobs.spec.yaml.document import Place, YamlDocument
+from slurm_jobs.spec.yaml.flow_style import flow_text
+from slurm_jobs.spec.yaml.reader import MAX_CHARACTERS, read_yaml
 
 NBSP, NARROW, WIDE, ZERO, BOM = "\u00a0", "\u202f", "\u3000", "\u200b", "\ufeff"
 COLON = "\uff1a"

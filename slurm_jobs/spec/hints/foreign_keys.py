@@ -1,29 +1,14 @@
-"""Hints for a wrong key or value: what other tools call it, and how to write it here. PURE."""
+"""Keys of other tools, or in the wrong place, and what they are called here. PURE."""
 
 from __future__ import annotations
 
-import difflib
-import math
 import re
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from slurm_jobs.shared.redact import parse_number
-from slurm_jobs.spec.model import (
-    fields_of,
-    is_model,
-    known_keys,
-    places_of,
-    refusal,
-    type_at,
-    with_keys,
-)
-from slurm_jobs.spec.sbatch_options import OPTION_FORMS, OTHER_OPTIONS, is_resource, own_key
-from slurm_jobs.spec.yaml import KeyPath, flow_text, read_yaml
-
-# Words of other tools for the settings of a stage, and the keys that do the same here.
+from slurm_jobs.spec.model_keys import known_keys, places_of, type_at
+from slurm_jobs.spec.yaml.document import KeyPath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,9 +122,6 @@ OWN_KEYS = (*_rows("train", _TRAIN), *_rows("preprocess", _PREPROCESS))
 """Words, separated by spaces, and the key that they mean."""
 
 
-# What an unknown key is called here, if another tool has it or another place knows it.
-
-
 _BY_WORD: Mapping[str, OwnKey] = {word: own for words, own in OWN_KEYS for word in words.split()}
 _CONFIGS = {"TrainConfig": "train", "PreprocessConfig": "preprocess"}
 
@@ -210,191 +192,3 @@ def _example(steps: KeyPath, entry: OwnKey) -> str:
     for step in reversed(steps[:-1]):
         text = f"{step}: {{{text}}}"
     return text
-
-
-# How to write a list that was given as one value, a range or numbered items.
-
-
-_RANGE = re.compile(r"([0-9]{1,9}) ?(?:-|:|\.\.|to) ?([0-9]{1,9})")
-_WORDS = re.compile(r"[^\s,]+(?: ?, ?[^\s,]+)+")
-_MOST_CHARACTERS = 200
-_MOST_NUMBERS = 10_000
-_MOST_SHOWN = 8
-
-Refusal = Callable[[Any], str | None]
-"""Returns why a list is invalid: empty if its kind is wrong, else a remedy; None if it is valid."""
-
-
-def list_remedy(name: str, value: Any, refusal: Refusal) -> str:
-    """Return `; ` and the remedy for a `value` of `name` that is not a list, or an empty text.
-
-    Only a valid list is proposed.
-    """
-    if isinstance(value, dict):
-        is_numbered = value and all(str(step).isdigit() for step in value)
-        return f"; the first item has the number 0: {name}.0" if is_numbered else ""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        inner = read_yaml(value, "").value if len(value) <= _MOST_CHARACTERS else None
-        is_meant = isinstance(inner, list) and refusal(inner) is None
-        return "; remove the quotes" if is_meant else ""
-    first = ""
-    for items in _candidates(value):
-        reason = refusal(items)
-        if reason is None and len(items) > _MOST_SHOWN and isinstance(items[0], int):
-            return f"; write each of them: [{items[0]}, {items[1]}, ..., {items[-1]}]"
-        if reason is None:
-            return f"; write {flow_text(items)}"
-        first = first or reason
-    return f"; {first}" if first else ""
-
-
-def _candidates(value: Any) -> Iterator[list[Any]]:
-    """Yield lists that may be meant, the likeliest first: of a range each number, then its ends."""
-    if not isinstance(value, str):
-        yield from () if value is None else ([value],)
-        return
-    text = value.strip()
-    if not text or len(text) > _MOST_CHARACTERS or "\n" in text or text.startswith("{"):
-        return
-    bounds = _RANGE.fullmatch(text)
-    if bounds is not None:
-        first, last = int(bounds[1]), int(bounds[2])
-        if 0 <= last - first < _MOST_NUMBERS:
-            yield list(range(first, last + 1))
-        yield [first, last]
-    numbers = [parse_number(part) for part in re.split("[ ,;]+", text)]
-    if all(each is not None and math.isfinite(each) for each in numbers):
-        yield numbers
-    if _WORDS.fullmatch(text):
-        yield re.split(" ?, ?", text)
-    yield [value]
-
-
-# How to write settings that hold keys, if one value was given instead.
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Small mapping that a model takes."""
-
-    key: str = ""
-    """Whose value it holds."""
-    example: str = ""
-    """Example of such a value, in YAML."""
-    off: str | None = None
-    """In YAML, what switches it off; empty if leaving it out does, None if nothing does."""
-    others: tuple[str, str] = ("", "")
-    """In YAML, what the mapping needs before and after that key."""
-
-    def text(self, value: str) -> str:
-        """Return the mapping in YAML."""
-        before, after = self.others
-        return f"{{{before}{self.key}: {value}{after}}}" if self.key else "{}"
-
-
-FORMS: Mapping[str, Form] = {
-    "AccelerateConfig": Form("config", "accelerate.yaml"),
-    "AdaptersConfig": Form("rank", "16"),
-    "Array": Form("num_slices", "8"),
-    "AugmentConfig": Form("mirror_share", "0.5", off=""),
-    "BatchingConfig": Form("kind", "packed"),
-    "CheckpointConfig": Form("every_min", "30", off="{every_min: null}"),
-    "Columns": Form("image", "photo", off=""),
-    "CompileConfig": Form(),
-    "EvaluateConfig": Form("manifest", "data/heldout.jsonl", off=""),
-    "ImagePixels": Form("max", "1003520", off=""),
-    "LanguageConfig": Form("path", "models/Qwen2.5-0.5B"),
-    "LevelConfig": Form("name", "caption"),
-    "ModelConfig": Form("path", "models/Qwen2.5-VL-3B", others=("type: hugging_face, ", "")),
-    "OnResume": Form("raise_mem_gb", "2", off=""),
-    "OptimizerConfig": Form("learning_rate", "1e-4"),
-    "PhaseConfig": Form("name", "projector", others=("", ", num_steps: 1000")),
-    "ProfileConfig": Form("steps", "[20, 40]", off=""),
-    "QuantizeConfig": Form("kind", "nf4"),
-    "Resources": Form("nodes", "1"),
-    "SamplerConfig": Form("every_s", "1", off="{every_s: null}"),
-    "ScalerConfig": Form("init_scale", "65536"),
-    "ScheduleConfig": Form("kind", "cosine"),
-    "ShardingConfig": Form("within", "node"),
-    "StagingConfig": Form("mode", "before", off='{mode: "off"}'),
-    "StreamConfig": Form("shuffle_buffer", "1000"),
-    "TrackersConfig": Form("use", "[tensorboard]", off=""),
-    "VisionConfig": Form("path", "models/siglip"),
-}
-"""By the name of the model, which need not be imported."""
-
-
-def mapping_remedy(target: Any, location: KeyPath, value: Any) -> str:
-    """Return `; ` and how to write `value`, where `target` takes keys, or a list of such."""
-    hint = type_at(target, location)
-    holder, is_list = with_keys(hint), False
-    if typing.get_origin(holder) in {list, tuple}:
-        holder, is_list = with_keys(typing.get_args(holder)[0]), True
-    form = FORMS.get(getattr(holder, "__name__", "")) if is_model(holder) else None
-    if form is None or not location:
-        return ""
-    label = "" if isinstance(location[-1], int) else f"{location[-1]}: "
-    if value is False and not is_list:
-        off = "" if type(None) in typing.get_args(hint) else form.off
-        if off is not None:
-            return f"; write `{label}{off}` for none" if off else "; for none leave it out"
-    meant = "" if value is None else _with_value(holder, form, value)
-    if meant:
-        given = read_yaml(f"[{meant}]", "").value
-        is_taken = refusal(target, location, given if is_list else given[0]) is None
-        meant = meant if is_taken else ""
-    shown = meant or form.text(form.example)
-    word = "write" if meant or not form.key else "write for example"
-    return f"; {word} `{label}{f'[{shown}]' if is_list else shown}`"
-
-
-def _with_value(holder: Any, form: Form, value: Any) -> str:
-    """Return the mapping with `value`, if that is a word or value that one of its keys takes."""
-    if isinstance(value, str):
-        for key, hint in fields_of(holder).items():
-            if value in _words(hint):
-                is_list = typing.get_origin(with_keys(hint)) in {list, tuple}
-                return flow_text({key: [value] if is_list else value})
-    is_taken = form.key and refusal(holder, (form.key,), value) is None
-    return form.text(flow_text(value)) if is_taken else ""
-
-
-def _words(hint: Any) -> frozenset[Any]:
-    """Return the words that a type takes, alone or in a list."""
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) is Literal:
-        return frozenset(arguments)
-    return frozenset(word for each in arguments for word in _words(each))
-
-
-def option_hint(key: str, known: Sequence[str], value: Any) -> str:
-    """Return what to do with an unknown `key` that is an option of sbatch, or nearly one.
-
-    Args:
-        key: as the user wrote it.
-        known: keys next to it, among which `slurm` or `resources` has the place for options.
-        value: of the key.
-    """
-    if "slurm" in known:
-        place = "slurm:"
-    elif "resources" in known:
-        place = "resources.slurm:"
-    else:
-        return ""
-    option = key.replace("_", "-")
-    is_gpus = option == "gres" and str(value).startswith("gpu")
-    place_of_key = own_key("gpus" if is_gpus else key)
-    if place_of_key is not None:
-        form = f" (`{OPTION_FORMS[place_of_key]}`)" if place_of_key in OPTION_FORMS else ""
-        return f"; sbatch's `{key}` has a key of its own: {place_of_key}{form}"
-    if option in OTHER_OPTIONS:
-        is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
-        form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""
-        return f"; `{key}` belongs under `{place}`{form}"
-    if is_resource(key):
-        return ""
-    near = difflib.get_close_matches(
-        option[:100], sorted({*known, *OTHER_OPTIONS}), n=1, cutoff=0.75
-    )
-    is_option = bool(near) and near[0] in OTHER_OPTIONS  # the caller suggests keys in `known`
-    return f"; did you mean `{near[0]}`, under `{place}`?" if is_option else ""

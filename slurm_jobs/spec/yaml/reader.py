@@ -1,0 +1,225 @@
+"""Reader of YAML text: plain values, each with its place, without YAML 1.1's silent conversions.
+
+Scalars follow the core schema of YAML 1.2: `true`/`false`, `null`, decimal integers and floats
+(so `1e-4` is a number). What YAML 1.1 readers silently convert (`no`, `1:30`, `0755`, `1_000`, a
+date) is an error that says what to write. Tags are refused, so that a spec cannot make a reader
+build an object. So are repeated keys. ruamel.yaml (0.19) cannot replace this reader: it takes
+`0755` as 755, `1_000` as 1000 and a date as a date, stops at the first repeated key, refuses the
+same tabs as PyYAML, and takes a third longer to load and read a spec (0.060 s instead of 0.046
+s). PURE.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import yaml
+
+from slurm_jobs.shared.errors import Problem
+from slurm_jobs.shared.redact import BOOLS, NULLS, parse_number, printable, shortened, trap
+from slurm_jobs.spec.hints.number_remedies import clock_remedy
+from slurm_jobs.spec.yaml.blanks import SpecLoader, odd_blanks
+from slurm_jobs.spec.yaml.document import KeyPath, Place, YamlDocument
+from slurm_jobs.spec.yaml.parser_errors import explain
+
+MAX_CHARACTERS = 200_000
+"""A spec has some thousands. The parser takes seconds for a longer text."""
+
+MAX_NODES = 100_000
+"""Limit for aliases, with which a small file can describe an enormous one; a spec has some hundreds
+of nodes."""
+
+MAX_DEPTH = 50
+"""Limit for levels of nesting; a spec has about eight."""
+
+_MERGE = "<<"
+
+_RESOLVER: Any = yaml.SafeLoader("")
+
+
+def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
+    """Read one YAML document. Everything wrong with it is in `problems`, nothing is raised.
+
+    Args:
+        text: YAML.
+        file: name for the problems.
+        key: of the value, where the text is only the value of a key.
+    """
+    reader = _Reader(file, key)
+    node = _compose(text, reader)
+    value = None
+    if node is not None:
+        for line, column, message in odd_blanks(text):
+            reader.problem(Place(line=line, column=column), message)
+        value = reader.value(node, ())
+    return YamlDocument(
+        file=file,
+        value=value,
+        key_places=reader.key_places,
+        value_places=reader.value_places,
+        tagged=frozenset(reader.tagged),
+        problems=tuple(reader.problems),
+    )
+
+
+def _compose(text: str, reader: _Reader) -> yaml.Node | None:
+    """Return the node graph; None for an empty text, or if it is not YAML (a problem is added)."""
+    place = Place(line=1, column=1)
+    if len(text) > MAX_CHARACTERS:
+        message = f"the file has {len(text)} characters, a spec at most {MAX_CHARACTERS}"
+        reader.problem(place, message)
+        return None
+    try:
+        return SpecLoader(text).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark, message = explain(error, text)
+        place = _place(mark) if mark is not None else place
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        column = error.position - (before.rfind("\n") + 1) + 1
+        place = Place(line=before.count("\n") + 1, column=column)
+        message = f"the character {text[error.position : error.position + 1]!a} is not allowed"
+    except RecursionError:
+        reader.problem(place, f"nested more than {MAX_DEPTH} levels deep")
+        return None
+    except (ValueError, OverflowError) as error:  # PyYAML on an escape such as "\UFFFFFFFF"
+        message = str(error)
+    reader.problem(place, f"not valid YAML: {message}")
+    return None
+
+
+def _place(mark: yaml.Mark) -> Place:
+    return Place(line=mark.line + 1, column=mark.column + 1)
+
+
+class _Reader:
+    """Single walk of a node graph that collects places and problems."""
+
+    def __init__(self, file: str, key: str) -> None:
+        self.file = file
+        self.key = key
+        self.problems: list[Problem] = []
+        self.key_places: dict[KeyPath, Place] = {}
+        self.value_places: dict[KeyPath, Place] = {}
+        self.tagged: set[KeyPath] = set()
+        self.size = 0
+        self.open_nodes: set[int] = set()
+
+    def problem(self, place: Place, message: str) -> None:
+        problem = Problem(
+            file=self.file, line=place.line, column=place.column, message=printable(message)
+        )
+        self.problems.append(problem)
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        place = _place(node.start_mark)
+        self.value_places.setdefault(path, place)
+        self.key_places.setdefault(path, place)
+        was_small = self.size < MAX_NODES
+        self.size += 1 + (len(node.value) // 20 if isinstance(node, yaml.ScalarNode) else 0)
+        if self.size >= MAX_NODES:
+            if was_small:
+                self.problem(place, f"aliases make this file larger than {MAX_NODES} values")
+            return None
+        if id(node) in self.open_nodes:
+            self.problem(place, "this alias contains itself")
+            return None
+        if len(path) > MAX_DEPTH:
+            self.problem(place, f"nested more than {MAX_DEPTH} levels deep")
+            return None
+        if isinstance(node, yaml.ScalarNode):
+            self._refuse_tag(node, _implicit_tag(node), path)
+            if node.style is not None:  # quoted or block text is text
+                return self._text(node.value, place)
+            return self._plain(node.value, place, str(path[-1]) if path else self.key)
+        self.open_nodes.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
+            self._refuse_tag(node, "tag:yaml.org,2002:seq", path)
+            return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+        finally:
+            self.open_nodes.discard(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        self._refuse_tag(node, "tag:yaml.org,2002:map", path)
+        values: dict[str, Any] = {}
+        merged: list[tuple[yaml.Node, Place]] = []
+        for key_node, value_node in node.value:
+            place = _place(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problem(place, "a key must be plain text")
+                continue
+            if key_node.value == _MERGE and key_node.style is None:
+                self.problem(place, "merge keys (<<) are not supported; write the keys out")
+                merged.append((value_node, place))
+                continue
+            self._refuse_tag(key_node, _implicit_tag(key_node), (*path, key_node.value))
+            key = self._text(key_node.value, place)
+            key_path = (*path, key)
+            if key in values:
+                first = self.key_places[key_path].line
+                self.problem(
+                    place, f"key `{shortened(key)}` is repeated; it is already on line {first}"
+                )
+                continue
+            self.key_places[key_path] = place
+            values[key] = self.value(value_node, key_path)
+        for value_node, place in merged:
+            self._merge(value_node, place, path, values)
+        return values
+
+    def _merge(self, node: yaml.Node, place: Place, path: KeyPath, values: dict[str, Any]) -> None:
+        """Add the keys of a refused merge key, so that none of them is reported as missing."""
+        if not isinstance(node, yaml.MappingNode) or id(node) in self.open_nodes:
+            return
+        for key_node, value_node in node.value:
+            key = key_node.value
+            if isinstance(key, str) and key != _MERGE and key not in values:
+                key_path = (*path, key)
+                self.key_places[key_path] = place
+                values[key] = self.value(value_node, key_path)
+
+    def _refuse_tag(self, node: yaml.Node, allowed: str, path: KeyPath) -> None:
+        if node.tag != allowed:
+            self.tagged.add(path)
+            self.problem(
+                _place(node.start_mark),
+                f"the tag {node.tag} is not allowed; a spec holds plain values only",
+            )
+
+    def _text(self, text: str, place: Place) -> str:
+        if "\0" in text:
+            self.problem(place, "the text holds a NUL character (\\0)")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            self.problem(place, "the text holds half of a surrogate pair (\\ud800 to \\udfff)")
+            return printable(text)
+        return text
+
+    def _plain(self, text: str, place: Place, key: str) -> Any:
+        if text in NULLS:
+            return None
+        if text in BOOLS:
+            return BOOLS[text]
+        reason = trap(text)
+        if reason is not None:
+            clock = clock_remedy(key, text)
+            reason = f"is not a number; {clock}" if clock else reason
+            self.problem(place, f"`{shortened(text)}` {reason}")
+            return text
+        value = parse_number(text)
+        if value is None:
+            return self._text(text, place)
+        if isinstance(value, float) and not math.isfinite(value):
+            message = f"`{shortened(text)}` is not a finite number; none is allowed in a spec"
+            self.problem(place, message)
+        return value
+
+
+def _implicit_tag(node: yaml.ScalarNode) -> str:
+    """Return the tag of a scalar to which the file gives none."""
+    if node.style is not None:
+        return "tag:yaml.org,2002:str"
+    tag: str = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))
+    return tag
