@@ -181,7 +181,7 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
 
     from pipeline.data.format import read_dataset_info
     from pipeline.models.build import make_unloaded
-    from pipeline.models.compute import read_work
+    from pipeline.models.computation.model_work import read_work
     from pipeline.models.layouts import load_tokenizer, read_facts
     from slurm_jobs.shared.configs.model_parts import ModelConfig
     from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR

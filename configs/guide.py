@@ -69,7 +69,7 @@ def loop(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Train for some epochs; what the guide's timer says is printed, and is in the result."""
     import torch
 
-    from pipeline.models.compute import recompute_layers
+    from pipeline.models.computation.recompute import recompute_layers
     from pipeline.models.small_vlm import SmallVLM
     from pipeline.timing.recorder import StepRecorder
     from pipeline.timing.sampler import sample_system

@@ -23,7 +23,7 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from pipeline.models.compute import align_products
+from pipeline.models.computation.aligned_products import align_products
 from pipeline.models.families import Family, encode_whole_tiles
 from pipeline.models.layouts import DataFacts, ImageLayout, VisionInputs
 from pipeline.models.segments import Packing, attend_pictures_by_segment, attention_arguments

@@ -22,7 +22,7 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.loader import BatchReader, ReadingPlan
 from pipeline.data.order import rank_microbatches
 from pipeline.models.build import check_images, make_unloaded
-from pipeline.models.compute import recompute_layers
+from pipeline.models.computation.recompute import recompute_layers
 from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device import RankDevice, asked_precision, choose_precision, threads_per_rank

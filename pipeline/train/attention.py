@@ -3,7 +3,7 @@
 The selection depends on the card, the dtype, the head sizes and on the mask. A mask excludes
 FlashAttention, and cards before compute capability 8.0 have none. If nothing else is left, the
 `math` kernel silently stores every score in memory. If the reason is that heads share keys, the
-keys are repeated (`pipeline.models.shared_keys`).
+keys are repeated (`pipeline.models.attention_kernels.shared_keys`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from torch.nn.attention import SDPBackend
 from transformers.integrations.sdpa_attention import use_gqa_in_sdpa
 
 from pipeline.data.batch import Batch
-from pipeline.models.compute import AttentionSizes, attention_sizes, count_compiled
+from pipeline.models.computation.attention_sizes import AttentionSizes, attention_sizes
+from pipeline.models.computation.compiling import count_compiled
 from pipeline.models.layouts import NativePatches
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device

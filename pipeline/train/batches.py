@@ -11,7 +11,7 @@ from torch import nn
 from pipeline.data.batch import Batch, ClassPlaces
 from pipeline.data.format import DatasetInfo
 from pipeline.data.work import count_work
-from pipeline.models.compute import read_work
+from pipeline.models.computation.model_work import read_work
 from pipeline.models.layouts import ImageLayout, StoredImages, VisionInputs
 from pipeline.models.segments import Packing
 from pipeline.models.vision_language import VisionLanguageModel

@@ -17,9 +17,9 @@ import torch
 from pipeline.data.batch import BufferPool, collate
 from pipeline.data.dataset import image_rule
 from pipeline.data.format import IGNORED_LABEL, Sample
-from pipeline.models.adapters import load_heads
 from pipeline.models.build import load_model
-from pipeline.models.compute import keep_residual_in_fp32
+from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
+from pipeline.models.finetuning.classifier_heads import load_heads
 from pipeline.models.layouts import DataFacts, StoredImages
 from pipeline.models.vision_language import Prompt, VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder

@@ -13,8 +13,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from pipeline.models.adapters import merge_adapters, save_adapters, save_heads
-from pipeline.models.quantize import dequantize_weights
+from pipeline.models.finetuning.adapters import merge_adapters, save_adapters
+from pipeline.models.finetuning.classifier_heads import save_heads
+from pipeline.models.finetuning.packed_linear import dequantize_weights
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.checkpoint_files import hash_file, publish, remove_folder, remove_leftovers
 from pipeline.train.ranks import Ranks

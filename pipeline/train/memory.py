@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.autograd.profiler import profile
 
-from pipeline.models.compute import is_adapter, without_adapters
-from pipeline.models.quantize import PackedLinear
+from pipeline.models.finetuning.packed_linear import PackedLinear
+from pipeline.models.finetuning.parameter_names import is_adapter, without_adapters
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train.device import DeviceFacts

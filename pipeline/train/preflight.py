@@ -22,8 +22,8 @@ import torch
 
 from pipeline.data.format import DatasetInfo, read_dataset_info
 from pipeline.data.index import open_index
-from pipeline.models.adapters import repeat_shared_keys
-from pipeline.models.compute import check_can_compile, check_towers
+from pipeline.models.attention_kernels.shared_keys import repeat_shared_keys
+from pipeline.models.computation.compiling import check_can_compile, check_towers
 from pipeline.models.layouts import DataFacts
 from pipeline.models.loading import check_weight_files, fp16_warning
 from pipeline.models.vision_language import longest_sample, positions_problem

@@ -16,22 +16,17 @@ import torch
 import xxhash
 
 from pipeline.data.batch import ClassReader, LevelRules, ModelNeeds
-from pipeline.models.adapters import add_adapters, num_classes
 from pipeline.models.build import build_model, make_unloaded
-from pipeline.models.compute import (
-    attention_sizes,
-    choose,
-    compile_layers,
-    describe_compiling,
-    keep_residual_in_fp32,
-    parts_of,
-    recompute_layers,
-    set_trainable,
-    visible_name,
-    without_adapters,
-)
+from pipeline.models.computation.attention_sizes import attention_sizes
+from pipeline.models.computation.compiling import compile_layers, describe_compiling
+from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
+from pipeline.models.computation.recompute import recompute_layers
+from pipeline.models.finetuning.adapters import add_adapters
+from pipeline.models.finetuning.classifier_heads import num_classes
+from pipeline.models.finetuning.packed_linear import compute_in, quantized_layers, quantized_names
+from pipeline.models.finetuning.parameter_names import visible_name, without_adapters
+from pipeline.models.finetuning.trained_parts import choose, parts_of, set_trainable
 from pipeline.models.layouts import DataFacts, NativePatches
-from pipeline.models.quantize import compute_in, quantized_layers, quantized_names
 from pipeline.models.segments import takes_masks, why_no_varlen
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate import Accelerated
@@ -396,7 +391,7 @@ def make_shell(
 def _add_parts(model: VisionLanguageModel, config: TrainConfig, rank_device: RankDevice) -> None:
     """Quantise, and add heads and adapters; on "meta" they have no weights."""
     if config.quantize is not None:
-        from pipeline.models.quantized_linear import quantize_model
+        from pipeline.models.finetuning.quantized_linear import quantize_model
 
         quantize_model(model, config.quantize, rank_device.device)
     with next(model.parameters()).device:

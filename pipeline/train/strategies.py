@@ -26,8 +26,10 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from pipeline.models.compute import count_compiled, count_recomputed, param_groups_of, replicate
-from pipeline.models.quantize import quantized_layers
+from pipeline.models.computation.compiling import count_compiled
+from pipeline.models.computation.recompute import count_recomputed
+from pipeline.models.computation.torch_versions import param_groups_of, replicate
+from pipeline.models.finetuning.packed_linear import quantized_layers
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device import RankDevice
 from slurm_jobs.shared.configs.training_parts import ShardingConfig
@@ -142,7 +144,7 @@ def policy_of(rank_device: RankDevice) -> MixedPrecisionPolicy:
     """Return the dtypes in which units of `fully_shard` gather and reduce.
 
     Under fp16 autocast casts the inputs of products, and units do not cast their inputs: the
-    residual stream stays fp32 (see `pipeline.models.compute`).
+    residual stream stays fp32 (see `pipeline.models.computation.fp32_residual`).
     """
     return MixedPrecisionPolicy(
         param_dtype=rank_device.dtype,

@@ -12,8 +12,14 @@ import xxhash
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from pipeline.models.compute import can_shard_whole_numbers, chosen_layers
-from pipeline.models.quantize import STORAGE_DTYPES, PackedLinear, quantized_layers, quantized_names
+from pipeline.models.computation.compiling import chosen_layers
+from pipeline.models.computation.torch_versions import can_shard_whole_numbers
+from pipeline.models.finetuning.packed_linear import (
+    STORAGE_DTYPES,
+    PackedLinear,
+    quantized_layers,
+    quantized_names,
+)
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device import RankDevice
 from pipeline.train.ranks import Ranks

@@ -24,7 +24,7 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.format import PACKS_DIR
 from pipeline.data.loader import BatchReader, Prefetcher, ReadingPlan, make_augmentation
 from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
-from pipeline.models.compute import USUAL_VARIANTS
+from pipeline.models.computation.compiling import USUAL_VARIANTS
 from pipeline.models.layouts import DataFacts
 from pipeline.timing.flops import FORMULA, find_card
 from pipeline.timing.profiler import make_profiling

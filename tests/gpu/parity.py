@@ -74,8 +74,8 @@ def four_bits(work: Work) -> None:
 
 def _unpacked(work: Work) -> None:
     """Unpack layers of 4 bits, as the export does, on the device and on the CPU."""
-    from pipeline.models.quantize import dequantize_weights
-    from pipeline.models.quantized_linear import QuantizedLinear
+    from pipeline.models.finetuning.packed_linear import dequantize_weights
+    from pipeline.models.finetuning.quantized_linear import QuantizedLinear
     from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 
     cpu, device = torch.device("cpu"), work.torch_device
@@ -110,7 +110,7 @@ def compute(
     recompute: bool = False,
 ) -> Pass:
     """Compute the loss and all gradients of a batch with strategy `single`."""
-    from pipeline.models.compute import recompute_layers
+    from pipeline.models.computation.recompute import recompute_layers
     from pipeline.train.batches import loss_of, to_device
     from pipeline.train.device import RankDevice
     from pipeline.train.strategies import Single

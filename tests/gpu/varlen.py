@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pipeline.models import segments
-from pipeline.models.compute import align_products
+from pipeline.models.computation.aligned_products import align_products
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import Work
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.models.compute import can_shard_whole_numbers, param_groups_of
+from pipeline.models.computation.torch_versions import can_shard_whole_numbers, param_groups_of
 from pipeline.train.device import RankDevice
 from pipeline.train.strategy_checks import check_dtypes
 from slurm_jobs.shared.config import build_config

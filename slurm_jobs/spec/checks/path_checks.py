@@ -174,7 +174,7 @@ def _texts(values: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
             yield from _texts(value, (*path, key))
 
 
-# Check that patterns of linear layers match some, as `pipeline.models.linear_layers` does.
+# Check that patterns of linear layers match some, as `find_targets` of `pipeline` does.
 #
 # Layer names come from the index of the weights, if a model is here and has one. In some families
 # loading changes how these names begin, but never their last word.

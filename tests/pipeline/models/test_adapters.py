@@ -11,11 +11,17 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from pipeline.models.adapters import ADAPTER_WEIGHTS, add_adapters, merge_adapters, save_adapters
 from pipeline.models.build import build_model, load_model
-from pipeline.models.compute import find_targets, parts_of
-from pipeline.models.quantize import quantized_layers
-from pipeline.models.quantized_linear import quantize_model
+from pipeline.models.finetuning.adapters import (
+    ADAPTER_WEIGHTS,
+    add_adapters,
+    merge_adapters,
+    save_adapters,
+)
+from pipeline.models.finetuning.linear_layers import find_targets
+from pipeline.models.finetuning.packed_linear import quantized_layers
+from pipeline.models.finetuning.quantized_linear import quantize_model
+from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device

@@ -11,20 +11,18 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
-from pipeline.models import compute
 from pipeline.models.build import build_model
-from pipeline.models.compute import (
-    align_products,
+from pipeline.models.computation import aligned_products, compiling
+from pipeline.models.computation.aligned_products import align_products, gated_aligned
+from pipeline.models.computation.compiling import (
     chosen_layers,
     compile_layers,
     count_compiled,
-    count_recomputed,
     describe_compiling,
-    gated_aligned,
-    read_work,
-    recompute_layers,
-    torch_version,
 )
+from pipeline.models.computation.model_work import read_work
+from pipeline.models.computation.recompute import count_recomputed, recompute_layers
+from pipeline.models.computation.torch_versions import torch_version
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.timing.recorder import CompileWatch
 from pipeline.train.batches import loss_of, to_device
@@ -135,7 +133,7 @@ def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number
     kind = make_kind("qwen2_vl")
     model, samples = kind.build().train(), kind.samples()
     for layer in model.towers()[0]:
-        compute._compile(layer, BOTH)
+        compiling._compile(layer, BOTH)
     numbers = []
     one, two, four = [[samples[0]]], [[samples[1]]], [[samples[n]] for n in (0, 1, 3)]
     for rows in (one, two, four, [[samples[3]]]):
@@ -178,7 +176,7 @@ def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(make_kind, nam
     kind = make_kind(name)
     model = kind.build().train()
     for layer in model.towers()[0]:
-        compute._compile(layer, BOTH)
+        compiling._compile(layer, BOTH)
     with pytest.raises(StageConfigError, match=r"layers \w+ cannot be compiled; leave"):
         passes(kind, model)
 
@@ -281,7 +279,7 @@ def test_layers_are_called_as_before_where_nothing_is_gained():
 
 @pytest.mark.parametrize("gains", [False, True])
 def test_all_layers_are_compiled_as_one(monkeypatch, gains):
-    monkeypatch.setattr(compute, "_gains", lambda *_: gains)
+    monkeypatch.setattr(aligned_products, "_gains", lambda *_: gains)
     tower = nn.ModuleList([Gated(42) for _ in range(3)])
     align_products(tower)
     torch._dynamo.reset()

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForImageTextToText
 
-from pipeline.models import compute
 from pipeline.models.build import build_model
+from pipeline.models.computation import recompute
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts import VisionInputs
 from pipeline.models.segments import Packing
@@ -39,11 +39,11 @@ def recomputed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kind], HuggingFaceV
     """Maker of models whose layers are computed again, where most is read."""
     # torch compares devices, and the one by another name is hidden from its first look.
     unchecked = functools.partial(checkpoint, determinism_check="none")
-    monkeypatch.setattr(compute, "checkpoint", unchecked)
+    monkeypatch.setattr(recompute, "checkpoint", unchecked)
 
     def make(kind: Kind) -> HuggingFaceVLM:
         model = kind.build().train()
-        compute.recompute_layers(model)
+        recompute.recompute_layers(model)
         assert isinstance(model, HuggingFaceVLM)
         return model
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from pipeline.data.batch import Batch
 from pipeline.data.format import Sample
 from pipeline.models.build import build_model, load_model
-from pipeline.models.compute import keep_residual_in_fp32
+from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts import StoredImages
 from pipeline.models.vision_language import Prompt, VisionLanguageModel, before

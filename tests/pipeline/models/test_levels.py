@@ -11,7 +11,7 @@ import torch
 from pipeline.data.batch import Batch, BufferPool, LevelRules, collate
 from pipeline.data.format import Sample
 from pipeline.models.build import build_model
-from pipeline.models.compute import choose, parts_of
+from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import losses_of, to_device
 from tests.pipeline.models.conftest import Kind

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.models.adapters import HEADS_WEIGHTS, LEVELS_NAME, load_heads
+from pipeline.models.finetuning.classifier_heads import HEADS_WEIGHTS, LEVELS_NAME, load_heads
 from pipeline.models.loading import load_whole, read_hugging_face_config
 from pipeline.models.small_vlm import WEIGHTS_NAME, SmallVLM
 from slurm_jobs.shared.configs.model_parts import ModelConfig

@@ -15,15 +15,15 @@ from peft.tuners.lora.bnb import Linear4bit as PeftLinear4bit
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from pipeline.models.adapters import add_adapters, merge_adapters
 from pipeline.models.build import build_model, make_unloaded
-from pipeline.models.quantize import (
+from pipeline.models.finetuning.adapters import add_adapters, merge_adapters
+from pipeline.models.finetuning.packed_linear import (
     compute_in,
     dequantize_weights,
     quantized_layers,
     quantized_names,
 )
-from pipeline.models.quantized_linear import QuantizedLinear, quantize_model
+from pipeline.models.finetuning.quantized_linear import QuantizedLinear, quantize_model
 from pipeline.train.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
 from slurm_jobs.shared.errors import StageConfigError
@@ -229,7 +229,7 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers import AutoModelForCausalLM
 from pipeline.models.loading import load_whole
-from pipeline.models.quantized_linear import quantize_model
+from pipeline.models.finetuning.quantized_linear import quantize_model
 from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 
 def held():

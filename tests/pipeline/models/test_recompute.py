@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from pipeline.models import compute
-from pipeline.models.adapters import add_adapters
 from pipeline.models.build import build_model
-from pipeline.models.compute import count_recomputed, read_work, recompute_layers
-from pipeline.models.quantized_linear import quantize_model
+from pipeline.models.computation import recompute
+from pipeline.models.computation.model_work import read_work
+from pipeline.models.computation.recompute import count_recomputed, recompute_layers
+from pipeline.models.finetuning.adapters import add_adapters
+from pipeline.models.finetuning.quantized_linear import quantize_model
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import (
@@ -87,7 +88,7 @@ def test_generators_are_kept_for_layers_with_dropout_alone(make_kind, monkeypatc
         kept.append(options["preserve_rng_state"])
         return checkpoint(*args, **options)
 
-    monkeypatch.setattr(compute, "checkpoint", noted)
+    monkeypatch.setattr(recompute, "checkpoint", noted)
     for dropout in (0.0, 0.1):
         model = adapted(kind, dropout=dropout)
         recompute_layers(model)
@@ -96,9 +97,9 @@ def test_generators_are_kept_for_layers_with_dropout_alone(make_kind, monkeypatc
         assert kept == [False] * vision + [dropout > 0] * language
         kept.clear()
     attends = kind.build().towers()[1][0]
-    assert not compute.may_draw(attends)
+    assert not recompute.may_draw(attends)
     attends.self_attn.attention_dropout = 0.1
-    assert compute.may_draw(attends)
+    assert recompute.may_draw(attends)
 
 
 def test_dropout_leaves_out_the_same_the_second_time(make_kind):

@@ -14,13 +14,11 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForImageTextToText, MistralConfig, Qwen2Config
 
-from pipeline.models import adapters, segments
-from pipeline.models.compute import (
-    AttentionSizes,
-    attention_sizes,
-    compile_layers,
-    recompute_layers,
-)
+from pipeline.models import segments
+from pipeline.models.attention_kernels import shared_keys
+from pipeline.models.computation.attention_sizes import AttentionSizes, attention_sizes
+from pipeline.models.computation.compiling import compile_layers
+from pipeline.models.computation.recompute import recompute_layers
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.segments import (
     Packing,
@@ -381,11 +379,11 @@ def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_s
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])
     calls, expected = calls_and_loss(model, batch)
-    adapters.repeat_shared_keys(on=True)
+    shared_keys.repeat_shared_keys(on=True)
     try:
         repeated_calls, loss = calls_and_loss(model, batch)
     finally:
-        adapters.repeat_shared_keys(on=False)
+        shared_keys.repeat_shared_keys(on=False)
     assert repeated_calls == expected_calls(model, has_mask=False, repeats_keys=True)
     assert any(gqa for *_, gqa in calls)
     assert not any(gqa for *_, gqa in repeated_calls)

@@ -10,9 +10,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.data.work import count_work
-from pipeline.models.adapters import add_adapters
 from pipeline.models.build import build_model
-from pipeline.models.compute import parts_of, read_work
+from pipeline.models.computation.model_work import read_work
+from pipeline.models.finetuning.adapters import add_adapters
+from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.timing.flops import WorkCounts, model_flops
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device import RankDevice

@@ -11,7 +11,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pipeline.models import segments
-from pipeline.models.compute import AttentionSizes
+from pipeline.models.computation.attention_sizes import AttentionSizes
 from pipeline.train import attention
 from pipeline.train.attention import (
     AttentionFacts,

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.models.adapters import merge_adapters
-from pipeline.models.quantize import dequantize_weights
+from pipeline.models.finetuning.adapters import merge_adapters
+from pipeline.models.finetuning.packed_linear import dequantize_weights
 from pipeline.train import export
 from pipeline.train.device import RankDevice
 from pipeline.train.host_memory import (

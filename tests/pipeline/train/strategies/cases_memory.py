@@ -10,7 +10,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from pipeline.models.compute import param_groups_of
+from pipeline.models.computation.torch_versions import param_groups_of
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.job import phases_of
 from pipeline.train.memory import MemoryNeed, gathered_units, memory_need, read_sizes, sharing_of

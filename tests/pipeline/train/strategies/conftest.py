@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.models.compute import can_shard_whole_numbers
+from pipeline.models.computation.torch_versions import can_shard_whole_numbers
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.train.conftest import run_ranks
 

@@ -1,7 +1,7 @@
 """LoRA adapters (arXiv:2106.09685) by peft: added before sharding, merged or saved separately.
 
-`compute` finds the layers to adapt. peft is imported on demand: it loads bitsandbytes,
-which takes 1.5 s that a training without adapters need not spend.
+`linear_layers` finds the layers to adapt. peft is imported on demand: it loads bitsandbytes, which
+takes 1.5 s that a training without adapters need not spend.
 """
 
 from __future__ import annotations
@@ -9,33 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
-from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from pipeline.models.compute import (
-    find_targets,
-    is_adapter,
-    refuse_tied,
-    root_prefix,
-    without_adapters,
-)
-from pipeline.models.quantize import quantized_layers
-from pipeline.models.segments import attend_rows_by
-from pipeline.models.vision_language import HEADS_PREFIX, VisionLanguageModel
-from slurm_jobs.shared.config import build_config
+from pipeline.models.finetuning.linear_layers import find_targets, refuse_tied
+from pipeline.models.finetuning.packed_linear import quantized_layers
+from pipeline.models.finetuning.parameter_names import is_adapter, root_prefix, without_adapters
+from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig
-from slurm_jobs.shared.configs.train import LevelConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.regular_files import read_bytes
 
 log = logging.getLogger(__name__)
 
@@ -198,95 +185,3 @@ def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], 
             modules.append(name)
             left -= parameters
     return modules, left
-
-
-# Classifier heads, as files next to the model: the levels, and their weights.
-#
-# Loading the folder as a transformers model ignores them.
-
-
-HEADS_WEIGHTS = "heads.safetensors"
-LEVELS_NAME = "levels.json"
-
-
-def num_classes(levels: Sequence[LevelConfig]) -> dict[int, int]:
-    """Return the number of classes of each level with a head, by number of the level."""
-    return {
-        number: len(level.classes) for number, level in enumerate(levels) if level.head == "classes"
-    }
-
-
-def save_heads(
-    folder: Path, levels: Sequence[LevelConfig], weights: Mapping[str, torch.Tensor]
-) -> Mapping[str, torch.Tensor]:
-    """Write the levels and the heads' weights; return what must be found on disk."""
-    if not levels:
-        return {}
-    write_json_atomic(folder / LEVELS_NAME, [asdict(level) for level in levels])
-    heads = {
-        name: weight.detach().cpu().contiguous()
-        for name, weight in weights.items()
-        if name.startswith(HEADS_PREFIX)
-    }
-    if heads:
-        save_file(heads, folder / HEADS_WEIGHTS, metadata={"format": "pt"})
-    return heads
-
-
-def load_heads(model: VisionLanguageModel, folder: Path) -> tuple[LevelConfig, ...]:
-    """Add the heads in its folder to the model; return the levels, none if there are none.
-
-    Raises:
-        StageConfigError: the files are damaged.
-    """
-    if not (folder / LEVELS_NAME).exists():
-        return ()
-    try:
-        values = json.loads(read_bytes(folder / LEVELS_NAME))
-        levels = tuple(build_config(LevelConfig, value) for value in values)
-        model.add_heads(len(levels), num_classes(levels))
-        if len(model.heads):
-            weights = load_file(folder / HEADS_WEIGHTS)
-            model.heads.load_state_dict(
-                {name.removeprefix(HEADS_PREFIX): value for name, value in weights.items()}
-            )
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        message = f"model folder {folder}: its heads cannot be read ({error})"
-        raise StageConfigError(message) from error
-    return levels
-
-
-# Attention that repeats shared keys first, for cards whose kernels need it.
-#
-# Several heads of a language model may share keys and values. Without a mask, transformers passes
-# them to PyTorch unrepeated (`enable_gqa`). Of the fused kernels only FlashAttention can read
-# that. The memory-efficient one, the only one of a V100, cannot, which leaves the `math` kernel,
-# and that stores every score. With keys repeated for each head it can.
-
-
-_UNSHARED = nn.Identity()
-"""Stands for a module without shared heads."""
-
-
-def repeat_shared_keys(*, on: bool) -> None:
-    """Make attention without a mask repeat shared keys in this process; off: like transformers."""
-    attend_rows_by(_attend if on else sdpa_attention_forward)
-
-
-def _attend(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    is_causal: bool | None = None,
-    **options: Any,
-) -> tuple[torch.Tensor, None]:
-    """Implement `sdpa_attention_forward`: query [rows, heads, length, size], fewer key heads."""
-    num_sharing = getattr(module, "num_key_value_groups", 1)
-    if attention_mask is None and num_sharing > 1:
-        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        module, key, value = _UNSHARED, repeat_kv(key, num_sharing), repeat_kv(value, num_sharing)
-    options = {"is_causal": is_causal, **options}
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)

@@ -1,0 +1,1 @@
+"""Attention as the models here call it: by the bounds of samples and images."""

@@ -1,0 +1,1 @@
+"""Computation of a built model: compiled and recomputed layers, precision, and work."""

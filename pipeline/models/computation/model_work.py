@@ -1,0 +1,112 @@
+"""Sizes that determine a model's operations, read from its modules; see `pipeline.timing.flops`.
+
+Read them before sharding, and again when other parts are trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import nn
+
+from pipeline.models.finetuning.parameter_names import without_adapters
+from pipeline.models.vision_language import VisionLanguageModel
+from pipeline.timing.flops import ModelWork, PartWork
+
+_BASE = ".base_layer"
+"""Suffix of adapted layers' names in peft."""
+_ORDER = ("vision", "projector", "language", "head", "heads")
+"""Order in which a gradient cannot pass from an earlier part to a later one."""
+_Place = tuple[int, int]
+"""In a pass: index of the part, and of the layer in it; -1 is before all layers."""
+
+
+def read_work(model: VisionLanguageModel) -> ModelWork:
+    """Return the matrices and attention of each part, and the gradients they take part in.
+
+    Parameters that affect no output are left out, and so are classifier heads. A gradient is
+    assumed to pass through a whole layer if anything in it, or before it, is trained. That
+    slightly overestimates where only adapters are in the first such layer.
+    """
+    learned = {name: value.requires_grad for name, value in model.named_parameters()}
+    trained = (place for name, place in _places(model, learned) if learned[name])
+    first = min(trained, default=(len(_ORDER), 0))
+    hf_config = getattr(getattr(model, "hf", None), "config", None)
+    vision_config: Any = getattr(hf_config, "vision_config", None)
+    # A vision tower's layers without windows (Qwen2.5-VL's); None for any other model.
+    full = getattr(vision_config, "fullatt_block_indexes", None)
+    num_weights: dict[str, Counter[int]] = {part: Counter() for part in _ORDER}
+    widths: dict[tuple[str, bool], Counter[int]] = {
+        (part, is_window): Counter() for part in _ORDER for is_window in (False, True)
+    }
+    unused = model.unused_parameters()
+    matrices: dict[str, Any] = {  # 4-bit ones are linear layers, too
+        f"{name}.weight": module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d)
+        and without_adapters(f"{name}.weight") not in unused
+    }
+    for name, place in _places(model, matrices):
+        part, module = _ORDER[place[0]], matrices[name]
+        # The output head's input needs no gradient if only the head is trained.
+        passes = first < place or (first == place and part != "head")
+        is_pixels = part == "vision" and not isinstance(module, nn.Linear)
+        products = 1 + module.weight.requires_grad + (passes and not is_pixels)
+        num_weights[part][products] += _num_weights(module)
+        is_window = part == "vision" and full is not None and place[1] not in full
+        widths[part, is_window][3 if passes else 1] += _query_width(name, module)
+    works = {
+        part: PartWork(
+            num_weights=dict(num_weights[part]),
+            attention_width=dict(+widths[part, False]),
+            window_width=dict(+widths[part, True]),
+        )
+        for part in _ORDER
+        if part != "heads"
+    }
+    window_patches = None
+    if full is not None:
+        window_patches = int(vision_config.window_size) // model.patch_size
+    return ModelWork(**works, window_patches=window_patches)
+
+
+def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
+    """Yield names of parameters, in order of definition, with their places.
+
+    Modules of a tower after its layers are defined after them, too.
+    """
+    head, layers = model.output_head(), [layer for tower in model.towers() for layer in tower]
+    (head_name,) = (name for name, module in model.named_modules() if module is head)
+    prefixes = {"heads": ("heads.",), "head": (f"{head_name}.",), **model.part_prefixes()}
+    ids = {id(layer) for layer in layers}
+    lists = {n.rpartition(".")[0] + "." for n, m in model.named_modules() if id(m) in ids}
+    behind: Counter[int] = Counter()
+    for name in names:
+        fits = (part for part, starts in prefixes.items() if name.startswith(starts))
+        part = _ORDER.index(next(fits, "language"))
+        start = next((start for start in lists if name.startswith(start)), None)
+        if start is None or _ORDER[part] not in ("vision", "language"):
+            yield name, (part, behind[part] - 1)
+            continue
+        layer = int(name.removeprefix(start).partition(".")[0])
+        behind[part] = layer + 2
+        yield name, (part, layer)
+
+
+def _num_weights(module: Any) -> int:
+    """Return the number of weights, without the weight itself, which may be packed or sharded."""
+    if isinstance(module, nn.Linear):
+        return module.in_features * module.out_features
+    size = math.prod(module.kernel_size)
+    return int(module.in_channels // module.groups * module.out_channels * size)
+
+
+def _query_width(name: str, module: Any) -> int:
+    """Return heads times head size of the matrix that makes queries; 0 for any other."""
+    leaf = name.removesuffix(".weight").removesuffix(_BASE).rpartition(".")[2]
+    if leaf == "q_proj":
+        return int(module.out_features)
+    return int(module.out_features) // 3 if leaf == "qkv" else 0  # queries, keys and values in one

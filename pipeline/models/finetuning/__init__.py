@@ -1,0 +1,1 @@
+"""Parts of a model that learn, adapters, classifier heads, and frozen layers in 4 bits."""
