@@ -40,7 +40,7 @@ from slurm_jobs.report.report_model import (
     Tile,
     TrainingNumbers,
 )
-from slurm_jobs.report.rules import find
+from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.stage_numbers import cost_numbers, data_numbers, stage_numbers
 from slurm_jobs.report.standings import Standing, overall_status, standings
 from slurm_jobs.report.timeline import begin_note, run_span, timeline

@@ -696,7 +696,7 @@ class Finding:
     confidence: str = "high: timed in the records"
     """Confidence in the diagnosis, with a reason."""
     cause: str = ""
-    """Cause in one word, if a rule distinguishes several; see `rules.data_wait.Cause`."""
+    """Cause in one word, if a rule distinguishes several; see `Cause` of `loader_threads`."""
     ceiling_times: float | None = None
     """Ceiling as a factor of the speed; None if unknown."""
     rule: str = ""

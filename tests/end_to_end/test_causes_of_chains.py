@@ -49,10 +49,16 @@ TOKENISES = "pipeline.preprocess.encode:SampleEncoder.tokenise"
 @pytest.fixture
 def advise_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if runs of seconds were worth advice."""
-    for name in ("stage_rules", "training_rules"):
+    for name in (
+        "stages.array_imbalance",
+        "stages.queue_wait",
+        "stages.slurm_requests",
+        "training.around_the_steps",
+        "training.checkpoint_and_evaluation",
+    ):
         module = importlib.import_module(f"slurm_jobs.report.rules.{name}")
         monkeypatch.setattr(module, "SHORT_RUN_S", 0.0)
-    data = importlib.import_module("slurm_jobs.report.rules.stage_rules")
+    data = importlib.import_module("slurm_jobs.report.rules.stages.tokenising")
     monkeypatch.setattr(data, "_MIN_WORK_S", 0.0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slurm_jobs.report.markup import Html, el, join, stacked_bar
 from slurm_jobs.report.rank_numbers import phase_name
 from slurm_jobs.report.report_model import RankNumbers, TrainingNumbers
-from slurm_jobs.report.rules.training_rules import not_compared
+from slurm_jobs.report.rules.training.straggler import not_compared
 from slurm_jobs.shared import units
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.units import TimeShare

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.report.numbers import make_tiles, make_verdict
 from slurm_jobs.report.report_model import Check, EvaluationNumbers
-from slurm_jobs.report.rules.stage_rules import memory_request, time_request
+from slurm_jobs.report.rules.stages.slurm_requests import memory_request, time_request
 from slurm_jobs.report.sentences import next_request, no_finding
 from slurm_jobs.shared import units
 from slurm_jobs.shared.units import TimeShare, known, missing

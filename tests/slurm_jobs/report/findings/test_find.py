@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.report.rules import find
-from slurm_jobs.report.rules.stage_rules import array_imbalance, queue_dominates, time_request
-from slurm_jobs.report.rules.training_rules import around_steps, checkpoint_stall, repeated_steps
+from slurm_jobs.report.rules.rule_table import find
+from slurm_jobs.report.rules.stages.array_imbalance import array_imbalance
+from slurm_jobs.report.rules.stages.queue_wait import queue_dominates
+from slurm_jobs.report.rules.stages.slurm_requests import time_request
+from slurm_jobs.report.rules.training.around_the_steps import around_steps
+from slurm_jobs.report.rules.training.checkpoint_and_evaluation import checkpoint_stall
+from slurm_jobs.report.rules.training.repeated_steps import repeated_steps
 from slurm_jobs.shared.units import TimeShare, known
 from tests.slurm_jobs.report.builders import check, edited, finding, report_on, stage_of
 

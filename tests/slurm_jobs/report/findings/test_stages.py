@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from slurm_jobs.report.html import render_html
-from slurm_jobs.report.rules.stage_rules import left_out, no_pictures, rejected, slow_tokenising
+from slurm_jobs.report.rules.stages.no_pictures import no_pictures
+from slurm_jobs.report.rules.stages.rows_left_out import left_out, rejected
+from slurm_jobs.report.rules.stages.tokenising import slow_tokenising
 from slurm_jobs.report.sentences import next_request
 from slurm_jobs.shared.units import known, missing
 from tests.slurm_jobs.report.builders import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slurm_jobs.report.rules.training_rules import straggler
+from slurm_jobs.report.rules.training.straggler import straggler
 from tests.slurm_jobs.report.builders import rank_timing, training_of
 from tests.slurm_jobs.report.fabricate_run import CREATED, STEP_DTYPE
 

@@ -1,0 +1,1 @@
+"""Rules on waiting for data, and what delays the loader. PURE."""

@@ -1,0 +1,1 @@
+"""Rules on stages: their data, their jobs, their requests. PURE."""

@@ -1,0 +1,1 @@
+"""Rules on the steps, the ranks and the devices of a training. PURE."""

@@ -1,0 +1,48 @@
+"""Rule on the exchanges of the ranks between the passes of a step. PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
+from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, times_without
+from slurm_jobs.shared import units
+
+_LIMIT = 0.05
+
+
+@rule(
+    "meetings",
+    "exchanges between the passes, each timed on its last rank: together 5 % of the step or more",
+    needs_steps=True,
+)
+def meetings(numbers: TrainingNumbers) -> Finding | Check:
+    """Find exchanges between the passes that cost time even on the rank that arrives last."""
+    share = numbers.meeting_share
+    if max(numbers.rank_counts, default=1) == 1:
+        return clear("there is only one rank")
+    if share is None:
+        return abstain("this needs records of all ranks that time waits for other ranks separately")
+    if share < _LIMIT:
+        return clear(f"{units.percent(share)} of the step, under 5 %")
+    mean_s = share * sum(phase.seconds for phase in numbers.phases)
+    if numbers.meetings_apart:
+        on_rank = "in both exchanges together, each on the last rank, which did not wait"
+        confidence = "high: each exchange is timed separately"
+    else:
+        on_rank = "on the rank that waits least, because it came last"
+        confidence = (
+            "medium: these records, of an older version, combine the two exchanges of a step; if "
+            "different ranks are last in them, a part of it is a wait for slower ranks"
+        )
+    return Finding(
+        title=f"{units.percent(share)} of each step is spent on exchanges of the ranks",
+        text="Twice a step the ranks exchange a few numbers. The time for that does not depend on "
+        "how much a step computes. Collectives within the passes have the same fixed cost, which "
+        "is not timed separately.",
+        evidence=(f"{units.seconds(mean_s)} a step {on_rank}",),
+        next_knob="more work per step (global_batch_size, with a matching learning rate); a free "
+        "core on each node for the communication threads; fewer ranks",
+        ceiling=f"{ceiling(share, 'no time in these exchanges')}; more if collectives within "
+        "the passes become fewer, too",
+        ceiling_times=times_without(share),
+        confidence=confidence,
+    )

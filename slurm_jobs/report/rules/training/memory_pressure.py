@@ -1,0 +1,26 @@
+"""Rule on device memory that is nearly full. PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
+from slurm_jobs.report.rules.base import clear, rule
+from slurm_jobs.shared import units
+
+
+@rule("memory-pressure", "more than 0 allocator retries", "DeepSpeed, memory-pressure warning")
+def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
+    """Find allocator retries. DeepSpeed: any retry means memory pressure."""
+    if not numbers.num_allocator_retries:
+        return clear("no allocator retries")
+    return Finding(
+        title="the device's memory is nearly full",
+        text="The allocator had to flush its cache and retry, which stalls the device.",
+        evidence=(
+            (
+                f"{numbers.num_allocator_retries:,} allocator retries; "
+                f"peak {units.quantity(numbers.memory_peak_bytes)}"
+            ),
+        ),
+        next_knob="a smaller microbatch, or activation checkpointing",
+        ceiling="not known: retries are not timed separately",
+    )
