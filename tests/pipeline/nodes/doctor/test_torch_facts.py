@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.nodes.doctor_stage import ask_torch, nccl_variables
+from pipeline.nodes.doctor.torch_facts import ask_torch
 
 
 def _stand_in(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +38,3 @@ def test_a_real_torch_without_cuda_says_that_it_is_a_build_without() -> None:
     assert facts.problem == ""
     assert facts.import_s is not None
     assert facts.cards or facts.cuda_problem
-
-
-def test_variables_that_steer_nccl_and_the_hub_are_kept_and_tokens_are_not() -> None:
-    given = {"NCCL_DEBUG": "INFO", "HF_HUB_OFFLINE": "1", "HF_TOKEN": "secret", "HOME": "/h"}
-    assert nccl_variables(given) == {"HF_HUB_OFFLINE": "1", "NCCL_DEBUG": "INFO"}

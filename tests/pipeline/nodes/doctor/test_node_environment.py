@@ -6,12 +6,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from pipeline.nodes import doctor_stage
-from pipeline.nodes.doctor_stage import (
+from pipeline.nodes.doctor import node_environment
+from pipeline.nodes.doctor.node_environment import (
     folder_facts,
     gpu_numa_nodes,
     has_infiniband,
     limits,
+    nccl_variables,
     programs,
     reach_hub,
 )
@@ -54,7 +55,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 
 def test_a_hub_that_refuses_was_reached_and_one_that_is_not_there_was_not(monkeypatch) -> None:
-    monkeypatch.setattr(doctor_stage, "HUB_LIMIT_S", 4.0)
+    monkeypatch.setattr(node_environment, "HUB_LIMIT_S", 4.0)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -83,3 +84,8 @@ def test_the_numa_nodes_are_those_of_nvidias_gpus_in_the_order_of_their_addresse
             (tmp_path / address / name).write_text(f"{value}\n")
     assert gpu_numa_nodes(tmp_path) == (3, 1)
     assert gpu_numa_nodes(tmp_path / "none") == ()
+
+
+def test_variables_that_steer_nccl_and_the_hub_are_kept_and_tokens_are_not() -> None:
+    given = {"NCCL_DEBUG": "INFO", "HF_HUB_OFFLINE": "1", "HF_TOKEN": "secret", "HOME": "/h"}
+    assert nccl_variables(given) == {"HF_HUB_OFFLINE": "1", "NCCL_DEBUG": "INFO"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.nodes import doctor_stage
-from pipeline.nodes.doctor_stage import meet
+from pipeline.nodes.doctor import meeting
+from pipeline.nodes.doctor.meeting import meet
 from slurm_jobs.shared.records import TaskContext
 from tests.contexts import make_context
 
@@ -44,7 +44,7 @@ def test_each_node_bounds_the_first_ones_clock_and_sees_its_file(contexts: list[
 def test_a_first_node_that_cannot_be_reached_is_reported_with_its_address(
     contexts: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_stage, "CONNECT_PATIENCE_S", 0.1)
+    monkeypatch.setattr(meeting, "CONNECT_PATIENCE_S", 0.1)
     met = meet(contexts[1])
     assert met.clock is None
     assert f"127.0.0.1:{contexts[1].main_port}" in met.reason
@@ -53,8 +53,8 @@ def test_a_first_node_that_cannot_be_reached_is_reported_with_its_address(
 def test_nodes_that_do_not_come_are_not_waited_for_longer_than_agreed(
     contexts: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_stage, "CONNECT_PATIENCE_S", 0.1)
-    monkeypatch.setattr(doctor_stage, "FILE_PATIENCE_S", 0.1)
+    monkeypatch.setattr(meeting, "CONNECT_PATIENCE_S", 0.1)
+    monkeypatch.setattr(meeting, "FILE_PATIENCE_S", 0.1)
     assert "not all nodes came" in meet(contexts[0]).reason
 
 

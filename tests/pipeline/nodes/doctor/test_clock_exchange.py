@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.nodes.doctor_stage import Question, signal_was_sent
+from pipeline.nodes.doctor.clock_exchange import Question, signal_was_sent
 from slurm_jobs.commands import doctor
 from slurm_jobs.commands.doctor import Answering
 from slurm_jobs.run_folder.paths import RunPaths

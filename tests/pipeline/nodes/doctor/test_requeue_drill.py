@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.nodes import doctor_stage
+from pipeline.nodes.doctor import requeue_drill
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.node_records import drill_name
@@ -23,7 +23,7 @@ def context(tmp_path: Path) -> Any:
 
 def _stop_after(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
     left = iter(range(looks))
-    monkeypatch.setattr(doctor_stage, "stop_requested", lambda: next(left, None) is None)
+    monkeypatch.setattr(requeue_drill, "stop_requested", lambda: next(left, None) is None)
 
 
 def test_the_counter_is_saved_on_request_and_the_next_attempt_goes_on(
@@ -31,8 +31,8 @@ def test_the_counter_is_saved_on_request_and_the_next_attempt_goes_on(
 ) -> None:
     _stop_after(monkeypatch, 3)
     with pytest.raises(StageStoppedError, match="the counter is 3"):
-        doctor_stage.run_drill({}, context)
-    assert doctor_stage.run_drill({}, replace(context, attempt=2)) == {"count": 4}
+        requeue_drill.run_drill({}, context)
+    assert requeue_drill.run_drill({}, replace(context, attempt=2)) == {"count": 4}
     kept = read_json(context.output_dir / drill_name(0))
     assert (kept["started"]["attempt"], kept["returned"]["attempt"]) == (1, 2)
     assert kept["asked_unix_s"] <= kept["saved_unix_s"] <= kept["returned"]["unix_s"]
@@ -41,9 +41,9 @@ def test_the_counter_is_saved_on_request_and_the_next_attempt_goes_on(
 
 def test_a_time_limit_that_comes_unannounced_is_a_failure(context: Any) -> None:
     with pytest.raises(StageConfigError, match="no signal before it"):
-        doctor_stage.run_drill({}, replace(context, deadline_unix_s=time.time() + 1))
+        requeue_drill.run_drill({}, replace(context, deadline_unix_s=time.time() + 1))
 
 
 def test_an_attempt_without_its_saved_state_fails(context: Any) -> None:
     with pytest.raises(StageConfigError, match="is gone"):
-        doctor_stage.run_drill({}, replace(context, attempt=2))
+        requeue_drill.run_drill({}, replace(context, attempt=2))

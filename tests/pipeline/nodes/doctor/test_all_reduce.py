@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.nodes import doctor_stage as module
-from pipeline.nodes.doctor_stage import all_reduce
+from pipeline.nodes.doctor import all_reduce as module
+from pipeline.nodes.doctor.all_reduce import all_reduce
 from slurm_jobs.shared.records import TaskContext
 from tests.contexts import make_context
 

@@ -1,0 +1,1 @@
+"""What `doctor` examines on a node."""
