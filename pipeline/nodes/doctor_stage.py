@@ -26,7 +26,8 @@ from pipeline.nodes.doctor.node_environment import (
 )
 from pipeline.nodes.doctor.requeue_drill import run_drill
 from pipeline.nodes.doctor.torch_facts import ask_torch
-from pipeline.nodes.measures import cgroup_quota, find_gpus
+from pipeline.nodes.measures.cores import cgroup_quota
+from pipeline.nodes.measures.gpu_links import find_gpus
 from slurm_jobs.shared.files import make_private_dir, write_json_atomic
 from slurm_jobs.shared.machine import host_facts, python_facts
 from slurm_jobs.shared.node_records import NodeFacts, facts_name

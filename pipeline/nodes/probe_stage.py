@@ -16,16 +16,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pipeline.nodes.measures import (
-    Deadline,
-    Measured,
-    busy_cores,
-    find_gpus,
-    measure_cores,
-    measure_file_system,
-    measure_links,
-    merged,
-)
+from pipeline.nodes.measures.cores import busy_cores, measure_cores
+from pipeline.nodes.measures.file_systems import measure_file_system
+from pipeline.nodes.measures.gpu_links import find_gpus
+from pipeline.nodes.measures.link_speeds import measure_links
+from pipeline.nodes.measures.measurement import Deadline, Measured, merged
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import ProbeConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
@@ -93,7 +88,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             keep_probe(paths, _with(probe, merged(measured, more), remaining), context.attempt)
 
     def network() -> Measured:
-        from pipeline.nodes.network import measure_network
+        from pipeline.nodes.measures.network import measure_network
 
         return measure_network(context, keep)
 
@@ -135,12 +130,12 @@ def _measures(
         return replace(measured, details={place: details})
 
     def matmul() -> Measured:
-        from pipeline.nodes.devices import measure_matmul
+        from pipeline.nodes.measures.devices import measure_matmul
 
         return measure_matmul(num_asked, deadline("matmul"))
 
     def host_to_device() -> Measured:
-        from pipeline.nodes.devices import measure_transfers
+        from pipeline.nodes.measures.devices import measure_transfers
 
         return measure_transfers(deadline("host_to_device"))
 

@@ -42,7 +42,7 @@ def hold(config, context):
     time.sleep(config["sleep_s"][index])
     Path(context.output_dir / f"out-{index}").write_text(str(len(held)))
 """
-LOOPS = "pipeline.nodes.measures:_turns_until"
+LOOPS = "pipeline.nodes.measures.cores:_turns_until"
 TOKENISES = "pipeline.preprocess.encode:SampleEncoder.tokenise"
 
 

@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.nodes import measures
-from pipeline.nodes.measures import (
-    Deadline,
-    Measured,
-    busy_cores,
-    cgroup_quota,
-    measure_cores,
-    quota_in,
-)
+from pipeline.nodes.measures import cores as module
+from pipeline.nodes.measures.cores import busy_cores, cgroup_quota, measure_cores, quota_in
+from pipeline.nodes.measures.measurement import Deadline, Measured
 
 WINDOW_S = 0.5
 """Long enough that a process gets a core on a machine that others load."""
@@ -58,7 +52,7 @@ def test_cores_are_measured_within_their_time() -> None:
 def test_a_window_in_which_no_process_came_to_work_measures_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(measures, "_work", lambda _number, _window_s: (0.0, 0.001))
+    monkeypatch.setattr(module, "_work", lambda _number, _window_s: (0.0, 0.001))
     found = measure_cores(2, Deadline.after(0.1), window_s=0.05)
     assert found.numbers == {}
 
@@ -73,8 +67,8 @@ def test_what_takes_cores_for_a_moment_is_no_property_of_the_node_and_a_limit_is
         cpu_s = window_s if number == 1 else 2 * window_s * shares.pop(0)
         return 1e6 * cpu_s, cpu_s
 
-    monkeypatch.setattr(measures, "_work", work)
-    monkeypatch.setattr(measures, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(module, "_work", work)
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
     found = measure_cores(2, Deadline.after(60), window_s=0.05)
     assert found.numbers["cores_usable"] == pytest.approx(cores_found)
     assert shares == []

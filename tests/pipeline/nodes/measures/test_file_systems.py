@@ -1,9 +1,8 @@
-"""Rates of file systems, really measured with small sizes; full disks; what is left behind."""
+"""Rates of file systems, really measured with small sizes; full disks."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,14 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.nodes.measures import (
-    Deadline,
-    drop_from_cache,
-    measure_file_system,
-    remove_left_behind,
-    resident_share,
-    scratch_folder,
-)
+from pipeline.nodes.measures.file_systems import measure_file_system
+from pipeline.nodes.measures.measurement import Deadline
+from pipeline.nodes.measures.scratch_folder import remove_left_behind
 from slurm_jobs.shared.configs.stages import ProbeConfig
 from tests.end_to_end.driver import wait_for
 
@@ -49,17 +43,6 @@ def test_writing_stops_when_the_time_is_up(tmp_path: Path) -> None:
     assert time.monotonic() - start_s < 8
     assert found.details["local"]["file_bytes"] < 512 * 2**20
     assert 3 <= found.details["local"]["num_small_files"] < 10_000
-
-
-def test_the_page_cache_lets_go_of_a_file_before_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with path.open("w+b") as stream:
-        stream.write(os.urandom(2**20))
-        stream.flush()
-        assert resident_share(stream.fileno()) == 1.0
-        kept = drop_from_cache(stream.fileno())
-    found = measure_file_system("local", tmp_path, SMALL, Deadline.after(1))
-    assert found.details["local"]["reads_are_cold"] == (kept == 0.0)
 
 
 @pytest.fixture
@@ -98,7 +81,7 @@ def test_a_disk_that_fills_up_meanwhile_is_reported(
     memory_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A stand-in for what statvfs says: another process writes between that and our first byte.
-    monkeypatch.setattr("pipeline.nodes.measures._too_full", lambda *_: "")
+    monkeypatch.setattr("pipeline.nodes.measures.file_systems._too_full", lambda *_: "")
     config = ProbeConfig(file_mb=64, num_small_files=5)
     found = measure_file_system("local", memory_disk, config, Deadline.after(5))
     assert "No space left on device" in found.reasons["local"]
@@ -111,41 +94,11 @@ def test_a_folder_that_cannot_be_written_is_reported() -> None:
     assert "make it writable" in found.reasons["local"]
 
 
-_HOLD = """
-import sys, time
-from pathlib import Path
-from pipeline.nodes.measures import scratch_folder
-with scratch_folder(Path(sys.argv[1])) as folder:
-    (folder / "small").write_bytes(b"x")
-    print("ready", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_what_a_killed_probe_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
-    held = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-    )
-    assert held.stdout is not None
-    assert held.stdout.readline() == b"ready\n"
-    (theirs,) = tmp_path.iterdir()
-    with scratch_folder(tmp_path):
-        assert theirs.exists()  # it is at work
-    held.send_signal(signal.SIGKILL)
-    held.wait()
-    assert theirs.exists()
-    with scratch_folder(tmp_path):
-        assert not theirs.exists()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_large_file_goes_with_the_process_that_wrote_it(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from pipeline.nodes.measures import measure_file_system\n"
-        "from pipeline.nodes.measures import Deadline\n"
+        "from pipeline.nodes.measures.file_systems import measure_file_system\n"
+        "from pipeline.nodes.measures.measurement import Deadline\n"
         "from slurm_jobs.shared.configs.stages import ProbeConfig\n"
         "print('ready', flush=True)\n"
         "while True:\n"
@@ -155,7 +108,7 @@ def test_a_large_file_goes_with_the_process_that_wrote_it(tmp_path: Path) -> Non
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)],
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
     )
     assert process.stdout is not None
     process.stdout.readline()
@@ -165,15 +118,3 @@ def test_a_large_file_goes_with_the_process_that_wrote_it(tmp_path: Path) -> Non
     assert list(tmp_path.glob("*/large")) == []
     remove_left_behind(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_old_folder_of_a_host_that_cannot_be_asked_is_removed(tmp_path: Path) -> None:
-    for name, age_s in (("old", 7200.0), ("new", 10.0)):
-        folder = tmp_path / f"slurm-jobs-probe-{name}"
-        folder.mkdir()
-        (folder / "owner.json").write_text(
-            '{"pid": 1, "start_ticks": 1, "pid_space": "another host"}'
-        )
-        os.utime(folder, (time.time() - age_s,) * 2)
-    remove_left_behind(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["slurm-jobs-probe-new"]

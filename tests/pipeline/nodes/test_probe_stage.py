@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipeline.nodes.network import rounds
 from pipeline.nodes.probe_stage import _node_name, asked_cores, run
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.node_records import MEASURES, NodeProbe, ProbePaths, read_probe
-from slurm_jobs.shared.records import record_to_json
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 
 SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}
-ROOT = Path(__file__).parents[3]
 
 
 def _kept(root: Path) -> NodeProbe:
@@ -131,7 +124,8 @@ def test_a_file_instead_of_the_folder_of_probes_is_refused(tmp_path: Path) -> No
 def test_nodes_that_cannot_meet_keep_what_each_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.nodes.network.JOIN_MIN", 0.01)  # the other one never comes
+    # The other one never comes.
+    monkeypatch.setattr("pipeline.nodes.measures.network.JOIN_MIN", 0.01)
     context = make_context(
         "probe", tmp_path / "run", num_ranks=2, num_nodes=2, main_port=free_port()
     )
@@ -144,7 +138,7 @@ def test_nodes_that_cannot_meet_keep_what_each_measured(
 def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("pipeline.nodes.devices", "pipeline.nodes.network"):
+    for name in ("pipeline.nodes.measures.devices", "pipeline.nodes.measures.network"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)  # import raises ModuleNotFoundError
     run(SMALL, make_context("probe", tmp_path / "run"))
@@ -152,79 +146,6 @@ def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_mea
     assert "package torch is missing" in probe.reasons["matmul"]
     assert "pip install" in probe.reasons["matmul"]
     assert "local_read_bytes_per_s" in probe.numbers
-
-
-_RANK = """
-import json, sys
-from slurm_jobs.shared.records import TaskContext, record_from_json
-from pipeline.nodes.probe_stage import run
-values = json.loads(sys.stdin.read())
-print(json.dumps(run(values["config"], record_from_json(TaskContext, values["context"]))))
-"""
-
-
-def _ranks(tmp_path: Path, number: int) -> list[Mapping[str, Any]]:
-    """So many nodes, each a process on this machine; what their stages return."""
-    port = free_port()
-    processes = []
-    for rank in range(number):
-        context = make_context(
-            "probe",
-            tmp_path / "run",
-            rank=rank,
-            num_ranks=number,
-            node_rank=rank,
-            num_nodes=number,
-            node_name=f"n{rank}",
-            main_port=port,
-            node_local_dir=tmp_path / f"local-{rank}",
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", _RANK],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps({"config": SMALL, "context": record_to_json(context)}))
-        process.stdin.close()
-        processes.append(process)
-    outputs = []
-    for process in processes:
-        assert process.stdout is not None
-        outputs.append(process.stdout.read())
-    assert [process.wait() for process in processes] == [0] * number
-    return [json.loads(output) for output in outputs]
-
-
-def test_two_nodes_measure_the_network_between_them(tmp_path: Path) -> None:
-    first, second = _ranks(tmp_path, 2)
-    assert first["network_bytes_per_s"] == second["network_bytes_per_s"] > 1e6
-    assert first["network_latency_s"] == second["network_latency_s"] > 0
-    (path,) = ProbePaths(tmp_path).files_of("n1")  # written twice, under one name
-    assert read_probe(path).details["network"][0]["with"] == "n0"
-
-
-@pytest.mark.slow
-def test_of_three_nodes_each_talks_to_two_and_the_better_talk_counts(tmp_path: Path) -> None:
-    _ranks(tmp_path, 3)
-    for name in ("n0", "n1", "n2"):
-        (path,) = ProbePaths(tmp_path).files_of(name)
-        probe = read_probe(path)
-        talks = probe.details["network"]
-        assert {talk["with"] for talk in talks} == {"n0", "n1", "n2"} - {name}
-        assert probe.numbers["network_bytes_per_s"] == max(t["bytes_per_s"] for t in talks)
-
-
-@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 16])
-def test_in_each_round_every_rank_is_in_at_most_one_pair(num_ranks: int) -> None:
-    every = rounds(num_ranks)
-    for pairs in every:
-        ranks = [rank for pair in pairs for rank in pair]
-        assert len(ranks) == len(set(ranks))
-    talks = [frozenset(pair) for pairs in every for pair in pairs]
-    assert len(talks) == len(set(talks)) == (1 if num_ranks == 2 else num_ranks)
 
 
 def test_the_cores_that_were_requested_are_slurms_word_or_those_that_are_allowed() -> None:

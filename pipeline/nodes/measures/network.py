@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.nodes.measures import Measured, median, merged, not_measured
+from pipeline.nodes.measures.measurement import Measured, median, merged, not_measured
 from pipeline.train.ranks import Ranks, join_ranks, leave_ranks
 from slurm_jobs.shared.records import TaskContext
 

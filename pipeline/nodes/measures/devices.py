@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pipeline.nodes.measures import Deadline, Measured, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
 from pipeline.timing.flops import peak_flops_per_s
 from pipeline.train.device import native_precisions
 

@@ -1,0 +1,1 @@
+"""Measurements that `probe` runs on a node."""
