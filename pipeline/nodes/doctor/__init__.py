@@ -1,1 +1,1 @@
-"""What `doctor` examines on a node."""
+"""Facts about a node that `doctor` examines."""
