@@ -43,7 +43,7 @@ from benchmarks.table import Row, arguments, row, show
 from pipeline.stage_in.copy import is_intact
 from pipeline.stage_in.stage import stage_in
 from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.manifest_formats import INFO_NAME, SHARDS_DIR
+from slurm_jobs.shared.dataset_folder import INFO_NAME, SHARDS_DIR
 
 BEFORE, BESIDE = StagingConfig(mode="before"), StagingConfig(mode="beside")
 NUM_RANKS = 4

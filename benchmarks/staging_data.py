@@ -22,7 +22,7 @@ from pipeline.data.format import (
 )
 from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter
 from pipeline.data.shards import ReadCounts, ShardFiles
-from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, SHARDS_DIR
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 
 SAMPLE_BYTES = 1 << 18
 SECTOR_BYTES = 512

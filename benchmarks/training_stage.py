@@ -184,7 +184,7 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     from pipeline.models.computation.model_work import read_work
     from pipeline.models.layouts import load_tokenizer, read_facts
     from slurm_jobs.shared.configs.model_parts import ModelConfig
-    from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+    from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 
     dataset = job.folder / "consolidate"
     info = read_dataset_info(dataset)

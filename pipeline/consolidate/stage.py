@@ -39,6 +39,7 @@ from pipeline.preprocess.rejects import pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import ConsolidateConfig
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.files import (
     Progress,
@@ -50,7 +51,6 @@ from slurm_jobs.shared.files import (
     write_bytes_atomic,
     write_json_atomic,
 )
-from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.manifests.text_rows import text_alone
 from slurm_jobs.shared.processors.folder import processor_checksums, processor_files
 from slurm_jobs.shared.records import TaskContext, resume_command

@@ -28,8 +28,8 @@ from pipeline.data.shards import (
     ShardFiles,
     raw_layout,
 )
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.manifest_formats import INDEX_NAME, SHARDS_DIR
 
 # Arrays of several samples, one after the other, from which a microbatch is assembled.
 

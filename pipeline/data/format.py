@@ -21,8 +21,9 @@ import simplejpeg
 import xxhash
 from PIL import Image
 
+from slurm_jobs.shared.dataset_folder import INFO_NAME
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.manifest_formats import INFO_NAME, ImageKind
+from slurm_jobs.shared.processors.model_types import ImageKind
 from slurm_jobs.shared.regular_files import read_bytes
 
 # Test for files on this machine's own disks or memory, as opposed to network file systems.

@@ -31,7 +31,7 @@ from pipeline.models.vision_language import (
     with_windows,
 )
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifest_formats import ImageKind
+from slurm_jobs.shared.processors.model_types import ImageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

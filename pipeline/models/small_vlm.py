@@ -47,7 +47,7 @@ from pipeline.models.vision_language import (
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.manifest_formats import (
+from slurm_jobs.shared.processors.model_types import (
     LANGUAGE_PART,
     SMALL_VLM,
     VISION_PART,

@@ -21,15 +21,10 @@ from pipeline.preprocess.manifest_files import KeptFile, Manifest, changed, fact
 from pipeline.preprocess.table_manifests import ArrowTable, OpenTable, ParquetTable, TableManifest
 from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifest_formats import (
-    HEAD_BYTES,
-    NoTableError,
-    find_table,
-    foreign_format,
-    unknown_format,
-)
 from slurm_jobs.shared.manifests.bounded_lines import long_row_problem
+from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
+from slurm_jobs.shared.manifests.table_files import NoTableError, find_table
 from slurm_jobs.shared.manifests.text import (
     BLOCK_BYTES,
     Block,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
 from slurm_jobs.shared.errors import truncated
-from slurm_jobs.shared.manifest_formats import ABSOLUTE_HINT
+from slurm_jobs.shared.manifests.image_paths import ABSOLUTE_HINT
 from slurm_jobs.shared.records import resume_command
 
 Reason = Literal[

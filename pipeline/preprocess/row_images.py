@@ -50,7 +50,7 @@ from slurm_jobs.shared.configs.stages import (
     ImageDecoding,
 )
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifest_formats import is_within, missing_hint, normal_forms, place_of
+from slurm_jobs.shared.manifests.image_paths import is_within, missing_hint, normal_forms, place_of
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.folder import ProcessorInfo
 from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImageError
@@ -219,8 +219,8 @@ def _load_jpeg(
 #     (no name, but bytes)        a Parquet or `datasets` manifest that contains the image
 #
 # The name alone decides, whatever is on the disk. Paths are relative to the image root, and must
-# stay in it unless allowed (`slurm_jobs/shared/manifest_formats.py`). An error of one row is that
-# row's reject; a broken archive affects thousands of rows and fails the stage.
+# stay in it unless allowed (`slurm_jobs/shared/manifests/image_paths.py`). An error of one row is
+# that row's reject; a broken archive affects thousands of rows and fails the stage.
 
 
 _LONGEST_PATH = 4096

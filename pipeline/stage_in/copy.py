@@ -30,10 +30,10 @@ from pipeline.data.format import DatasetInfo, ShardInfo, is_on_this_machine
 from pipeline.data.index import is_sound_index
 from pipeline.stage_in.store import SPARE_BYTES, CopyPlan, Lease, Store, plan_copy
 from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError, StageStoppedError
 from slurm_jobs.shared.files import atomic_writer
 from slurm_jobs.shared.heartbeat import beat
-from slurm_jobs.shared.manifest_formats import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.shared.process import stop_requested
 
 log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.data.format import ShardInfo
+from slurm_jobs.shared.dataset_folder import SHARDS_DIR
 from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
-from slurm_jobs.shared.manifest_formats import SHARDS_DIR
 
 # Plan of the shards that a node copies, and of older copies to evict.
 #

@@ -31,9 +31,9 @@ from pipeline.train.strategies import Single
 from pipeline.train.trials import time_step
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ShardingConfig
+from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.shared.machine import available_memory_bytes
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 
 # PNG of the rows of each way of batching: samples as coloured bars, padding in grey.
 

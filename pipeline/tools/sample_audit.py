@@ -34,7 +34,7 @@ from pipeline.data.format import (
 )
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, index_statistics, open_index
 from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
-from slurm_jobs.shared.manifest_formats import INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
 from slurm_jobs.shared.regular_files import descriptor_of

@@ -28,8 +28,8 @@ from pipeline.data.format import (
 )
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, open_index
 from pipeline.preprocess.chat_templates import hash_folder
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.manifest_formats import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.processors.folder import changed_files, processor_checksums
 from slurm_jobs.shared.regular_files import open_regular
 

@@ -24,9 +24,9 @@ from pipeline.train.device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.staging import stage_together
 from slurm_jobs.shared.configs.train import TrainConfig, as_training
+from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.heartbeat import beat
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 from slurm_jobs.shared.process import end_requested, stop_requested
 from slurm_jobs.shared.processors.folder import (
     changed_files,

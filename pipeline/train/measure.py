@@ -29,7 +29,7 @@ from pipeline.train.ranks import join_ranks, leave_ranks
 from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import MeasureConfig
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.records import TaskContext
 
 

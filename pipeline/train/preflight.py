@@ -64,9 +64,9 @@ from pipeline.train.shared_gpus import shared_gpu_problems
 from pipeline.train.strategies import Place, check_can_be_shared
 from pipeline.train.strategy_checks import check_dtypes
 from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.dataset_folder import INDEX_NAME
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import ranges_text, write_json_atomic
-from slurm_jobs.shared.manifest_formats import INDEX_NAME
 
 # Comparison of all ranks.
 #

@@ -36,10 +36,10 @@ from pipeline.train.staging import describe_reading
 from pipeline.train.trackers import Trackers, check_packages
 from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageStoppedError
 from slurm_jobs.shared.files import describe_outputs, plain_json
 from slurm_jobs.shared.heartbeat import start_heartbeat
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
 from slurm_jobs.shared.records import TaskContext
 
 log = logging.getLogger(__name__)

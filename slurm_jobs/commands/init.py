@@ -32,8 +32,9 @@ from slurm_jobs.shared.configs.train import DEFAULT_NUM_LANES
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, did_you_mean
 from slurm_jobs.shared.expand import literal_path, shipped_path, shipped_text
 from slurm_jobs.shared.files import write_bytes_atomic
-from slurm_jobs.shared.manifest_formats import SMALL_VLM, RowSize, measure, pick_rows, spread
+from slurm_jobs.shared.manifests.row_sizes import RowSize, measure, pick_rows, spread
 from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.shared.processors.model_types import SMALL_VLM
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import read_bytes, read_text
 from slurm_jobs.shared.units import number_of

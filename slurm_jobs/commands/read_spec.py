@@ -14,14 +14,10 @@ from typing import IO, TYPE_CHECKING
 
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.expand import expand_path, expand_text
-from slurm_jobs.shared.manifest_formats import (
-    IMAGE_HEAD_BYTES,
-    NoTableError,
-    TableFiles,
-    find_table,
-    place_of,
-)
+from slurm_jobs.shared.manifests.image_heads import IMAGE_HEAD_BYTES
+from slurm_jobs.shared.manifests.image_paths import place_of
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow, RowOrigin
+from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, first_rows, manifest_damage
 from slurm_jobs.shared.manifests.values import RowOptions, read_row
 from slurm_jobs.shared.processors.folder import processor_checksums, read_processor

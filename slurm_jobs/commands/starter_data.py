@@ -18,16 +18,10 @@ from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.shared.errors import InputError, PathExpansionError, StageConfigError, plain
 from slurm_jobs.shared.expand import expand_typed
-from slurm_jobs.shared.manifest_formats import (
-    SMALL_VLM,
-    NoTableError,
-    RowSize,
-    TableFiles,
-    find_table,
-    image_tokens,
-    place_of,
-)
+from slurm_jobs.shared.manifests.image_paths import place_of
 from slurm_jobs.shared.manifests.messages import Content
+from slurm_jobs.shared.manifests.row_sizes import RowSize, image_tokens
+from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import (
@@ -38,6 +32,7 @@ from slurm_jobs.shared.processors.image_plans import (
     NativeImages,
     Size,
 )
+from slurm_jobs.shared.processors.model_types import SMALL_VLM
 from slurm_jobs.shared.regular_files import open_regular, read_bytes
 
 # Facts that are known before a first spec is written: rooms of the cluster, data, model.

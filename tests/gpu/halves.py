@@ -53,7 +53,7 @@ def _answers(work: Work, kind: Any, model_dir: Path) -> None:
     from pipeline.train.device import RankDevice
     from pipeline.train.evaluate import evaluate, load_trained
     from slurm_jobs.shared.configs.train import EvaluateConfig
-    from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+    from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 
     answers = {}
     for dtype in (torch.float32, torch.float16):

@@ -16,7 +16,8 @@ from typing import get_args
 from slurm_jobs.commands.starter.archive_members import member_syntax
 from slurm_jobs.commands.starter.suffixes import REMEDIES, Kind, kind_of
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.manifest_formats import HEAD_BYTES, begins_as_image, foreign_format
+from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format
+from slurm_jobs.shared.manifests.image_heads import begins_as_image
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of

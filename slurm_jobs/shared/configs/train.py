@@ -39,7 +39,7 @@ from slurm_jobs.shared.configs.training_parts import (
     TrackersConfig,
 )
 from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.manifest_formats import SMALL_VLM
+from slurm_jobs.shared.processors.model_types import SMALL_VLM
 
 _NUM_ANSWERS = 16
 

@@ -12,7 +12,6 @@ from typing import Any, NoReturn, TypeGuard
 
 from slurm_jobs.shared.configs.stages import ImagePixels
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifest_formats import MADE_IMAGES, image_processor_class
 from slurm_jobs.shared.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -20,6 +19,7 @@ from slurm_jobs.shared.processors.image_plans import (
     LlavaNextTiles,
     NativeImages,
 )
+from slurm_jobs.shared.processors.model_types import MADE_IMAGES, image_processor_class
 from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_bytes
 
 # Defaults of image processor classes for values that a folder lacks.

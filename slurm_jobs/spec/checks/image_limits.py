@@ -18,29 +18,33 @@ from slurm_jobs.shared.configs.stages import (
     PreprocessConfig,
 )
 from slurm_jobs.shared.errors import Problem, truncated
-from slurm_jobs.shared.manifest_formats import (
+from slurm_jobs.shared.manifests.image_heads import begins_as_image
+from slurm_jobs.shared.manifests.image_paths import (
     ABSOLUTE_HINT,
+    is_within,
+    missing_hint,
+    normal_forms,
+    place_of,
+)
+from slurm_jobs.shared.manifests.messages import Content, ManifestRow
+from slurm_jobs.shared.manifests.row_sizes import (
+    ImageSize,
+    image_tokens,
+    measure,
+    pick_rows,
+    spread,
+)
+from slurm_jobs.shared.processors.folder import PixelLimitsError, with_image_pixels
+from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
+from slurm_jobs.shared.processors.model_types import (
     MADE_IMAGES,
     MODEL_CONFIG,
     SMALL_VLM,
     SMALL_VLM_IMAGES,
     TAKEN_IMAGES,
     ImageKind,
-    ImageSize,
-    begins_as_image,
     image_processor_class,
-    image_tokens,
-    is_within,
-    measure,
-    missing_hint,
-    normal_forms,
-    pick_rows,
-    place_of,
-    spread,
 )
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow
-from slurm_jobs.shared.processors.folder import PixelLimitsError, with_image_pixels
-from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
 from slurm_jobs.shared.redact import printable, shortened
 from slurm_jobs.spec.checks.manifests import (
     MANIFESTS,

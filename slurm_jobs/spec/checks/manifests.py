@@ -14,17 +14,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.shared.configs.stages import Columns
+from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.manifest_formats import (
-    HEAD_BYTES,
-    INDEX_NAME,
-    INFO_NAME,
-    PROCESSOR_DIR,
-    SHARDS_DIR,
-    foreign_format,
-    strange_name,
-    unknown_format,
-)
+from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
+from slurm_jobs.shared.manifests.image_paths import strange_name
 from slurm_jobs.shared.manifests.keys import normal, split_of, split_of_column
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.row_notes import RowNote, note_text

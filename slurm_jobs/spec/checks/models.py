@@ -11,7 +11,7 @@ import yaml
 
 from slurm_jobs.shared.accelerate_file import Asker, find_problems
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.manifest_formats import (
+from slurm_jobs.shared.processors.model_types import (
     LANGUAGE_PART,
     MODEL_CONFIG,
     SMALL_VLM,

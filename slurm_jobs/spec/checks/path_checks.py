@@ -12,7 +12,7 @@ from slurm_jobs.shared.config import AddressMarker
 from slurm_jobs.shared.configs.stages import ChatTemplateName
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
-from slurm_jobs.shared.manifest_formats import MODEL_CONFIG, SMALL_VLM
+from slurm_jobs.shared.processors.model_types import MODEL_CONFIG, SMALL_VLM
 from slurm_jobs.spec.graph import CheckedSpec
 from slurm_jobs.spec.spec_files import Files, MarkedString
 from slurm_jobs.spec.value_types import NodePathMarker, ProgramMarker, TextMarker, check_one_line

@@ -10,10 +10,10 @@ from typing import Any
 
 from slurm_jobs.shared.configs.model_parts import RANDOM_LANGUAGE, RANDOM_VISION
 from slurm_jobs.shared.configs.train import OWN, as_training, own_values
+from slurm_jobs.shared.dataset_folder import INFO_NAME
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.expand import output_dir_variable
-from slurm_jobs.shared.manifest_formats import (
-    INFO_NAME,
+from slurm_jobs.shared.processors.model_types import (
     LANGUAGE_PART,
     MODEL_CONFIG,
     SMALL_VLM,

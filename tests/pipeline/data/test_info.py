@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipeline.data.format import dataset_info_to_json, read_dataset_info
+from slurm_jobs.shared.dataset_folder import INFO_NAME
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.manifest_formats import INFO_NAME
 
 
 @pytest.fixture

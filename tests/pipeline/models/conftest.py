@@ -14,7 +14,7 @@ from pipeline.models.build import build_model
 from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 

@@ -10,16 +10,15 @@ import pytest
 from PIL import Image
 
 from pipeline.models.families import FAMILIES
-from slurm_jobs.shared.manifest_formats import (
-    MADE_IMAGES,
-    TAKEN_IMAGES,
-    image_processor_class,
-    is_within,
-    place_of,
-)
+from slurm_jobs.shared.manifests.image_paths import is_within, place_of
 from slurm_jobs.shared.manifests.keys import inline_image, is_inline_image
 from slurm_jobs.shared.manifests.messages import Content
 from slurm_jobs.shared.processors import folder
+from slurm_jobs.shared.processors.model_types import (
+    MADE_IMAGES,
+    TAKEN_IMAGES,
+    image_processor_class,
+)
 
 
 @pytest.mark.parametrize(

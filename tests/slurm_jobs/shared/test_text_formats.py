@@ -19,7 +19,7 @@ from PIL import Image
 
 from pipeline.preprocess.manifest import open_manifest
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifest_formats import HEAD_BYTES, foreign_format
+from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format
 
 ROWS = b"image_path,text\n" + b"a.png,words\n" * 20
 

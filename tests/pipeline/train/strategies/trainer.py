@@ -22,7 +22,7 @@ from pipeline.train.prepare import TrainedModel, build_trained_model
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.manifest_formats import PROCESSOR_DIR
+from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import Kind
 

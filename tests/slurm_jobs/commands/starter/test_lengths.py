@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_jobs.commands.starter_data import choose_lengths, image_rules, row_length
-from slurm_jobs.shared.manifest_formats import RowSize
+from slurm_jobs.shared.manifests.row_sizes import RowSize
 
 PHOTO = (4032, 3024)
 NAMES = (

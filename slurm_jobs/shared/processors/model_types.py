@@ -1,0 +1,96 @@
+"""Types of models that can be trained, by their config.json, for `check` and the loader.
+
+Details of the families of whole models are in `pipeline.models.families`; this file has only
+their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MODEL_CONFIG = "config.json"
+
+SMALL_VLM = "small_vlm"
+"""`model_type` of the model that is built here, in the folder that a training exports."""
+
+ImageKind = Literal["fixed", "tiled", "native"]
+"""Storage of pictures. `fixed`: each became one array of one size. `tiled`: one or several of one
+size. `native`: one, of its own size."""
+
+TAKEN_IMAGES: Mapping[str, ImageKind] = {
+    "idefics3": "tiled",
+    "llava": "fixed",
+    "llava_next": "tiled",
+    "qwen2_5_vl": "native",
+    "qwen2_vl": "native",
+    "qwen3_vl": "native",
+    "smolvlm": "tiled",
+}
+"""Kinds of images that a whole model takes, by `model_type`."""
+SMALL_VLM_IMAGES: ImageKind = "fixed"
+"""Kinds of images that a `small_vlm` takes."""
+
+WHOLE_TYPES = tuple(TAKEN_IMAGES)
+"""`model_type` of the image-text-to-text models of transformers that can be trained."""
+
+MADE_IMAGES: Mapping[str, ImageKind] = {
+    "CLIPImageProcessor": "fixed",
+    "Idefics3ImageProcessor": "tiled",
+    "LlavaImageProcessor": "fixed",
+    "LlavaNextImageProcessor": "tiled",
+    "Qwen2VLImageProcessor": "native",
+    "SiglipImageProcessor": "fixed",
+    "SmolVLMImageProcessor": "tiled",
+    "ViTImageProcessor": "fixed",
+}
+"""Kind of images that a processor makes, by its class name in `image_processor_class`."""
+
+_FLEXIBLE = (
+    "; this is a SigLIP 2 of flexible resolution (NaFlex), which takes images in another layout"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartKind:
+    """Requirements of a folder for one part of a `small_vlm`."""
+
+    name: str
+    """Name of the part in `model` of a training's config."""
+    model_types: tuple[str, ...]
+    words: str
+
+
+VISION_PART = PartKind(
+    name="vision",
+    model_types=("siglip", "siglip_vision_model"),
+    words="a SigLIP or fixed-resolution SigLIP 2 (model_type siglip or siglip_vision_model)",
+)
+LANGUAGE_PART = PartKind(
+    name="language",
+    model_types=("qwen2",),
+    words="a Qwen2 or Qwen2.5 causal language model (model_type qwen2)",
+)
+
+
+def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
+    """Return why a model with this config.json cannot be a part; empty if it can.
+
+    Packed weights cannot be trained.
+    """
+    kind = values.get("model_type")
+    if kind not in part.model_types:
+        more = _FLEXIBLE if str(kind).startswith("siglip2") else ""
+        return f"model_type is {kind!r}, expected {part.words}{more}"
+    if values.get("quantization_config") is not None:
+        return "its weights are quantised (quantization_config); take the plain model"
+    return ""
+
+
+def image_processor_class(images: Mapping[str, Any]) -> str:
+    """Return the class name without the back end's `Fast` or `Pil`; older files use another key."""
+    extractor = str(images.get("feature_extractor_type", ""))
+    older = extractor.replace("FeatureExtractor", "ImageProcessor")
+    name = str(images.get("image_processor_type") or older)
+    return name.removesuffix("Fast").removesuffix("Pil")
