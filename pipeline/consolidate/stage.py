@@ -52,7 +52,7 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
 )
 from slurm_jobs.shared.manifests.text_rows import text_alone
-from slurm_jobs.shared.processors.folder import processor_checksums, processor_files
+from slurm_jobs.shared.processors.processor_files import processor_checksums, processor_files
 from slurm_jobs.shared.records import TaskContext, resume_command
 
 # Pieces of all array tasks -> the data set: index, processor, rejects, and `dataset.json` last.

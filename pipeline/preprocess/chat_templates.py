@@ -26,14 +26,9 @@ from pipeline.preprocess.chat_tokenizer import (
 from slurm_jobs.shared.configs.stages import ChatTemplateName, ImagePixels
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import dump_json, make_private_dir, write_bytes_atomic
-from slurm_jobs.shared.processors.folder import (
-    PixelLimitsError,
-    check_folder,
-    find_images,
-    processor_files,
-    read_folder_json,
-    with_image_pixels,
-)
+from slurm_jobs.shared.processors.folder import check_folder, find_images, read_folder_json
+from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
+from slurm_jobs.shared.processors.processor_files import processor_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -30,7 +30,7 @@ from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, open_inde
 from pipeline.preprocess.chat_templates import hash_folder
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.processors.folder import changed_files, processor_checksums
+from slurm_jobs.shared.processors.processor_files import changed_files, processor_checksums
 from slurm_jobs.shared.regular_files import open_regular
 
 # One shard, read once: its checksum, and each of its samples against the index.

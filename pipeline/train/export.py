@@ -21,7 +21,7 @@ from pipeline.train.checkpoint_files import hash_file, publish, remove_folder, r
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.train import LevelConfig
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.processors.folder import processor_files
+from slurm_jobs.shared.processors.processor_files import processor_files
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _HOST = torch.device("cpu")

@@ -28,7 +28,7 @@ from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.heartbeat import beat
 from slurm_jobs.shared.process import end_requested, stop_requested
-from slurm_jobs.shared.processors.folder import (
+from slurm_jobs.shared.processors.processor_files import (
     changed_files,
     changed_processor,
     processor_checksums,

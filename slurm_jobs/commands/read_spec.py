@@ -20,8 +20,9 @@ from slurm_jobs.shared.manifests.messages import Content, ManifestRow, RowOrigin
 from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, first_rows, manifest_damage
 from slurm_jobs.shared.manifests.values import RowOptions, read_row
-from slurm_jobs.shared.processors.folder import processor_checksums, read_processor
+from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
+from slurm_jobs.shared.processors.processor_files import processor_checksums
 from slurm_jobs.shared.regular_files import open_regular, read_text
 from slurm_jobs.spec.checks.manifests import named_manifests
 from slurm_jobs.spec.graph import LoadedSpec

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from slurm_jobs.shared.manifests.keys import split_and_rest
+from slurm_jobs.shared.manifests.splits import split_and_rest
 from slurm_jobs.shared.regular_files import open_regular
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".tsv", ".parquet"})

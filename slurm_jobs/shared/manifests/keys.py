@@ -4,107 +4,20 @@ Every key is one of four kinds. It is read. It is known metadata. Its name or va
 holds content (a video, a tool, a rejected answer, another picture); then the row is refused,
 because the rest of the row would teach something else. Or it is unknown, and is counted and shown.
 Names are compared without case, and `-` and blanks count as `_`.
-
-The names of splits (`train`, `val2017`) are here too, because columns and folders share them.
 """
 
 from __future__ import annotations
 
-import binascii
 import functools
 import re
-import string
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
-from urllib.parse import unquote_to_bytes
 
-# Pictures that a manifest holds as text: `data:` URIs (RFC 2397), and plain base64.
-#
-# Plain base64 counts as a picture only if the whole text is base64 and begins with the signature
-# of an image format. No file with a suffix has such a name: base64 has no dot.
+from slurm_jobs.shared.manifests.inline_images import is_inline_image
 
 
-_MIN_BARE_CHARS = 64
-_SIGNATURES = (
-    b"\xff\xd8\xff",
-    b"\x89PNG\r\n\x1a\n",
-    b"GIF87a",
-    b"GIF89a",
-    b"II*\x00",
-    b"MM\x00*",
-    b"\x00\x00\x00\x0cjP  \r\n\x87\n",
-    b"\xff\x4f\xff\x51",
-    b"\x00\x00\x01\x00",
-)
-_BLANKS = b" \t\r\n\v\f"
-_ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
-_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
-_SIGNATURE_CHARS = 24
-"""Base64 characters of 18 bytes, which hold every signature."""
-
-
-def is_inline_image(text: str) -> bool:
-    """Check whether the text of an image is the picture itself, and no name of a file."""
-    text = text.lstrip()
-    if text[:5].lower() == "data:":
-        return True
-    if len(text) < _MIN_BARE_CHARS:
-        return False
-    try:
-        head = _from_base64("".join(text[: 2 * _SIGNATURE_CHARS].split())[:_SIGNATURE_CHARS])
-    except ValueError:
-        return False
-    is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
-    is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
-    if not (head.startswith(_SIGNATURES) or is_riff or is_bmp or head[4:8] == b"ftyp"):
-        return False
-    return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
-
-
-def inline_image(text: str) -> bytes:
-    """Return the bytes in a text for which `is_inline_image` is true.
-
-    Raises:
-        ValueError: it is broken; the message is short.
-    """
-    text = text.strip()
-    if text[:5].lower() != "data:":
-        return _from_base64(text)
-    header, comma, content = text[5:].partition(",")
-    if not comma:
-        message = "a data URI without a comma before its content"
-        raise ValueError(message)
-    media_type, *parameters = (word.strip().lower() for word in header.split(";"))
-    is_image = media_type in ("", "image") or media_type.startswith("image/")
-    if not is_image and "octet-stream" not in media_type:
-        message = f"a data URI of {media_type[:40]}, not of an image"
-        raise ValueError(message)
-    if "base64" not in parameters:
-        return unquote_to_bytes(content)
-    return _from_base64(unquote_to_bytes(content).decode("latin-1") if "%" in content else content)
-
-
-def _standard(text: str) -> bytes:
-    """Return the text in the standard alphabet, without blanks."""
-    return text.encode("ascii", "replace").translate(_TO_STANDARD, _BLANKS)
-
-
-def _from_base64(text: str) -> bytes:
-    """Decode either alphabet; ignore blanks and missing padding."""
-    padded = _standard(text)
-    content = padded.rstrip(b"=")
-    wrong = content.translate(None, _ALPHABET)
-    if wrong or len(padded) - len(content) > 2:
-        first = chr(wrong[0]) if wrong else "="
-        message = f"broken base64: {first!r} among {len(padded):,} characters"
-        raise ValueError(message)
-    if len(content) % 4 == 1:
-        message = f"broken base64: {len(content):,} characters, one more than whole bytes have"
-        raise ValueError(message)
-    return binascii.a2b_base64(content + b"=" * (-len(content) % 4))
-
-
-def _words(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a list that is written as one text."""
     return frozenset(text.split())
 
 
@@ -130,13 +43,13 @@ SPELLINGS: Mapping[str, Meaning] = {
 }
 """Meaning of a row's columns, by name."""
 
-FILE_NAMES = _words(
+FILE_NAMES = word_set(
     """file_name filename file file_path filepath path file_names filenames file_paths paths"""
 )
 """Columns that name the picture if no other column does, as `file_name` of Hugging Face's
 ImageFolder. Otherwise they are metadata of a picture that another column holds."""
 
-_METADATA = _words(
+_METADATA = word_set(
     """id _id ids idx index uid uuid guid key row row_id sample_id question_id image_id img_id
     item_id conversation_id turn_id message_id source sources data_source dataset
     dataset_name origin subset split category categories task task_type type url urls
@@ -169,23 +82,23 @@ _WORDS: Mapping[str, str] = {
 }
 """Words in the name of a key that holds content, with the clause for a message."""
 
-_PICTURE_WORDS = _words(
+_PICTURE_WORDS = word_set(
     """image images img imgs picture pictures photo photos pic pics screenshot screenshots
     frame frames pixel pixels thumbnail mask masks depth"""
 )
-_MEDIA_WORDS = _words(
+_MEDIA_WORDS = word_set(
     """image images img imgs picture pictures photo photos screenshot screenshots
     video videos clip clips audio audios"""
 )
-_PLACE_WORDS = _words("path paths file files filename url urls uri link links")
-_DESCRIBING_WORDS = _words(
+_PLACE_WORDS = word_set("path paths file files filename url urls uri link links")
+_DESCRIBING_WORDS = word_set(
     """id ids width height size sizes shape format mode hash md5 sha256 license licence source
     caption captions description alt title text count num number total index idx fps
     duration length has is quality score aspect ratio category type names token tokens
     dataset url urls sec seconds start end rate"""
 )
 """Words that make a key describe a picture or video, instead of holding it."""
-_LABEL_WORDS = _words(
+_LABEL_WORDS = word_set(
     """class classes label labels tag tags attribute attributes keyword keywords topic topics
     concept concepts object objects region regions"""
 )
@@ -207,13 +120,13 @@ _LONGEST_NAME = 1000
 
 UNLEARNED_KEYS = frozenset({"masked", "is_masked", "ignore_loss", "no_loss"})
 """Keys of turns with the opposite meaning of the others."""
-LOSS_KEYS = UNLEARNED_KEYS | _words(
+LOSS_KEYS = UNLEARNED_KEYS | word_set(
     """loss train training trainable weight train_on_turn train_on loss_weight loss_mask
     loss_scale learn compute_loss calculate_loss has_loss"""
 )
 """Keys of turns, in the formats of other tools, that select the learned turns."""
 
-LEARNING_WORDS = _words(
+LEARNING_WORDS = word_set(
     """loss train training trainable trained masked learn learned learnable unlearn unlearned
     supervise supervised unsupervised skip ignore ignored exclude excluded include included
     backprop grad weight weights"""
@@ -234,9 +147,9 @@ QUESTION_PARTS: Mapping[str, str] = {
 }
 """Words in the keys of a row with a question and its answer, without which the answer has another
 meaning."""
-_ANSWER_WORDS = _words("answer answers correct gold label labels target solution explanation")
+_ANSWER_WORDS = word_set("answer answers correct gold label labels target solution explanation")
 """Words of a key about the answer, such as `multiple_choice_answer`."""
-_TURN_WORDS = _words(
+_TURN_WORDS = word_set(
     """turn turns message messages role roles answer answers response responses reply replies span
     spans assistant"""
 )
@@ -244,7 +157,7 @@ _TURN_WORDS = _words(
 _LETTERS = frozenset("abcdefghij0123456789")
 """Keys of choices that have a column each: `A`, `B`, `C`, `D`."""
 
-_CHAT_PARTS = _words(
+_CHAT_PARTS = word_set(
     """instruction instructions persona personas developer context contexts passage passages
     document documents knowledge"""
 )
@@ -428,10 +341,10 @@ def selects_answers(key: str, value: Any) -> bool:
     return not (is_count or is_measured or says_nothing(value))
 
 
-_MASK_WORDS = _words("mask masks")
-_ONE_TURN = _words("message answer response reply span")
+_MASK_WORDS = word_set("mask masks")
+_ONE_TURN = word_set("message answer response reply span")
 """Words for a turn whose key may hold the turn's own words."""
-_POSITIONS = _words("id ids idx index start end")
+_POSITIONS = word_set("id ids idx index start end")
 """Words of keys that say which turns, not how many."""
 
 
@@ -484,7 +397,7 @@ def is_chat_part(key: str, value: Any) -> bool:
     return isinstance(value, str | list | tuple | Mapping) and not says_nothing(value)
 
 
-_ARTICLES = _words("article document story")
+_ARTICLES = word_set("article document story")
 """Words of keys that hold either a text or only its name."""
 
 
@@ -546,8 +459,8 @@ def yes_or_no(value: Any) -> bool | None:
     return bool(value) if is_number and value in (0, 1) else None
 
 
-_YES = _words("true yes y t on")
-_NO = _words("false no n f off")
+_YES = word_set("true yes y t on")
+_NO = word_set("false no n f off")
 
 
 _KINDS: Mapping[type, str] = {
@@ -575,105 +488,3 @@ def shorten(value: Any) -> str:
     """Return the value as Python writes it, shortened for a message."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-
-
-# Names of the splits of a data set, as folders, files and columns write them.
-
-
-Split = Literal["train", "validation", "test"]
-
-_WORDS_OF_SPLITS: Mapping[Split, str] = {
-    "train": "train training trn",
-    "validation": """val valid validate validation vld dev devel development eval evaluate
-        evaluation holdout heldout""",
-    "test": "test testing tst unseen",
-}
-SPLIT_WORDS: Mapping[str, Split] = {
-    word: split for split, words in _WORDS_OF_SPLITS.items() for word in words.split()
-}
-_SHORT_WORDS: Mapping[str, Split] = {"tr": "train", "va": "validation", "ts": "test", "te": "test"}
-"""Words that name a split only next to another split, as in `imagesTr` and `imagesTs`."""
-
-
-_NEUTRAL = _words(
-    """set sets split splits subset part parts partition fold phase batch chunk shard data dataset
-    datasets image images img imgs picture pictures photo photos pic pics sample samples file
-    files folder dir crops cropped resized raw original jpg jpeg png of and full small mini tiny
-    large big all clean final new old copy hr lr std standard public private version seed"""
-)
-"""Words that leave the meaning of a split's word next to them: `test_images`, `val_split`."""
-
-_TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
-_SPLIT_WORD = "|".join(sorted(SPLIT_WORDS, key=len, reverse=True))
-_COMPOUND = re.compile(
-    rf"(?:mini|sub)?({_SPLIT_WORD})({_SPLIT_WORD})?(?:sets?|data|dataset|images?|imgs?|split|files)?"
-)
-"""`trainval`, `testset`, `minival`."""
-
-SPLIT_KEYS = _words(
-    """split splits subset set partition usage phase fold data_split dataset_split split_name
-    set_name set_type data_set_type"""
-)
-"""Columns whose values may name the split of a row."""
-
-
-@functools.lru_cache(maxsize=65_536)
-def split_of(name: str) -> Split | None:
-    """Return the split that a name stands for: `Train`, `val2017`, `test-A`, `01_train_images`.
-
-    None for a name with another meaning (`test_tube`), or with both train and test.
-    """
-    split, rest = split_and_rest(name)
-    return None if rest else split
-
-
-@functools.lru_cache(maxsize=65_536)
-def split_and_rest(name: str, *, is_short: bool = False) -> tuple[Split | None, tuple[str, ...]]:
-    """Return the split in a name without suffix, and its words with another meaning.
-
-    With `is_short`, `tr`, `va`, `ts` and `te` are splits, too.
-    """
-    tokens = [token.lower() for token in _TOKEN.findall(name)]
-    text = re.sub(r"\b(hold|held) out\b", "holdout", " ".join(tokens))
-    splits: list[Split] = []
-    rest = []
-    for token in text.split():
-        match = _COMPOUND.fullmatch(token)
-        if match:
-            splits += [SPLIT_WORDS[word] for word in match.groups() if word]
-        elif is_short and token in _SHORT_WORDS:
-            splits.append(_SHORT_WORDS[token])
-        elif len(token) > 1 and not token.isdigit() and token not in _NEUTRAL:
-            rest.append(token)
-    kinds = set(splits)
-    if kinds == {"train", "validation"}:  # `trainval` is used for training before a test
-        return "train", tuple(rest)
-    if "train" in kinds and len(kinds) > 1:
-        return None, tuple(rest)
-    if kinds == {"validation", "test"}:
-        return "test", tuple(rest)
-    return (splits[0] if splits else None), tuple(rest)
-
-
-def split_of_column(key: str, value: Any) -> Split | None:
-    """Return the split of a row according to one column; None if it names none.
-
-    Args:
-        key: name of the column, in lower case with `_` between words.
-        value: `train`, `Test`; for `is_test` and its siblings, yes or no.
-    """
-    if key in SPLIT_KEYS:
-        is_name = isinstance(value, str) and len(value) <= _MAX_SPLIT_CHARS
-        return split_and_rest(value)[0] if is_name else None
-    split = split_of(key[3:]) if key.startswith("is_") else None
-    answer = str(value).strip().lower()
-    if split is None or answer not in (*_TRUE, *_FALSE):
-        return None
-    if split == "train":
-        return "train" if answer in _TRUE else "test"
-    return split if answer in _TRUE else "train"
-
-
-_MAX_SPLIT_CHARS = 60
-"""Longest value, in characters, that may be the name of a split."""
-_TRUE, _FALSE = ("true", "1", "yes", "1.0"), ("false", "0", "no", "0.0")

@@ -13,10 +13,7 @@ from typing import Any
 
 from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.manifests.first_turns import (
-    check_first_question,
-    without_leading_answers,
-)
+from slurm_jobs.shared.manifests.first_turns import check_first_question, without_leading_answers
 from slurm_jobs.shared.manifests.keys import (
     FILE_NAMES,
     LOSS_KEYS,
@@ -41,20 +38,17 @@ from slurm_jobs.shared.manifests.keys import (
     says_number,
     selects_answers,
     shorten,
-    split_of_column,
     unread_problem,
     values_of_keys,
     yes_or_no,
 )
 from slurm_jobs.shared.manifests.marks import foreign_mark
-from slurm_jobs.shared.manifests.messages import (
+from slurm_jobs.shared.manifests.messages import Content, ManifestRow, Message, RowOrigin, bad_row
+from slurm_jobs.shared.manifests.row_notes import RowNote, answer_note
+from slurm_jobs.shared.manifests.splits import split_of_column
+from slurm_jobs.shared.manifests.turns import (
     IMAGE_KEYS,
     INDEX_KEYS,
-    Content,
-    ManifestRow,
-    Message,
-    RowOrigin,
-    bad_row,
     check_characters,
     fill_images,
     image_of,
@@ -64,7 +58,6 @@ from slurm_jobs.shared.manifests.messages import (
     split_marks,
     turns_of,
 )
-from slurm_jobs.shared.manifests.row_notes import RowNote, answer_note
 
 TOO_DEEP = "lists or mappings are nested too deeply to be read"
 _MAPPED: tuple[tuple[str, Meaning], ...] = (

@@ -34,7 +34,6 @@ from slurm_jobs.shared.manifests.row_sizes import (
     pick_rows,
     spread,
 )
-from slurm_jobs.shared.processors.folder import PixelLimitsError, with_image_pixels
 from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
 from slurm_jobs.shared.processors.model_types import (
     MADE_IMAGES,
@@ -45,6 +44,7 @@ from slurm_jobs.shared.processors.model_types import (
     ImageKind,
     image_processor_class,
 )
+from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
 from slurm_jobs.shared.redact import printable, shortened
 from slurm_jobs.spec.checks.manifests import (
     MANIFESTS,

@@ -18,12 +18,13 @@ from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DI
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.shared.manifests.image_paths import strange_name
-from slurm_jobs.shared.manifests.keys import normal, split_of, split_of_column
+from slurm_jobs.shared.manifests.keys import normal
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
+from slurm_jobs.shared.manifests.splits import split_of, split_of_column
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
-from slurm_jobs.shared.processors.folder import changed_files, changed_processor
+from slurm_jobs.shared.processors.processor_files import changed_files, changed_processor
 from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import Beginning, Files
