@@ -6,13 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from slurm_jobs.report.attempt_losses import loss_text
-from slurm_jobs.report.attempt_model import StageAttempts
-from slurm_jobs.report.attempt_table import (
-    attempt_rows,
-    others_text,
-    reason_lines,
-    shown_entries,
-)
+from slurm_jobs.report.attempt_table import attempt_rows, others_text, reason_lines, shown_entries
+from slurm_jobs.report.values.attempt_model import StageAttempts
 
 if TYPE_CHECKING:
     from rich.console import Console

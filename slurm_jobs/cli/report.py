@@ -27,7 +27,7 @@ from slurm_jobs.shared.configs.stages import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from slurm_jobs.report.compare import RunMeasure
-    from slurm_jobs.report.report_model import RunReport
+    from slurm_jobs.report.values.report_model import RunReport
 
 
 # `slurm-jobs compare A B`: test whether B is faster than A, and list different settings.
@@ -320,9 +320,9 @@ def write_report(
     """
     from slurm_jobs.cli.options import page_console, working
     from slurm_jobs.report.numbers import without_failures
-    from slurm_jobs.report.report_model import report_to_json
     from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.terminal import print_report
+    from slurm_jobs.report.values.report_model import report_to_json
     from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.shared.config import build_config

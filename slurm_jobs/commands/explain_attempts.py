@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 
 from slurm_jobs.report.attempt_losses import stage_loss, with_steps
-from slurm_jobs.report.attempt_model import StageAttempts
 from slurm_jobs.report.inputs import RankTiming
 from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.run.observe import accounting_of, answer_of
 from slurm_jobs.run.read_attempts import read_attempts, slices_to_explain

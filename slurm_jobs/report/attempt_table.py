@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from slurm_jobs.report.attempt_losses import stage_loss, with_steps
-from slurm_jobs.report.attempt_model import StageAttempts
 from slurm_jobs.report.attempts import REPORT_RUN
 from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.shared import units
 from slurm_jobs.shared.joined_reasons import Reason, joined_text

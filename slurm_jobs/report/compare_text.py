@@ -10,16 +10,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report.compare import (
-    Comparison,
-    change,
-    headline,
-    hours_word,
-    in_short,
-    width_text,
-)
-from slurm_jobs.report.report_model import ExposedCommunication
+from slurm_jobs.report.compare import Comparison, change, headline, hours_word, in_short, width_text
 from slurm_jobs.report.scaling import Point, Scaling, Series
+from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared import units
 
 # Communication in the profiled steps of two arms, and the measured speeds.

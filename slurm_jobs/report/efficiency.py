@@ -19,11 +19,11 @@ from dataclasses import replace
 
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.current_results import current_completions
-from slurm_jobs.report.efficiency_model import MemoryExcess, StageEfficiency, Use, Waste
 from slurm_jobs.report.inputs import ReportInputs
-from slurm_jobs.report.report_model import StageNumbers
 from slurm_jobs.report.stage_numbers import OUT_OF_MEMORY
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
+from slurm_jobs.report.values.efficiency_model import MemoryExcess, StageEfficiency, Use, Waste
+from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.wasted_hours import wasted_hours
 from slurm_jobs.shared.units import Quantity, known, missing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.report.efficiency_model import StageEfficiency, Use
+from slurm_jobs.report.values.efficiency_model import StageEfficiency, Use
 from slurm_jobs.shared import units
 from slurm_jobs.shared.units import Quantity
 

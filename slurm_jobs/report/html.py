@@ -15,7 +15,7 @@ from slurm_jobs.report.page.method_section import method_section
 from slurm_jobs.report.page.provenance_section import provenance_section
 from slurm_jobs.report.page.stages_section import stages_section
 from slurm_jobs.report.page.training_section import step_section, training_section
-from slurm_jobs.report.report_model import RunReport
+from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.shared import units
 
 

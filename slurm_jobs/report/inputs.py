@@ -14,7 +14,7 @@ import numpy as np
 
 from slurm_jobs.nodes.probe_records import newest_probes
 from slurm_jobs.report.profile_trace import Occupancy, occupancy, read_trace
-from slurm_jobs.report.report_model import (
+from slurm_jobs.report.values.provenance_model import (
     PACKAGES_THAT_MATTER,
     NodeFacts,
     PythonFacts,

@@ -7,44 +7,30 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from slurm_jobs.report.attempt_table import entry_name, explained_attempts
-from slurm_jobs.report.attempts import (
-    REPORT_RUN,
-    AttemptFacts,
-    begun_jobs,
-    gather_attempts,
-)
-from slurm_jobs.report.cost_model import Projection
-from slurm_jobs.report.current_results import (
-    SliceResults,
-    current_results,
-    evaluation_numbers,
-)
+from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, begun_jobs, gather_attempts
+from slurm_jobs.report.current_results import SliceResults, current_results, evaluation_numbers
 from slurm_jobs.report.efficiency import efficiency_numbers
 from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.mixed_code import mixed_code_notes
 from slurm_jobs.report.node_load import probes_of_nodes, training_probes
 from slurm_jobs.report.projection import project_epochs, projections
-from slurm_jobs.report.report_model import (
-    Bar,
-    Check,
-    DataNumbers,
-    EvaluationNumbers,
-    Finding,
-    NodeFacts,
-    NodeKind,
-    ProvenanceNumbers,
-    RunHeader,
-    RunReport,
-    StageNumbers,
-    StagePython,
-    Tile,
-    TrainingNumbers,
-)
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.stage_numbers import cost_numbers, data_numbers, stage_numbers
 from slurm_jobs.report.standings import Standing, overall_status, standings
 from slurm_jobs.report.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.training_numbers import NOT_RECORDED, training_numbers
+from slurm_jobs.report.values.cost_model import Projection
+from slurm_jobs.report.values.data_model import DataNumbers, EvaluationNumbers
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.provenance_model import (
+    NodeFacts,
+    NodeKind,
+    ProvenanceNumbers,
+    StagePython,
+)
+from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile
+from slurm_jobs.report.values.stage_model import Bar, StageNumbers
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN, ReportConfig
 from slurm_jobs.shared.units import TimeShare

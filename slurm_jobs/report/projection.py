@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from slurm_jobs.report.cost_model import Projection, Span
 from slurm_jobs.report.inputs import StageInputs
-from slurm_jobs.report.report_model import Bar, Pace, StageNumbers, TrainingNumbers
 from slurm_jobs.report.stage_numbers import money_of
 from slurm_jobs.report.steps import time_of
+from slurm_jobs.report.values.cost_model import Projection, Span
+from slurm_jobs.report.values.stage_model import Bar, StageNumbers
+from slurm_jobs.report.values.training_model import Pace, TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.records import gpus_of_options
 from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS

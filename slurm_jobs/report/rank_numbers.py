@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from slurm_jobs.report.inputs import ProfileTable, RankTiming
-from slurm_jobs.report.report_model import ExposedCommunication, FarRank, RankNumbers, Straggler
 from slurm_jobs.report.steps import AttemptSteps
+from slurm_jobs.report.values.rank_model import FarRank, RankNumbers, Straggler
+from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared.files import parse_ranges, ranges_text
 from slurm_jobs.shared.timings import STEP_PHASES
 from slurm_jobs.shared.units import TimeShare

@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slurm_jobs.report.data_statistics import DataStatistics
 from slurm_jobs.report.markup import Child, Html, el, render_page, table
 from slurm_jobs.report.page.data_section import statistics_charts, statistics_table
+from slurm_jobs.report.values.data_statistics import DataStatistics
 
 # Values of the answer of `pipeline.tools.sample_audit`.
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from slurm_jobs.report.cost_model import CostNumbers, Projection, Span
-from slurm_jobs.report.data_statistics import Bin, DataStatistics
-from slurm_jobs.report.report_model import (
-    Check,
-    Level,
-    NodeLoad,
-    RankCountRates,
-    RunReport,
-    StageNumbers,
-)
+from slurm_jobs.report.values.cost_model import CostNumbers, Projection, Span
+from slurm_jobs.report.values.data_statistics import Bin, DataStatistics
+from slurm_jobs.report.values.finding_model import Check
+from slurm_jobs.report.values.load_model import Level, NodeLoad
+from slurm_jobs.report.values.report_model import RunReport
+from slurm_jobs.report.values.stage_model import StageNumbers
+from slurm_jobs.report.values.training_model import RankCountRates
 from slurm_jobs.shared import units
 
 # Load of nodes in words.

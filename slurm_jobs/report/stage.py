@@ -15,8 +15,8 @@ import numpy as np
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
 from slurm_jobs.report.numbers import build_report
-from slurm_jobs.report.report_model import RunReport, report_to_json
 from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.values.report_model import RunReport, report_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.config import build_config

@@ -10,28 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.attempts import (
-    REPORT_RUN,
-    AttemptFacts,
-    starts_without_row,
-)
-from slurm_jobs.report.cost_model import CostNumbers, CostPart, StageCost
+from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, starts_without_row
 from slurm_jobs.report.current_results import SliceResults, stage_results
-from slurm_jobs.report.data_statistics import read_statistics
 from slurm_jobs.report.inputs import PREPROCESS_RUN, ReportInputs, StageInputs
 from slurm_jobs.report.longest_job import longest_job
 from slurm_jobs.report.node_load import level_of
-from slurm_jobs.report.report_model import (
-    Bar,
-    DataNumbers,
-    Distribution,
-    StageNumbers,
-    TrainingNumbers,
-)
 from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.steps import max_overlap, merge, total_s
 from slurm_jobs.report.timeline import AGAIN
+from slurm_jobs.report.values.cost_model import CostNumbers, CostPart, StageCost
+from slurm_jobs.report.values.data_model import DataNumbers
+from slurm_jobs.report.values.data_statistics import read_statistics
+from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.job_key import JobKey

@@ -14,16 +14,14 @@ from rich.text import Text
 
 from slurm_jobs.report import efficiency_text, sentences
 from slurm_jobs.report.attempt_table import ended_lines
-from slurm_jobs.report.efficiency_model import StageEfficiency
 from slurm_jobs.report.efficiency_text import Row
-from slurm_jobs.report.report_model import (
-    DataNumbers,
-    Finding,
-    RunReport,
-    StageNumbers,
-    TrainingNumbers,
-)
 from slurm_jobs.report.sentences import no_finding, rates, statistics_lines, why_stranded
+from slurm_jobs.report.values.data_model import DataNumbers
+from slurm_jobs.report.values.efficiency_model import StageEfficiency
+from slurm_jobs.report.values.finding_model import Finding
+from slurm_jobs.report.values.report_model import RunReport
+from slurm_jobs.report.values.stage_model import StageNumbers
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.manifests.row_notes import note_name
 from slurm_jobs.shared.units import TimeShare, shown

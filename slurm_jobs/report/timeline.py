@@ -13,14 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slurm_jobs.report.attempts import (
-    REPORT_RUN,
-    AttemptFacts,
-    elements_of,
-    starts_without_row,
-)
+from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, elements_of, starts_without_row
 from slurm_jobs.report.inputs import RankTiming, ReportInputs
-from slurm_jobs.report.report_model import Bar
 from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.steps import (
     CLOCK_TOLERANCE,
@@ -31,6 +25,7 @@ from slurm_jobs.report.steps import (
     profile_times,
     total_s,
 )
+from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
 from slurm_jobs.shared import units
 from slurm_jobs.shared.job_key import JobKey

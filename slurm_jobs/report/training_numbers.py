@@ -23,7 +23,6 @@ from slurm_jobs.report.rank_numbers import (
     phase_name,
     rank_numbers,
 )
-from slurm_jobs.report.report_model import Curves, RankCountRates, TrainingNumbers
 from slurm_jobs.report.steps import (
     MIN_STEPS,
     AttemptSteps,
@@ -35,6 +34,7 @@ from slurm_jobs.report.steps import (
     step_notes,
 )
 from slurm_jobs.report.timeline import attempt_budget, usual_start_s
+from slurm_jobs.report.values.training_model import Curves, RankCountRates, TrainingNumbers
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.shared import units
 from slurm_jobs.shared.timings import DEVICE_PHASES, NOT_TRAINING

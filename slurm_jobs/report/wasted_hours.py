@@ -11,11 +11,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.report.attempts import AttemptFacts
-from slurm_jobs.report.efficiency_model import Waste, WasteKind
 from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.lost_time import LostTime
-from slurm_jobs.report.report_model import StageNumbers
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
+from slurm_jobs.report.values.efficiency_model import Waste, WasteKind
+from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.records import CompletionRecord
 from slurm_jobs.shared.units import Quantity, known, missing

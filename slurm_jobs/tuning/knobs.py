@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from slurm_jobs.report.compare import MIN_RUNS, Verdict, judge
 from slurm_jobs.report.inputs import StageInputs, read_profiles, read_readings, read_timings
-from slurm_jobs.report.report_model import Finding
 from slurm_jobs.report.rules.base import share_of
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.run_measures import speed_of
 from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.report.training_numbers import TRAIN_RUN, training_numbers
+from slurm_jobs.report.values.finding_model import Finding
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import TuneConfig
 from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig, as_training

@@ -6,7 +6,8 @@ import os
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from slurm_jobs.report.report_model import Finding, RunReport
+from slurm_jobs.report.values.finding_model import Finding
+from slurm_jobs.report.values.report_model import RunReport
 
 BEGIN, END = "<!-- causes: begin -->", "<!-- causes: end -->"
 HEAD = ("| planted | found | anything else |", "| --- | --- | --- |")

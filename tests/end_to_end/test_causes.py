@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.report.stage import ask, make_report
+from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.end_to_end.causes import HEALTHY, PLANTS, SICK, Cause, spec_of
 from tests.end_to_end.causes_page import compare

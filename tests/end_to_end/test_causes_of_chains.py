@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.report.stage import ask, make_report
+from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.timings import read_steps, steps_path
 from tests.cluster.cluster import Cluster

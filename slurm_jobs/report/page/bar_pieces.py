@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slurm_jobs.report.markup import Html, el
-from slurm_jobs.report.report_model import Bar
+from slurm_jobs.report.values.stage_model import Bar
 
 KINDS = {
     "completed": "completed",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_jobs.report import sentences
-from slurm_jobs.report.data_statistics import SUMMARY, Bin, DataStatistics
 from slurm_jobs.report.markup import Html, count_bars, definitions, el, table
-from slurm_jobs.report.report_model import DataNumbers
+from slurm_jobs.report.values.data_model import DataNumbers
+from slurm_jobs.report.values.data_statistics import SUMMARY, Bin, DataStatistics
 from slurm_jobs.shared import units
 from slurm_jobs.shared.manifests.row_notes import note_name
 

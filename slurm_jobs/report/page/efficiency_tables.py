@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.report import efficiency_text, sentences
 from slurm_jobs.report.efficiency_text import HOUR_COLUMNS, Row
 from slurm_jobs.report.markup import Html, bullets, el, table
-from slurm_jobs.report.report_model import RunReport
+from slurm_jobs.report.values.report_model import RunReport
 
 _NOTE = (
     "Cores, time limit and GPUs are those of one job or array task in its newest request, memory "

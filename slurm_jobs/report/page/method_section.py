@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.report.markup import Html, bullets, el, table
-from slurm_jobs.report.report_model import RunReport
+from slurm_jobs.report.values.report_model import RunReport
 
 
 def method_section(report: RunReport) -> Html:

@@ -17,7 +17,8 @@ from slurm_jobs.nodes.probe_records import (
     topology,
 )
 from slurm_jobs.report.markup import Html, bullets, definitions, el, table
-from slurm_jobs.report.report_model import NodeKind, PythonFacts, RunReport, SubmissionFacts
+from slurm_jobs.report.values.provenance_model import NodeKind, PythonFacts, SubmissionFacts
+from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.shared import units
 
 _MAX_NODES = 6

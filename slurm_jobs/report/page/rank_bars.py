@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from slurm_jobs.report.markup import Html, el, join, stacked_bar
 from slurm_jobs.report.rank_numbers import phase_name
-from slurm_jobs.report.report_model import RankNumbers, TrainingNumbers
 from slurm_jobs.report.rules.training.straggler import not_compared
+from slurm_jobs.report.values.rank_model import RankNumbers
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.units import TimeShare

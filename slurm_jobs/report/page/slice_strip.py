@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from slurm_jobs.report.markup import Html, el
 from slurm_jobs.report.page.bar_pieces import KINDS, key
 from slurm_jobs.report.page.failure_causes import failure_causes, some_slices
-from slurm_jobs.report.report_model import RunReport, StageNumbers
+from slurm_jobs.report.values.report_model import RunReport
+from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.shared.files import parse_ranges
 from slurm_jobs.status import Status

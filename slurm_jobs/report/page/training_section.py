@@ -14,7 +14,7 @@ from slurm_jobs.report.markup import (
     table,
 )
 from slurm_jobs.report.page.rank_bars import rank_bars
-from slurm_jobs.report.report_model import Curves, TrainingNumbers
+from slurm_jobs.report.values.training_model import Curves, TrainingNumbers
 from slurm_jobs.shared import units
 
 _MAX_LOAD_NODES = 16

@@ -10,15 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report.attempt_model import StageAttempts
-from slurm_jobs.report.efficiency_model import StageEfficiency
-from slurm_jobs.report.report_model import (
-    Check,
-    DataNumbers,
-    Finding,
-    StageNumbers,
-    TrainingNumbers,
-)
 from slurm_jobs.report.rules.loading.data_wait import data_wait
 from slurm_jobs.report.rules.loading.foreign_load import foreign_load
 from slurm_jobs.report.rules.loading.storage_and_network import full_network, slow_storage
@@ -57,6 +48,12 @@ from slurm_jobs.report.rules.training.unused_memory import (
     needless_checkpointing,
     small_batch,
 )
+from slurm_jobs.report.values.attempt_model import StageAttempts
+from slurm_jobs.report.values.data_model import DataNumbers
+from slurm_jobs.report.values.efficiency_model import StageEfficiency
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.stage_model import StageNumbers
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared.units import TimeShare
 
 _TRAINING_RULES = (

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.report.report_model import RunReport
 from slurm_jobs.report.stage import build_and_write, make_report
+from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.paths import RunPaths

@@ -14,7 +14,7 @@ from slurm_jobs.report.attempt_table import (
 )
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.numbers import without_failures
-from slurm_jobs.report.report_model import report_to_json
+from slurm_jobs.report.values.report_model import report_to_json
 from tests.slurm_jobs.report.builders import printed
 
 

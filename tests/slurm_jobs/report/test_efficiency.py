@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.report_model import report_to_json
+from slurm_jobs.report.values.report_model import report_to_json
 from tests.slurm_jobs.report.builders import report_from, row_of, with_rows, with_stage
 
 GIB = 2**30

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.report.data_statistics import read_statistics
 from slurm_jobs.report.samples import (
     MOST_FINDINGS,
     Image,
@@ -20,6 +19,7 @@ from slurm_jobs.report.samples import (
     render_samples,
     visible,
 )
+from slurm_jobs.report.values.data_statistics import read_statistics
 from tests.slurm_jobs.report import builders
 from tests.slurm_jobs.report.fabricate_run import STATISTICS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
 from slurm_jobs.report.rules.base import (
     ceiling,
     clear,
@@ -13,6 +12,8 @@ from slurm_jobs.report.rules.base import (
 )
 from slurm_jobs.report.rules.loading.loader_threads import CAUSE_TITLES
 from slurm_jobs.report.rules.loading.node_cores import find_cause
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 
 

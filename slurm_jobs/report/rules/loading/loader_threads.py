@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from slurm_jobs.report.node_load import cores_of_others, has_readings, mean_of
-from slurm_jobs.report.report_model import LoaderLoad, NodeLoad
 from slurm_jobs.report.rules.loading.foreign_load import (
     END_OTHERS_KNOB,
     are_cores_taken,
     taken_text,
 )
+from slurm_jobs.report.values.load_model import LoaderLoad, NodeLoad
 from slurm_jobs.shared import units
 
 _IDLE_THREADS = 0.60

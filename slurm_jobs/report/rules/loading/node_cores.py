@@ -8,7 +8,6 @@ one: there are too few threads, or they wait for a network file system.
 from __future__ import annotations
 
 from slurm_jobs.report.node_load import has_readings, mean_of
-from slurm_jobs.report.report_model import NodeLoad, TrainingNumbers
 from slurm_jobs.report.rules.loading.foreign_load import (
     END_OTHERS_KNOB,
     are_cores_taken,
@@ -21,6 +20,8 @@ from slurm_jobs.report.rules.loading.loader_threads import (
     Cause,
     cause_by_threads,
 )
+from slurm_jobs.report.values.load_model import NodeLoad
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 
 _IDLE = 0.50

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from slurm_jobs.report.node_load import MIN_READINGS, has_readings, mean_of
-from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 
 _SLOW_STORAGE = 0.10

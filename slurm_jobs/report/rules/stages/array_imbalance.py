@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.report_model import Check, Finding, StageNumbers
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.report_model import Check, DataNumbers, Finding
 from slurm_jobs.report.rules.base import abstain, clear, rule
+from slurm_jobs.report.values.data_model import DataNumbers
+from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.shared import units
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report.report_model import Check, Finding
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
+from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.shared import units
 from slurm_jobs.shared.units import TimeShare
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slurm_jobs.report.report_model import Check, DataNumbers, Finding
 from slurm_jobs.report.rules.base import abstain, clear, rule
+from slurm_jobs.report.values.data_model import DataNumbers
+from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
 from slurm_jobs.shared.units import Quantity

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from slurm_jobs.report.efficiency_model import StageEfficiency
-from slurm_jobs.report.report_model import Check, Finding, StageNumbers
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
+from slurm_jobs.report.values.efficiency_model import StageEfficiency
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import TUNE_RUN
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from slurm_jobs.report.attempt_losses import loss_text
-from slurm_jobs.report.attempt_model import StageAttempts
-from slurm_jobs.report.report_model import Check, Finding
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, ceiling, clear, rule, times_without
+from slurm_jobs.report.values.attempt_model import StageAttempts
+from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.run.attempt_history import AttemptEnding
 from slurm_jobs.shared import units
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
 from slurm_jobs.report.rules.base import (
     SHORT_RUN_S,
     abstain,
@@ -12,6 +11,8 @@ from slurm_jobs.report.rules.base import (
     rule,
     share_of,
 )
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 
 AROUND_KINDS = frozenset({"startup", "unexplained", "between"})

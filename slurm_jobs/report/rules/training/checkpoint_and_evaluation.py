@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.report_model import Check, Finding, TrainingNumbers
 from slurm_jobs.report.rules.base import (
     SHORT_RUN_S,
     abstain,
@@ -13,6 +12,8 @@ from slurm_jobs.report.rules.base import (
     share_of,
     times_without,
 )
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 
 _TRIGGERS = ("every_min", "every_steps")

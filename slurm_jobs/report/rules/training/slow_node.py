@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from slurm_jobs.nodes.probe_records import BY_NAME, MIN_OTHERS, SLOW_SHARE, slow_text
-from slurm_jobs.report.report_model import Check, Finding, ProbedNode, TrainingNumbers
 from slurm_jobs.report.rules.base import abstain, clear, rule
+from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.load_model import ProbedNode
+from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 
 _OLD_DAYS = 7.0

@@ -14,7 +14,7 @@ from slurm_jobs.report.compare import (
     problems,
 )
 from slurm_jobs.report.compare_text import communication_lines
-from slurm_jobs.report.report_model import ExposedCommunication
+from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared import units
 from tests.slurm_jobs.report.comparison.measured import measured
 

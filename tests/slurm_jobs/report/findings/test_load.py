@@ -12,8 +12,8 @@ import pytest
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.node_load import num_ranks_at_a_time, of_others
-from slurm_jobs.report.report_model import Level, LoaderLoad, NodeLoad
 from slurm_jobs.report.rules.loading.loader_threads import cause_by_threads
+from slurm_jobs.report.values.load_model import Level, LoaderLoad, NodeLoad
 from slurm_jobs.shared.timings import ReadingPacker, system_path
 from tests.slurm_jobs.report.builders import (
     change_steps,

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from slurm_jobs.report.page.crowd import crowd
-from slurm_jobs.report.report_model import Bar
+from slurm_jobs.report.values.stage_model import Bar
 
 
 def bar(start: float, end: float, outcome: str = "completed", **times: float) -> Bar:

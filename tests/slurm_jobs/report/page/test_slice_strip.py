@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from slurm_jobs.report.page.slice_strip import slices_by_status
-from slurm_jobs.report.report_model import RunReport
+from slurm_jobs.report.values.report_model import RunReport
 from tests.slurm_jobs.report.builders import stage_of
 from tests.slurm_jobs.report.fabricate_array import End, report_on_ends
 

@@ -1,0 +1,1 @@
+"""Values that a report consists of. PURE."""
