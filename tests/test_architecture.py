@@ -30,7 +30,9 @@ PURE = {
     *(f"slurm_jobs/spec/{name}.py" for name in ("graph", "load", "matrix", "model", "overrides")),
     *(f"slurm_jobs/spec/{name}.py" for name in ("spec_files", "validation", "value_types")),
     *(f"slurm_jobs/spec/yaml/{name}.py" for name in ("document", "parser_errors", "reader")),
-    *(f"slurm_jobs/spec/checks/{name}_checks.py" for name in ("path", "stage")),
+    "slurm_jobs/spec/checks/path_checks.py",
+    *(f"slurm_jobs/spec/checks/data/{name}.py" for name in ("image_sizes", "manifests")),
+    *(f"slurm_jobs/spec/checks/stages/{name}.py" for name in ("stage_form", "training_agreement")),
     "slurm_jobs/status.py",
 }
 NODE_ENTRIES = tuple(

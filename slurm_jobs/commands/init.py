@@ -38,7 +38,7 @@ from slurm_jobs.shared.processors.model_types import SMALL_VLM
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import read_bytes, read_text
 from slurm_jobs.shared.units import number_of
-from slurm_jobs.spec.checks.manifests import unreadable
+from slurm_jobs.spec.checks.data.manifests import unreadable
 from slurm_jobs.spec.overrides import edit_text, flow_text
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.yaml.document import KeyPath

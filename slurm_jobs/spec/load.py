@@ -16,46 +16,37 @@ from typing import Any
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.spec.builtin_configs import config_class
-from slurm_jobs.spec.checks.entry_points import entry_point_problems, module_problems
-from slurm_jobs.spec.checks.image_limits import (
+from slurm_jobs.spec.checks.data.datasets import dataset_problems
+from slurm_jobs.spec.checks.data.image_files import (
     foreign_image_findings,
-    image_pixels_problems,
     image_place_problems,
-    image_problems,
-    image_size_findings,
     missing_image_findings,
-    unusable_row_findings,
 )
-from slurm_jobs.spec.checks.manifests import dataset_problems, manifest_notes, manifest_problems
-from slurm_jobs.spec.checks.models import accelerate_problems, model_problems, processor_problems
-from slurm_jobs.spec.checks.path_checks import (
-    path_problems,
-    runs_dir_problems,
-    target_problems,
-    unexpanded_notes,
-)
+from slurm_jobs.spec.checks.data.image_sizes import image_size_findings
+from slurm_jobs.spec.checks.data.manifest_notes import manifest_notes
+from slurm_jobs.spec.checks.data.manifests import manifest_problems
+from slurm_jobs.spec.checks.data.text_alone import text_alone_findings
+from slurm_jobs.spec.checks.data.unusable_rows import unusable_row_findings
+from slurm_jobs.spec.checks.entry_points import entry_point_problems, module_problems
+from slurm_jobs.spec.checks.models.accelerate_config import accelerate_problems
+from slurm_jobs.spec.checks.models.image_kinds import image_pixels_problems, image_problems
+from slurm_jobs.spec.checks.models.layer_patterns import target_problems
+from slurm_jobs.spec.checks.models.model_folders import model_problems
+from slurm_jobs.spec.checks.models.processor_folders import processor_problems
+from slurm_jobs.spec.checks.path_checks import path_problems, runs_dir_problems, unexpanded_notes
+from slurm_jobs.spec.checks.references import reference_problems
 from slurm_jobs.spec.checks.sbatch_conflicts import (
     ProfileOptions,
     conflict_problems,
     environment_option_problems,
     unknown_option_notes,
 )
-from slurm_jobs.spec.checks.stage_checks import (
-    form_problems,
-    idle_setting_notes,
-    resource_notes,
-    row_notes,
-    stage_problems,
-)
-from slurm_jobs.spec.checks.text_alone import text_alone_findings
-from slurm_jobs.spec.graph import (
-    CheckedSpec,
-    LoadedSpec,
-    StageView,
-    graph_problems,
-    reference_problems,
-    stage_views,
-)
+from slurm_jobs.spec.checks.stages.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.stages.resource_notes import resource_notes
+from slurm_jobs.spec.checks.stages.row_lengths import row_notes
+from slurm_jobs.spec.checks.stages.stage_form import form_problems
+from slurm_jobs.spec.checks.stages.training_agreement import stage_problems
+from slurm_jobs.spec.graph import CheckedSpec, LoadedSpec, StageView, graph_problems, stage_views
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import expand_with, marked_earlier, override_problems

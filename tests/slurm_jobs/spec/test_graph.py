@@ -7,14 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.spec.graph import (
-    CheckedSpec,
-    ancestors,
-    graph_problems,
-    reference_problems,
-    stage_order,
-    stage_views,
-)
+from slurm_jobs.spec.checks.references import reference_problems
+from slurm_jobs.spec.graph import CheckedSpec, ancestors, graph_problems, stage_order, stage_views
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.reader import read_yaml
 

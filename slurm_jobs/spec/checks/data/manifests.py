@@ -1,109 +1,26 @@
-"""Checks of data sets and manifests. PURE."""
+"""Check of format, columns and first rows of manifests; other rows are left to the job. PURE."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
 import csv
-import difflib
 import io
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import PurePosixPath
-from typing import Any
 
 from slurm_jobs.shared.configs.stages import Columns
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.shared.manifests.image_paths import strange_name
-from slurm_jobs.shared.manifests.keys import normal
 from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
-from slurm_jobs.shared.manifests.splits import split_of, split_of_column
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
-from slurm_jobs.shared.processors.processor_files import changed_files, changed_processor
 from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import Beginning, Files
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml.document import KeyPath, path_text
-
-# Check that the data sets of a training are finished folders with their shards.
-
-
-_WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})
-"""Entries of a data set folder that users name instead of the folder."""
-
-
-def dataset_problems(spec: CheckedSpec) -> Iterator[Problem]:
-    """Yield the folders that are not a data set, at their lines; skip outputs of this spec."""
-    for item in spec.expanded:
-        is_dataset = item.path[2:3] == ("config",) and item.path[-1:] == ("dataset",)
-        folder = item.resolved
-        if is_dataset and item.given and spec.files.holds(folder):
-            info = spec.files.json_values(f"{folder}/{INFO_NAME}")
-            wrong = _wrong_shards(folder, info, spec.files)
-            wrong = wrong or _wrong_processor(folder, info, spec.files)
-            if spec.files.lacks(f"{folder}/{INFO_NAME}"):
-                remedy = _remedy(folder, spec.files)
-                wrong = f" is not a finished data set: it has no {INFO_NAME}; {remedy}"
-            if wrong:
-                yield spec.problem(item.path, f"{folder}{wrong}")
-
-
-def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str:
-    """Return the first missing or wrong shard, and their number; shards are not read.
-
-    If `dataset.json` cannot be understood, the check is left to the job.
-    """
-    sizes = files.sizes_in(f"{folder}/{SHARDS_DIR}")
-    try:
-        expected = {shard["name"]: shard["num_bytes"] for shard in info["shards"]}
-    except (LookupError, TypeError):
-        return ""
-    if sizes is None:
-        return ""
-    wrong = [name for name, size in expected.items() if sizes.get(name, -1) not in (None, size)]
-    if not wrong:
-        return ""
-    first, size = wrong[0], sizes.get(wrong[0], -1)
-    difference = "is missing" if size == -1 else f"has {size} bytes, expected {expected[first]}"
-    return (
-        f": {len(wrong)} of {len(expected)} shards missing or of another size than {INFO_NAME} "
-        f"says; the first, {SHARDS_DIR}/{first}, {difference}; `slurm-jobs verify {folder}` names "
-        "all and what to do"
-    )
-
-
-def _wrong_processor(folder: str, info: Mapping[str, Any], files: Files) -> str:
-    """Return the processor files that were changed since the data set was written."""
-    expected = info.get("processor_sha256")
-    checksums = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
-    if not isinstance(expected, dict) or not checksums:
-        return ""
-    changes = changed_files(expected, checksums)
-    return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
-
-
-def _remedy(folder: str, files: Files) -> str:
-    """Return what to give instead of a folder that is not a data set."""
-    path = PurePosixPath(folder)
-    if path.name in _WITHIN and files.holds(f"{path.parent}/{INFO_NAME}"):
-        return f"give {path.parent}"
-    dataset = f"{folder}/data/consolidate"
-    if files.holds(f"{dataset}/{INFO_NAME}"):
-        return f"it is a run: give {dataset}"
-    return (
-        "give the folder that `consolidate` wrote (data/STAGE of a run); one that a stage of this "
-        "spec makes is named `${STAGE.output_dir}`"
-    )
-
-
-# Check of the format, rows and columns of manifests; other rows are left to the job.
-
 
 MANIFESTS: dict[KeyPath, str] = {
     ("config", "manifest"): "preprocess",
@@ -124,9 +41,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\
 
 _LONGEST_SCHEME = 20
 """Number of characters at the start of a URL that contain its `://`."""
-_LONGEST_PATH = 1000
 _MAX_REASONS = 3
-_MAX_KEYS = 10
 _SPREAD_OUT = (
     ". It looks like one JSON value over several lines: write one row on each line, or a list "
     "`[...]`"
@@ -150,103 +65,11 @@ def manifest_problems(spec: CheckedSpec) -> Iterator[Problem]:
                 yield spec.problem(item.path, f"{item.resolved}{wrong}")
 
 
-def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
-    """Yield unknown keys of the first rows, and splits that are mixed in them."""
-    for item in spec.expanded:
-        if item.path[2:] not in MANIFESTS or not item.given:
-            continue
-        options = row_options(spec, item.path)
-        rows = spec.files.first_rows(item.resolved, options)
-        notes = [_unknown_ignored(item.resolved, rows, spec.files, options)]
-        ignored = Counter(key for row in rows for key in row.ignored)
-        if ignored:
-            keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
-            notes.append(f"keys that are not read: {keys}")
-        notes += _row_notes(rows)
-        is_whole = has_all_rows(item.resolved, rows, spec.files)
-        notes += _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
-        for note in filter(None, notes):
-            yield spec.problem(item.path, f"{item.resolved}: {note}")
-
-
-def _row_notes(rows: Sequence[ManifestRow]) -> Iterator[str]:
-    """Yield a message for each kind of note on rows."""
-    places: dict[RowNote, list[str]] = {}
-    for row in rows:
-        for note in row.notes:
-            places.setdefault(note, []).append(str(row.origin))
-    for note, found in places.items():
-        subject = f"{len(found):,} of the first {len(rows):,} rows, beginning with {found[0]}"
-        yield note_text(note, subject)
-
-
 def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
     """Check whether the first rows of a manifest are all of its rows; False if unknown."""
     folder, _, name = manifest.rpartition("/")
     num_bytes = (files.sizes_in(folder or "/") or {}).get(name)
     return len(rows) < MAX_ROWS and num_bytes is not None and num_bytes <= MAX_BYTES
-
-
-def _unknown_ignored(
-    manifest: str, rows: Sequence[ManifestRow], files: Files, options: RowOptions
-) -> str:
-    """Return a message on names in `columns.ignore` that no column or row has; empty if none.
-
-    Turns of a table or CSV are not read, and may have any key.
-    """
-    table = files.table(manifest)
-    names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
-    is_json = table is None and not manifest.lower().endswith(".csv")
-    if not names or (not is_json and any(options.meaning(name) == "turns" for name in names)):
-        return ""
-    present = {*names, *(key for row in rows for key in row.left_out)}
-    unknown = [name for name in options.columns.ignore if name not in present]
-    if not unknown:
-        return ""
-    near = difflib.get_close_matches(unknown[0], names, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else f"; found: {_listed(names)}"
-    where = "column" if table else f"key of the first {len(rows):,} rows"
-    return (
-        f"`columns.ignore` names {_listed([f'`{name}`' for name in unknown])}, but no {where} "
-        f"has this name{hint}"
-    )
-
-
-def _mixed_splits(
-    rows: Sequence[ManifestRow], *, is_evaluated: bool, is_whole: bool
-) -> Iterator[str]:
-    """Yield messages that rows of other splits are used, from a column or the image folders.
-
-    Rows may be sorted by split, so one split in the first rows is noted too if there may be more.
-    """
-    values: dict[str, dict[str, bool]] = {}
-    folders: dict[str, bool] = {}
-    for row in rows:
-        for key, value in row.splits:
-            is_train = split_of_column(normal(key), value) == "train"
-            values.setdefault(key, {})[value] = is_train
-        for image in row.image_paths:
-            parts = image[:_LONGEST_PATH].replace("\\", "/").split("/")[:-1]
-            folders.update((part, split == "train") for part in parts if (split := split_of(part)))
-    verb = "evaluated" if is_evaluated else "trained"
-    remedy = "write a manifest for each split, or add `{}` to `columns.ignore`"
-    for key, splits in values.items():
-        names = _listed(splits)
-        if is_evaluated in splits.values():  # rows to train on, or held-out ones
-            yield f"{key} has the values {names}: all rows are {verb}; {remedy.format(key)}"
-        elif not is_whole:
-            yield (
-                f"{key} has the values {names} in the first {len(rows):,} rows, and rows of other "
-                f"splits are {verb} too; {remedy.format(key)}"
-            )
-    if len(set(folders.values())) > 1:
-        yield f"images are in folders of several splits, {_listed(folders)}: all rows are {verb}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    all_names = list(names)
-    more = f" and {len(all_names) - _MAX_KEYS} more" if len(all_names) > _MAX_KEYS else ""
-    return ", ".join(all_names[:_MAX_KEYS]) + more
 
 
 def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:

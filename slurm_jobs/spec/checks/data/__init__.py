@@ -1,0 +1,1 @@
+"""Checks of data sets, manifests and the images that they name."""

@@ -1,0 +1,1 @@
+"""Checks of the models, processors and layers of a training."""

@@ -1,0 +1,1 @@
+"""Checks of stages: their keys, resources and trainings."""
