@@ -43,22 +43,13 @@ from pipeline.train.device import (
     read_device,
 )
 from pipeline.train.evaluate import evaluation_dtype
-from pipeline.train.host_memory import read_host_memory
 from pipeline.train.job import Job, Phase, phases_of
-from pipeline.train.memory import (
-    MemoryNeed,
-    ModelSizes,
-    checkpoint_bytes,
-    ending_need,
-    gathered_units,
-    judge_card,
-    judge_ending,
-    judge_node,
-    memory_need,
-    read_sizes,
-    remedies,
-    sharing_of,
-)
+from pipeline.train.memory.ending_memory import ending_need, judge_ending
+from pipeline.train.memory.host_memory import read_host_memory
+from pipeline.train.memory.memory_fit import judge_card, judge_node, remedies
+from pipeline.train.memory.memory_need import MemoryNeed, checkpoint_bytes, memory_need
+from pipeline.train.memory.sharing import gathered_units, sharing_of
+from pipeline.train.memory.tensor_sizes import ModelSizes, read_sizes
 from pipeline.train.prepare import attention_of, check_single, make_shell, what_learns
 from pipeline.train.shared_gpus import shared_gpu_problems
 from pipeline.train.strategies import Place, check_can_be_shared

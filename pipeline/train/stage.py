@@ -28,7 +28,7 @@ from pipeline.train.job import (
     versions,
 )
 from pipeline.train.keep_after_end import not_kept_after_end
-from pipeline.train.memory import explain_out_of_memory
+from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
 from pipeline.train.prepare import count_learning
 from pipeline.train.ranks import join_ranks, leave_ranks

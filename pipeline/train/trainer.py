@@ -45,7 +45,7 @@ from pipeline.train.held_out import (
 )
 from pipeline.train.job import Job, Phase, Source, versions
 from pipeline.train.loop import Watch, run_steps
-from pipeline.train.memory import (
+from pipeline.train.memory.out_of_memory import (
     explain_out_of_memory,
     explain_out_of_memory_in_steps,
     smaller_state,

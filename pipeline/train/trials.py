@@ -24,12 +24,13 @@ from pipeline.data.work import SampleSizes, find_heaviest
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.recorder import SpanLog
-from pipeline.train import memory
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.device import RankDevice
 from pipeline.train.generator_state import rng_state, set_rng_state
-from pipeline.train.memory import Growth, MemoryUse, extrapolate, less_memory
+from pipeline.train.memory import measured_memory
+from pipeline.train.memory.measured_memory import Growth, MemoryUse, extrapolate
+from pipeline.train.memory.out_of_memory import less_memory
 from pipeline.train.optimizer import state_bytes
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import ParallelModel, Strategy
@@ -241,7 +242,7 @@ class _Bench:
         trial = self.trial
         work = functools.partial(learn_nothing, batch, is_last=is_last, **trial.way)
         try:
-            return memory.measure_growth(work, trial.rank_device.device)
+            return measured_memory.measure_growth(work, trial.rank_device.device)
         except torch.OutOfMemoryError as error:
             message = (
                 f"num_microbatches: auto: rank {trial.ranks.rank} ran out of memory when it "
@@ -274,7 +275,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
     )
     with leaving_no_trace(trial.rank_device.device):
         tried = _try_rows(_Bench(trial=trial, plan=plan, heaviest=heaviest), capacity_bytes)
-    memory.forget_peaks(trial.rank_device.device)
+    measured_memory.forget_peaks(trial.rank_device.device)
     memory_share = config.memory_share
     fitting = [rows for rows, use in tried.items() if use.share <= memory_share]
     if not fitting:
@@ -315,7 +316,7 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
     for _ in range(2):  # not counted: libraries allocate at their first use, ddp at its second
         bench.grow(row_counts[0])
     state = state_bytes(trial.parallel.optimizer, trial.config.optimizer, device.type)
-    resident = memory.read_resident(device) + state
+    resident = measured_memory.read_resident(device) + state
     peaks: list[tuple[int, float]] = []
     left = 0.0
     for num_rows in row_counts:
@@ -379,7 +380,7 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
         folder / "microbatches.json",
         config.batching.kind,
     )
-    capacity = memory.read_capacity(device, trial.num_local_ranks)
+    capacity = measured_memory.read_capacity(device, trial.num_local_ranks)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     devices = ranks.gather(f"{name}, {capacity / GB:.1f} GB")
     # what another attempt must have in common

@@ -46,7 +46,7 @@ def predicted_and_measured(work: Work) -> None:
 def looks(work: Work) -> None:
     """Look at held-out samples under fsdp2; the peak of a look against what preflight predicts."""
     from pipeline.train.held_out import HeldOut
-    from pipeline.train.memory import forget_peaks
+    from pipeline.train.memory.measured_memory import forget_peaks
 
     data, device = prepare(work), work.torch_device
     peaks, look = [], HeldOut.evaluate

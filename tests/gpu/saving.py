@@ -17,7 +17,7 @@ from pipeline.train.checkpoint import Saver
 from pipeline.train.checkpoint_files import Identity, checkpoint_dir
 from pipeline.train.checkpoint_files import Work as WorkOfStage
 from pipeline.train.checkpoint_state import Checkpoints, TrainingState
-from pipeline.train.host_memory import resident_bytes
+from pipeline.train.memory.host_memory import resident_bytes
 from pipeline.train.ranks import join_ranks, leave_ranks, new_host_group
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.train.host_memory import cgroup_limits
+from pipeline.train.memory.host_memory import cgroup_limits
 from slurm_jobs.shared.machine import Mount, mount_of
 from slurm_jobs.shared.node_records import FolderFacts, ProgramFacts
 from slurm_jobs.shared.process import ask_together, dies_with_parent

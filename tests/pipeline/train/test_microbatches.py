@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.train import memory as memory_module
-from pipeline.train.host_memory import HostMemory
+from pipeline.train.memory import measured_memory
+from pipeline.train.memory.host_memory import HostMemory
 from slurm_jobs.shared.errors import StageConfigError
 
 SHARE = 0.9
@@ -22,12 +22,12 @@ class Memory:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
-        self._patch.setattr(memory_module, "resident_bytes", lambda: 0)
+        self._patch.setattr(measured_memory, "resident_bytes", lambda: 0)
         self.plant(1 << 40)
 
     def plant(self, num_bytes: float) -> None:
         memory = HostMemory(limit_bytes=num_bytes, source="test", available_bytes=num_bytes)
-        self._patch.setattr(memory_module, "read_host_memory", lambda _variables: memory)
+        self._patch.setattr(measured_memory, "read_host_memory", lambda _variables: memory)
 
 
 @pytest.fixture

@@ -19,32 +19,25 @@ from pipeline.models.finetuning.adapters import merge_adapters
 from pipeline.models.finetuning.packed_linear import dequantize_weights
 from pipeline.train import export
 from pipeline.train.device import RankDevice
-from pipeline.train.host_memory import (
+from pipeline.train.memory.ending_memory import EndingNeed, ending_need, judge_ending
+from pipeline.train.memory.host_memory import (
     HostMemory,
     cgroup_limits,
     read_host_memory,
     resident_bytes,
     slurm_limits,
 )
-from pipeline.train.memory import (
-    EndingNeed,
+from pipeline.train.memory.measured_memory import extrapolate, measure_growth
+from pipeline.train.memory.memory_fit import judge_card, judge_node, remedies
+from pipeline.train.memory.memory_need import (
     MemoryNeed,
-    ModelSizes,
-    Sharing,
-    TensorSizes,
     checkpoint_bytes,
     describe_need,
-    ending_need,
-    extrapolate,
-    judge_card,
-    judge_ending,
-    judge_node,
-    measure_growth,
     memory_need,
     optimizer_bytes,
-    remedies,
-    sharing_of,
 )
+from pipeline.train.memory.sharing import Sharing, sharing_of
+from pipeline.train.memory.tensor_sizes import ModelSizes, TensorSizes
 from pipeline.train.preflight import disk_warning, node_warning
 from pipeline.train.strategies import Place
 from slurm_jobs.shared.accelerate_file import understand

@@ -13,7 +13,9 @@ from torch.distributed.tensor import DTensor
 from pipeline.models.computation.torch_versions import param_groups_of
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.job import phases_of
-from pipeline.train.memory import MemoryNeed, gathered_units, memory_need, read_sizes, sharing_of
+from pipeline.train.memory.memory_need import MemoryNeed, memory_need
+from pipeline.train.memory.sharing import gathered_units, sharing_of
+from pipeline.train.memory.tensor_sizes import read_sizes
 from pipeline.train.optimizer import LocalOptimizer
 from pipeline.train.prepare import TrainedModel, make_shell, what_learns
 from pipeline.train.strategies import Place

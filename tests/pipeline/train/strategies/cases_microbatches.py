@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pipeline.timing.recorder import SpanLog
-from pipeline.train import memory
 from pipeline.train.job import phases_of
+from pipeline.train.memory import measured_memory
 from pipeline.train.prepare import TrainedModel, switch_phase
 from pipeline.train.trials import Trial, search, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -58,12 +58,12 @@ def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
     folder.mkdir(parents=True)
     trial = make_trial(pair, config, made, folder)
     is_tight = pair.ranks.rank == 1
-    with patch.object(memory, "resident_bytes", lambda: 0):
+    with patch.object(measured_memory, "resident_bytes", lambda: 0):
         # The peaks of the rank with the least room are told: those of rank 1.
         roomy = search(trial, PLENTY / 1000 if is_tight else PLENTY)
         room = (roomy.tried[4] + roomy.tried[8]) / 2 / config.memory_share
         capacity = room if is_tight else PLENTY
-        with patch.object(memory, "read_capacity", lambda *_: capacity):
+        with patch.object(measured_memory, "read_capacity", lambda *_: capacity):
             settled = settle_microbatches(trial, folder)
             again = settle_microbatches(trial, folder)
     made = switch_phase(made, phases_of(config)[0], trial.rank_device)
