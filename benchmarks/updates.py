@@ -25,7 +25,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from benchmarks.table import Row, arguments, row, show
-from pipeline.train.optimizer import LocalAdamW, clip_gradients
+from pipeline.train.optimizer.gradient_clipping import clip_gradients
+from pipeline.train.optimizer.local_adamw import LocalAdamW
 
 SHAPES = ((8, 64), (64, 8), (64,), (16, 32))
 NUM_PARAMETERS = 816

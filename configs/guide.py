@@ -73,7 +73,7 @@ def loop(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     from pipeline.models.small_vlm import SmallVLM
     from pipeline.timing.recorder import StepRecorder
     from pipeline.timing.sampler import sample_system
-    from pipeline.train.device import read_device_memory
+    from pipeline.train.device.device_memory import read_device_memory
     from slurm_jobs.shared.configs.training_parts import SamplerConfig
 
     settings = build_config(LoopConfig, config)

@@ -25,7 +25,9 @@ from pipeline.models.build import check_images, make_unloaded
 from pipeline.models.computation.recompute import recompute_layers
 from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import RankDevice, asked_precision, choose_precision, threads_per_rank
+from pipeline.train.accelerate_settings import asked_precision
+from pipeline.train.device.precision import choose_precision
+from pipeline.train.device.rank_device import RankDevice, threads_per_rank
 from pipeline.train.prepare import attention_of
 from pipeline.train.strategies import Single
 from pipeline.train.trials import time_step

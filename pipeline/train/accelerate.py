@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import (
     MakeOptimizer,

@@ -27,8 +27,9 @@ from pipeline.models.computation.compiling import count_compiled
 from pipeline.models.layouts import NativePatches
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import RankDevice, Scaling
-from pipeline.train.optimizer import local_part
+from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.optimizer.local_parts import local_part
+from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import ParallelModel, Strategy
 from pipeline.train.trials import leaving_no_trace

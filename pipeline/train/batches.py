@@ -17,7 +17,7 @@ from pipeline.models.segments import Packing
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
 from pipeline.timing.recorder import StepCounts, add_up
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

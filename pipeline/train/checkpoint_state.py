@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from pipeline.train.checkpoint_files import Identity
 from pipeline.train.generator_state import rng_state, set_rng_state
-from pipeline.train.optimizer import LocalOptimizer
+from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.errors import StageConfigError
 

@@ -26,7 +26,7 @@ from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train.batches import to_device
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import Ending
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns

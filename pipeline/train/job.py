@@ -20,7 +20,7 @@ from pipeline.preprocess.chat_templates import hash_folder
 from pipeline.stage_in.stage import Staged
 from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace
 from pipeline.timing.recorder import SpanLog
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.staging import stage_together
 from slurm_jobs.shared.configs.train import TrainConfig, as_training

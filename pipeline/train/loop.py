@@ -27,11 +27,12 @@ from pipeline.data.batch import Batch
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.attention import check_attention
 from pipeline.train.batches import Copied, arrange, copy_batch, losses_of, make_counter
-from pipeline.train.optimizer import clip_gradients, set_learning_rate
+from pipeline.train.optimizer.gradient_clipping import clip_gradients
+from pipeline.train.optimizer.learning_rate import learning_rate_at, set_learning_rate
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategy_checks import check_gradients
 from pipeline.train.verdict import QueuedVerdict, Verdict, judge
-from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScheduleConfig
+from slurm_jobs.shared.configs.training_parts import CheckpointConfig
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.process import stop_requested
 
@@ -46,9 +47,6 @@ Report = Callable[[int, StepOutcome, StepCounts, float, float], None]
 """Called once for each step: steps done, of all phases; the outcome; this rank's counts; its
 wait for data, seconds; when the step ended, by `time.monotonic`."""
 _S_PER_MIN = 60.0
-_FLOOR_SHARE = {"onecycle": 1e-4, "cosine": 0.1, "constant": 1.0}
-"""Final learning rate, as a share of the peak. onecycle: arXiv:1708.07120, with PyTorch's
-final_div_factor of 1e4; cosine: a tenth, as in the LLaMA reports (arXiv:2302.13971)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,20 +141,6 @@ class CopyAhead:
         copied, self._batch, self._copied = self._copied, None, None
         assert copied is not None
         return copied
-
-
-def learning_rate_at(step: int, *, num_steps: int, peak: float, schedule: ScheduleConfig) -> float:
-    """Return the learning rate of the step with index `step`.
-
-    It rises linearly, reaches `peak` at the last warm-up step, and then follows half a cosine
-    period down to the schedule's share of the peak.
-    """
-    num_warmup = round(schedule.warmup_share * num_steps)
-    if step < num_warmup:
-        return peak * (step + 1) / num_warmup
-    progress = (step - num_warmup) / max(1, num_steps - num_warmup)
-    floor = _FLOOR_SHARE[schedule.kind]
-    return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

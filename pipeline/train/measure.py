@@ -21,7 +21,8 @@ from pipeline.models.layouts import load_tokenizer, read_facts
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.recorder import NOT_TIMED, SpanLog
 from pipeline.timing.sampler import sample_system
-from pipeline.train.device import prepare_device, seed_generators
+from pipeline.train.device.random_seeds import seed_generators
+from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.job import Job, find_datasets, open_sources, phases_of
 from pipeline.train.loop import run_steps
 from pipeline.train.preflight import preflight

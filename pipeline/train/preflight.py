@@ -27,6 +27,7 @@ from pipeline.models.computation.compiling import check_can_compile, check_tower
 from pipeline.models.layouts import DataFacts
 from pipeline.models.loading import check_weight_files, fp16_warning
 from pipeline.models.vision_language import longest_sample, positions_problem
+from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.attention import (
     attention_note,
     attention_warning,
@@ -35,13 +36,8 @@ from pipeline.train.attention import (
     uses_of,
 )
 from pipeline.train.checkpoint_files import fingerprint, list_checkpoints
-from pipeline.train.device import (
-    DeviceFacts,
-    card_problem,
-    compile_warning,
-    read_accelerate_file,
-    read_device,
-)
+from pipeline.train.device.card_support import card_problem, compile_warning
+from pipeline.train.device.device_facts import DeviceFacts, read_device
 from pipeline.train.evaluate import evaluation_dtype
 from pipeline.train.job import Job, Phase, phases_of
 from pipeline.train.memory.ending_memory import ending_need, judge_ending

@@ -30,10 +30,13 @@ from pipeline.models.layouts import DataFacts, NativePatches
 from pipeline.models.segments import takes_masks, why_no_varlen
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate import Accelerated
+from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.attention import AttentionChoice, AttentionFacts, choose_attention
-from pipeline.train.device import RankDevice, Scaling, capability_of, read_accelerate_file
+from pipeline.train.device.precision import capability_of
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import Phase, phases_of
-from pipeline.train.optimizer import make_optimizer
+from pipeline.train.optimizer.loss_scaling import Scaling
+from pipeline.train.optimizer.optimizers import make_optimizer
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import (
     FullySharded,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.train.device import DeviceFacts
+from pipeline.train.device.device_facts import DeviceFacts
 from slurm_jobs.shared.files import ranges_text
 
 

@@ -14,7 +14,9 @@ from pipeline.data.format import read_dataset_info
 from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.recorder import SpanLog
 from pipeline.timing.sampler import sample_system
-from pipeline.train.device import far_text, give_back_memory, near_cores, prepare_device
+from pipeline.train.device.device_memory import give_back_memory
+from pipeline.train.device.numa_cores import far_text, near_cores
+from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.evaluate import check_heldout, evaluate, evaluation_dtype, load_trained
 from pipeline.train.export import export_model
 from pipeline.train.held_out import lowest

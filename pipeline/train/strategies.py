@@ -31,7 +31,7 @@ from pipeline.models.computation.recompute import count_recomputed
 from pipeline.models.computation.torch_versions import param_groups_of, replicate
 from pipeline.models.finetuning.packed_linear import quantized_layers
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.configs.training_parts import ShardingConfig
 from slurm_jobs.shared.errors import StageConfigError
 

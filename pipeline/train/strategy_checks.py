@@ -21,7 +21,7 @@ from pipeline.models.finetuning.packed_linear import (
     quantized_names,
 )
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies import (
     ParallelModel,

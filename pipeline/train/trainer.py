@@ -33,7 +33,10 @@ from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.checkpoint import Restored, TimedSaver, conclude, make_saver, restore
 from pipeline.train.checkpoint_files import Identity, Work, fingerprint, lasting_config
 from pipeline.train.checkpoint_state import Checkpoints, LaterPhase, TrainingState
-from pipeline.train.device import RankDevice, near_cores, read_device_memory, seed_generators
+from pipeline.train.device.device_memory import read_device_memory
+from pipeline.train.device.numa_cores import near_cores
+from pipeline.train.device.random_seeds import seed_generators
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.held_out import (
     HELD_OUT_NAME,
     HeldOut,

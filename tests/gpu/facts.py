@@ -62,7 +62,7 @@ def versions_and_device(work: Work) -> None:
 
 def _products(work: Work) -> None:
     """Compare products and convolutions with those in fp64: exact without TF32, faster with it."""
-    from pipeline.train.device import set_tf32
+    from pipeline.train.device.rank_device import set_tf32
 
     size = 2048 if work.has_gpu else 256
     draw = torch.Generator().manual_seed(0)
@@ -107,7 +107,7 @@ def _nvml(work: Work) -> None:
     """Find the GPU by its UUID, and the cores near it by its PCI address."""
     import pynvml
 
-    from pipeline.train.device import far_text, near_cores
+    from pipeline.train.device.numa_cores import far_text, near_cores
 
     properties: Any = torch.cuda.get_device_properties(0)
     uuid = f"GPU-{properties.uuid}"

@@ -11,7 +11,7 @@ from torch import nn
 
 from pipeline.data.batch import BufferPool
 from pipeline.data.loader import make_pool
-from pipeline.train.optimizer import LocalAdamW
+from pipeline.train.optimizer.local_adamw import LocalAdamW
 from pipeline.train.verdict import judge
 from tests.gpu.work import Work
 from tests.pipeline.train.strategies.trainer import Alone

@@ -112,7 +112,7 @@ def compute(
     """Compute the loss and all gradients of a batch with strategy `single`."""
     from pipeline.models.computation.recompute import recompute_layers
     from pipeline.train.batches import loss_of, to_device
-    from pipeline.train.device import RankDevice
+    from pipeline.train.device.rank_device import RankDevice
     from pipeline.train.strategies import Single
 
     rank_device = RankDevice(

@@ -72,7 +72,7 @@ def rank_of_four(work: Work) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from pipeline.train.batches import loss_of, to_device
-    from pipeline.train.device import RankDevice
+    from pipeline.train.device.rank_device import RankDevice
     from pipeline.train.job import phases_of
     from pipeline.train.prepare import build_trained_model
 

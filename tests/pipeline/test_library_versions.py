@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.models.computation.torch_versions import can_shard_whole_numbers, param_groups_of
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategy_checks import check_dtypes
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig

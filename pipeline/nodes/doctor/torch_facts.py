@@ -77,7 +77,8 @@ def _read_cards(cards: list[CardFacts]) -> None:
     import torch
 
     # Only here: the preflight's modules import transformers, which takes as long again.
-    from pipeline.train.device import code_problem, read_device
+    from pipeline.train.device.card_support import code_problem
+    from pipeline.train.device.device_facts import read_device
 
     for index in range(torch.cuda.device_count()):
         facts = read_device(torch.device("cuda", index))

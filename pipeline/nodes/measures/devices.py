@@ -14,7 +14,7 @@ import torch
 
 from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
 from pipeline.timing.flops import peak_flops_per_s
-from pipeline.train.device import native_precisions
+from pipeline.train.device.precision import native_precisions
 
 _SIDES = {"cpu": 1024, "cuda": 8192}
 """Rows and columns: large enough to keep a card busy; a CPU's product takes 0.1 s."""

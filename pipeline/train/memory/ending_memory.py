@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.models.finetuning.parameter_names import is_adapter, without_adapters
-from pipeline.train.device import DeviceFacts
+from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.memory.host_memory import HostMemory
 from pipeline.train.memory.memory_need import FP32_BYTES, gb
 from pipeline.train.memory.tensor_sizes import ModelSizes

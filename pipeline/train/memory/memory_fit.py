@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.train.device import DeviceFacts
+from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.memory.host_memory import HostMemory
 from pipeline.train.memory.memory_need import MemoryNeed, describe_need, gb
 from slurm_jobs.shared.configs.train import TrainConfig

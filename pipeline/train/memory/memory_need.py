@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pipeline.train.memory.sharing import Sharing
 from pipeline.train.memory.tensor_sizes import ModelSizes
-from pipeline.train.optimizer import BLOCK_SIZE
+from pipeline.train.optimizer.bitsandbytes_optimizer import BLOCK_SIZE
 
 FP32_BYTES = 4
 """Bytes of a trained weight, of its gradient, and of each of the optimizer's two moments."""

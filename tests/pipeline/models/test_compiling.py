@@ -26,7 +26,7 @@ from pipeline.models.computation.torch_versions import torch_version
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.timing.recorder import CompileWatch
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.heartbeat import begin_steps

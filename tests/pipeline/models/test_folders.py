@@ -30,7 +30,7 @@ from pipeline.models.vision_language import (
     plain_arguments,
     positions_problem,
 )
-from pipeline.train.optimizer import parameter_groups
+from pipeline.train.optimizer.optimizers import parameter_groups
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.infos import make_info

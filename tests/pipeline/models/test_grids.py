@@ -22,7 +22,7 @@ from pipeline.models.layouts import VisionInputs
 from pipeline.models.segments import Packing
 from pipeline.models.vision_language import plain_arguments, tower_arguments
 from pipeline.train.batches import ModelInputs, loss_of, to_device
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images

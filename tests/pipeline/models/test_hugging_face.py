@@ -20,7 +20,7 @@ from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts import StoredImages
 from pipeline.models.vision_language import Prompt, VisionLanguageModel, before
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.export import check_weights
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError

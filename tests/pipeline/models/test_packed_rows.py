@@ -14,7 +14,7 @@ from pipeline.data.format import Sample
 from pipeline.models.build import build_model
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.train import batches
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, make_facts
 
 SHAPE = (32, 32, 3)

@@ -30,7 +30,7 @@ from pipeline.models.segments import (
 from pipeline.models.vision_language import VisionLanguageModel, plain_arguments
 from pipeline.train.attention import call_of, uses_of
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import gradients, packed_rows

@@ -8,13 +8,14 @@ import os
 
 import torch
 
-from pipeline.train import device, preflight
-from pipeline.train.device import DeviceFacts
+from pipeline.train import preflight
+from pipeline.train.device import device_facts
+from pipeline.train.device.device_facts import DeviceFacts
 from tests.pipeline.train import rank_process
 
 
 def read_device(chosen: torch.device) -> DeviceFacts:
-    return dataclasses.replace(device.read_device(chosen), uuid=os.environ["GPU_UUID"])
+    return dataclasses.replace(device_facts.read_device(chosen), uuid=os.environ["GPU_UUID"])
 
 
 if __name__ == "__main__":

@@ -7,17 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.train import device
-from pipeline.train.device import (
-    asked_precision,
-    choose_precision,
-    cores_near,
-    far_text,
-    near_cores,
-    read_accelerate_file,
-    read_device_memory,
-    threads_per_rank,
-)
+from pipeline.train.accelerate_settings import asked_precision, read_accelerate_file
+from pipeline.train.device import numa_cores
+from pipeline.train.device.device_memory import read_device_memory
+from pipeline.train.device.numa_cores import cores_near, far_text, near_cores
+from pipeline.train.device.precision import choose_precision
+from pipeline.train.device.rank_device import threads_per_rank
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import AccelerateConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
@@ -75,7 +70,7 @@ def test_the_cores_near_a_gpu_are_those_of_its_pci_address(monkeypatch, pci, add
     properties = SimpleNamespace(**dict(zip(names, pci, strict=True)))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     asked: list[str] = []
-    monkeypatch.setattr(device, "cores_near", lambda name: asked.append(name) or (4, 5))
+    monkeypatch.setattr(numa_cores, "cores_near", lambda name: asked.append(name) or (4, 5))
     assert near_cores(torch.device("cuda", 0)) == ((4, 5) if address else ())
     assert asked == ([address] if address else [])
     assert near_cores(torch.device("cpu")) == ()

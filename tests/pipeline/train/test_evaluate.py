@@ -9,7 +9,7 @@ import torch
 from pipeline.data.format import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train import evaluate, stage
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.evaluate import (
     Generation,
     evaluation_dtype,

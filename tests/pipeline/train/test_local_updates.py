@@ -12,7 +12,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pipeline.train.optimizer import LocalAdamW, clip_gradients
+from pipeline.train.optimizer.gradient_clipping import clip_gradients
+from pipeline.train.optimizer.local_adamw import LocalAdamW
 
 SHAPES = [(7, 5), (3,), (1, 4), (6, 2, 2)]
 """The first rank of two has 4, 2, 1 and 3 rows."""

@@ -20,8 +20,10 @@ from pipeline.train import loop, stage, trainer
 from pipeline.train.batches import Copied
 from pipeline.train.checkpoint import Restored
 from pipeline.train.checkpoint_files import list_checkpoints
-from pipeline.train.device import RankDevice, Scaling
-from pipeline.train.loop import Agreement, Boundary, CopyAhead, learning_rate_at
+from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.loop import Agreement, Boundary, CopyAhead
+from pipeline.train.optimizer.learning_rate import learning_rate_at
+from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.strategies import Single
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig

@@ -6,14 +6,10 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from pipeline.train import optimizer
-from pipeline.train.optimizer import (
-    LocalOptimizer,
-    make_optimizer,
-    parameter_groups,
-    set_learning_rate,
-    state_bytes,
-)
+from pipeline.train.optimizer import optimizers as optimizer
+from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
+from pipeline.train.optimizer.learning_rate import set_learning_rate
+from pipeline.train.optimizer.optimizers import make_optimizer, parameter_groups, state_bytes
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.tiny_runs import SAVED, tiny_config

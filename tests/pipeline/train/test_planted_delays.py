@@ -17,8 +17,8 @@ from pipeline.timing.recorder import StepRecorder
 from pipeline.train import loop, trainer
 from pipeline.train.batches import StepCounter
 from pipeline.train.checkpoint import TimedSaver
-from pipeline.train.device import Scaling
 from pipeline.train.held_out import HeldOut
+from pipeline.train.optimizer.loss_scaling import Scaling
 from slurm_jobs.shared.timings import STEP_PHASES
 from tests.plants.sitecustomize import delayed
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.timing.recorder import CudaClock
-from pipeline.train.device import RankDevice, prepare_device
+from pipeline.train.device.rank_device import RankDevice, prepare_device
 from pipeline.train.trainer import choose_clock, describe_flops
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.files import ranges_text

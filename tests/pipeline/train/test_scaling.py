@@ -15,8 +15,9 @@ import torch
 
 from pipeline.train import loop, trainer
 from pipeline.train import prepare as prepare_module
-from pipeline.train.device import RankDevice, Scaling, _Scaler
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Boundary
+from pipeline.train.optimizer.loss_scaling import Scaling, _Scaler
 from pipeline.train.verdict import judge
 from slurm_jobs.shared.configs.training_parts import ScalerConfig
 from slurm_jobs.shared.errors import StageError, StageStoppedError

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from pipeline.train.device import DeviceFacts, prepare_device
+from pipeline.train.device.device_facts import DeviceFacts
+from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.preflight import RankFacts, compare_ranks
 from pipeline.train.shared_gpus import shared_gpu_problems
 from slurm_jobs.shared.configs.train import TrainConfig

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.nodes.measures.devices import measure_matmul, measure_transfers
 from pipeline.nodes.measures.measurement import Deadline
-from pipeline.train.device import native_precisions
+from pipeline.train.device.precision import native_precisions
 
 
 def test_the_processor_multiplies_matrices_at_a_measured_rate() -> None:

@@ -13,7 +13,8 @@ from torch.distributed.checkpoint.metadata import (
 
 from pipeline.train.checkpoint_state import TrainingState, compare, join_parts
 from pipeline.train.generator_state import rng_state
-from pipeline.train.optimizer import LocalOptimizer, make_optimizer
+from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
+from pipeline.train.optimizer.optimizers import make_optimizer
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from slurm_jobs.shared.errors import StageConfigError
 

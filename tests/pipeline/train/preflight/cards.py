@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.train.device import DeviceFacts
+from pipeline.train.device.device_facts import DeviceFacts
 
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 """torch.cuda.get_arch_list() of PyTorch's builds for CUDA 12.6."""

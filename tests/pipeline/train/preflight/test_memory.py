@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from pipeline.models.finetuning.adapters import merge_adapters
 from pipeline.models.finetuning.packed_linear import dequantize_weights
 from pipeline.train import export
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.memory.ending_memory import EndingNeed, ending_need, judge_ending
 from pipeline.train.memory.host_memory import (
     HostMemory,

@@ -8,7 +8,7 @@ import sys
 import pytest
 from torch.cuda import DEVICE_REQUIREMENT
 
-from pipeline.train.device import card_problem, compile_warning, runs_on
+from pipeline.train.device.card_support import card_problem, compile_warning, runs_on
 from pipeline.train.job import phases_of
 from pipeline.train.preflight import RankFacts, compare_ranks, library_problem
 from slurm_jobs.shared.config import build_config

@@ -14,8 +14,9 @@ from torch.distributed.tensor import DTensor
 from pipeline.models.build import build_model
 from pipeline.timing.profiler import Profiling
 from pipeline.timing.recorder import SpanLog
+from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.device import RankDevice, read_accelerate_file
+from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.prepare import TrainedModel
 from pipeline.train.strategies import ParallelModel, Replicated
 from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients

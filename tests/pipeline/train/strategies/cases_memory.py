@@ -16,7 +16,7 @@ from pipeline.train.job import phases_of
 from pipeline.train.memory.memory_need import MemoryNeed, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import read_sizes
-from pipeline.train.optimizer import LocalOptimizer
+from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.prepare import TrainedModel, make_shell, what_learns
 from pipeline.train.strategies import Place
 from slurm_jobs.shared.configs.train import TrainConfig

@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from pipeline.train import optimizer
-from pipeline.train.optimizer import LocalAdamW, clip_gradients
+from pipeline.train.optimizer import optimizers as optimizer
+from pipeline.train.optimizer.gradient_clipping import clip_gradients
+from pipeline.train.optimizer.local_adamw import LocalAdamW
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig
 from tests.pipeline.train.strategies.cases import case, single, training
 from tests.pipeline.train.strategies.trainer import Trainer

@@ -14,7 +14,7 @@ from pipeline.models.finetuning.packed_linear import quantized_names
 from pipeline.models.vision_language import plain_arguments
 from pipeline.train import prepare
 from pipeline.train.batches import to_device
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.strategies import reference_qlora
 from tests.pipeline.train.strategies import trainer as trainer_module

@@ -11,7 +11,7 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 
 from pipeline.train.accelerate import _file_variables, make_accelerator
-from pipeline.train.device import RankDevice
+from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.expand import shipped_path

@@ -1,89 +1,34 @@
-"""AdamW on the model's parameters, with weight decay on matrices only."""
+"""Optimizer of bitsandbytes over each rank's part of the parameters.
+
+Its kernels do not support DTensors: all of its optimizers fail with sharded parameters. An
+update of AdamW is element-wise, so it can be made shard by shard. But 8-bit state has a scale
+for each 256 consecutive numbers of the shard: other shards have other state, and it is not a
+DTensor either. So each rank stores its own in checkpoints, too. With other shards, training
+continues from all ranks' states, unpacked, concatenated, and packed again.
+
+bitsandbytes is imported on demand, because checkpoints test any optimizer for this class.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
-from slurm_jobs.shared.errors import StageConfigError
-
-# Gradient norm, clipping and AdamW on each rank's part of sharded parameters.
-#
-# torch does both over DTensors, whose dispatch costs the host tens of milliseconds per step for
-# some hundred parameters, and many seconds in the first step (`python -m benchmarks.updates`).
-# Both are element-wise, except for the sum of squares, so each rank computes the same numbers
-# from the local tensors. State dicts are torch's: checkpoints do not change.
-
-
-_EPSILON = 1e-6
-"""Constant that torch's `clip_grad_norm_` adds to the norm."""
-
-
-class LocalAdamW(torch.optim.AdamW):
-    """AdamW that updates local tensors; its parameters and its state stay DTensors."""
-
-    def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
-        """Fill `lists` with the tensors to update, like torch, but with their local parts."""
-        has_complex = super()._init_group(group, *lists)  # type: ignore[misc]
-        for tensors in lists:
-            tensors[:] = [local_part(tensor) for tensor in tensors]
-        return has_complex
-
-
-def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
-    """Clip the gradients; return the norm of the whole model before clipping; no SYNC.
-
-    A collective if the parameters are sharded.
-    """
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    local = [local_part(gradient) for gradient in gradients]
-    norms = torch.stack(torch._foreach_norm(local))  # noqa: SLF001 - as torch itself
-    kinds = {(g.device_mesh, g.placements) for g in gradients if isinstance(g, DTensor)}
-    if kinds:
-        ((mesh, placements),) = kinds
-        assert all(isinstance(gradient, DTensor) for gradient in gradients)
-        dims = [dim for dim, placement in enumerate(placements) if isinstance(placement, Shard)]
-        if dims:
-            norms.square_()
-        for dim in dims:
-            dist.all_reduce(norms, group=mesh.get_group(dim))
-        if dims:
-            norms.sqrt_()  # for full parameters: in torch's order, for equal bits
-    norm = torch.linalg.vector_norm(norms)
-    if max_norm is not None:
-        factor = torch.clamp(max_norm / (norm + _EPSILON), max=1.0)
-        torch._foreach_mul_(local, factor)
-    return norm
-
-
-def local_part(tensor: Any) -> Any:
-    """Return the local part of a DTensor; anything else unchanged."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-# Optimizer of bitsandbytes over each rank's part of the parameters.
-#
-# Its kernels do not support DTensors: all of its optimizers fail with sharded parameters. An
-# update of AdamW is element-wise, so it can be made shard by shard. But 8-bit state has a scale
-# for each 256 consecutive numbers of the shard: other shards have other state, and it is not a
-# DTensor either. So each rank stores its own in checkpoints, too. With other shards, training
-# continues from all ranks' states, unpacked, concatenated, and packed again.
-#
-# bitsandbytes is imported on demand, because checkpoints test any optimizer for this class.
-
+from pipeline.train.optimizer.local_parts import local_part
 
 BLOCK_SIZE = 256
 """Numbers of 8-bit state that share a scale."""
+
+
 _SHARED = ("lr", "weight_decay")
 """Values of a group that may change from step to step."""
+
+
 _TABLES = ("qmap1", "qmap2")
 """Constants in the state of a parameter."""
 
@@ -234,80 +179,3 @@ def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: boo
     code = create_dynamic_map(signed=is_signed).to(moment.device)
     whole = dequantize_blockwise(moment, absmax=absmax, code=code, blocksize=BLOCK_SIZE)
     return whole.flatten()
-
-
-_OF_BITSANDBYTES = {
-    "adamw_8bit": "AdamW8bit",
-    "paged_adamw": "PagedAdamW",
-    "paged_adamw_8bit": "PagedAdamW8bit",
-}
-
-_POSITIONS = ("position_embedding", "pos_embed")
-"""Parts of the names of learned position tables; the second is Qwen3-VL's."""
-_FP32_BYTES = 4
-_MIN_8BIT_SIZE = 4096
-"""Least size of a tensor whose state bitsandbytes stores in 8 bits; its default."""
-
-
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Return AdamW of the config's kind; biases, norms and learned positions have no weight decay.
-
-    Raises:
-        StageConfigError: a paged kind, but the parameters are on a CPU.
-    """
-    groups = parameter_groups(model, config.weight_decay)
-    options = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
-    if config.kind == "adamw":
-        return LocalAdamW(groups, fused=True, **options)  # type: ignore[arg-type]
-    if config.is_paged and next(model.parameters()).device.type != "cuda":
-        # bitsandbytes would continue without pages, with a single warning.
-        message = (
-            f"optimizer.kind is {config.kind}, which pages its state out of a GPU's memory, but "
-            f"the parameters are on a {next(model.parameters()).device.type}: set `kind: "
-            f"{config.kind.removeprefix('paged_')}`"
-        )
-        raise StageConfigError(message)
-    from bitsandbytes import optim  # takes 1.5 s to load, which AdamW need not wait for
-
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    make = functools.partial(getattr(optim, _OF_BITSANDBYTES[config.kind]), **options)
-    return LocalOptimizer(groups, make, names)
-
-
-def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, device_type: str) -> int:
-    """Return device bytes of the state on this rank after one step: two numbers per parameter.
-
-    Paged state counts as 0: it can be evicted. `optimizer` comes from `make_optimizer`.
-    """
-    if config.is_paged:
-        return 0
-    parameters = (p for group in optimizer.param_groups for p in group["params"])
-    local = map(local_part, parameters)
-    sizes = [p.numel() for p in local if p.device.type == device_type]
-    if config.kind == "adamw":
-        return 2 * _FP32_BYTES * sum(sizes)
-    return sum(2 * (_FP32_BYTES if size < _MIN_8BIT_SIZE else 1) * size for size in sizes)
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Group the trained parameters, in the order of `named_parameters`: with weight decay, without.
-
-    An empty group is left out: torch's `set_optimizer_state_dict` would assign another group's
-    state to the group after it (torch 2.13), and the training could not be resumed.
-    """
-    decayed, plain = [], []
-    learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
-    for name, parameter in learning:
-        is_table = any(word in name for word in _POSITIONS)
-        (decayed if parameter.ndim >= 2 and not is_table else plain).append(parameter)
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": plain, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Give every group the same learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate

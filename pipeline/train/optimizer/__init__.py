@@ -1,0 +1,1 @@
+"""Updates of the parameters: optimizers, learning rate, gradient clipping and loss scaling."""
