@@ -260,7 +260,7 @@ def run_report(options: argparse.Namespace) -> int:
 def _export(run_dir: Path, path: Path) -> str:
     """Write the table of the steps; return the line that reports it."""
     from slurm_jobs.cli.options import working
-    from slurm_jobs.report.inputs import read_inputs
+    from slurm_jobs.report.inputs.read_inputs import read_inputs
     from slurm_jobs.report.stage import export_steps
     from slurm_jobs.run_folder.paths import RunPaths
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from slurm_jobs.report.attempt_losses import stage_loss, with_steps
-from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry

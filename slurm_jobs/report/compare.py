@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.steps import MIN_STEPS
 from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared import units

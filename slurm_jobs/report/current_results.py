@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.run_folder.ledger import Intent, latest_intents

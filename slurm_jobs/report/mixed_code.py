@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report.inputs import ReportInputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.run_folder.ledger import latest_intents
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.records import CompletionRecord

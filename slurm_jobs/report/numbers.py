@@ -10,7 +10,7 @@ from slurm_jobs.report.attempt_table import entry_name, explained_attempts
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, begun_jobs, gather_attempts
 from slurm_jobs.report.current_results import SliceResults, current_results, evaluation_numbers
 from slurm_jobs.report.efficiency import efficiency_numbers
-from slurm_jobs.report.inputs import ReportInputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.mixed_code import mixed_code_notes
 from slurm_jobs.report.node_load import probes_of_nodes, training_probes
 from slurm_jobs.report.projection import project_epochs, projections

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from slurm_jobs.report.inputs import StageInputs
+from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.stage_numbers import money_of
 from slurm_jobs.report.steps import time_of
 from slurm_jobs.report.values.cost_model import Projection, Span

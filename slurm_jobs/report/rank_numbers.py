@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_jobs.report.inputs import ProfileTable, RankTiming
+from slurm_jobs.report.inputs.run_inputs import ProfileTable, RankTiming
 from slurm_jobs.report.steps import AttemptSteps
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers, Straggler
 from slurm_jobs.report.values.training_model import ExposedCommunication

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from slurm_jobs.report.compare import RunMeasure, settings_of
-from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
+from slurm_jobs.report.inputs.read_inputs import read_inputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.node_load import cores_taken, node_loads
 from slurm_jobs.report.rank_numbers import exposed_communication
 from slurm_jobs.report.steps import AttemptSteps, last_losses, of_newest, split_attempts

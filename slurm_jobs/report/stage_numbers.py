@@ -12,7 +12,8 @@ import numpy as np
 
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, starts_without_row
 from slurm_jobs.report.current_results import SliceResults, stage_results
-from slurm_jobs.report.inputs import PREPROCESS_RUN, ReportInputs, StageInputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN
 from slurm_jobs.report.longest_job import longest_job
 from slurm_jobs.report.node_load import level_of
 from slurm_jobs.report.standings import Standing

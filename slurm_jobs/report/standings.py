@@ -6,17 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts
-from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import CompletionName, TaskAccounting
-from slurm_jobs.status import (
-    DECIDING_FIRST,
-    SliceStatus,
-    Status,
-    reconcile,
-)
+from slurm_jobs.status import DECIDING_FIRST, SliceStatus, Status, reconcile
 
 _ANY_JOB = "any"
 """Token of the substitute intent, and then of all records."""

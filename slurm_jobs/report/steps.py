@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.values.training_model import Pace
 from slurm_jobs.shared import units
 from slurm_jobs.shared.statistics import CONFIDENCE, stretch_speeds, two_sided

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, elements_of, starts_without_row
-from slurm_jobs.report.inputs import RankTiming, ReportInputs
+from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs
 from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.steps import (
     CLOCK_TOLERANCE,

@@ -10,7 +10,7 @@ import numpy as np
 
 from slurm_jobs.report.attempts import AttemptFacts
 from slurm_jobs.report.current_results import has_newest_steps
-from slurm_jobs.report.inputs import StageInputs
+from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.node_load import loader_load, node_loads
 from slurm_jobs.report.rank_numbers import (
     attempt_means,

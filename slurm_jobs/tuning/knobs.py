@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.report.compare import MIN_RUNS, Verdict, judge
-from slurm_jobs.report.inputs import StageInputs, read_profiles, read_readings, read_timings
+from slurm_jobs.report.inputs.run_inputs import StageInputs
+from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings, read_timings
 from slurm_jobs.report.rules.base import share_of
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.run_measures import speed_of

@@ -60,7 +60,7 @@ def test_a_report_of_unbounded_records_is_bounded(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr("slurm_jobs.run.observe.accounting_of", lambda _run_dir: Answer())
     hidden, hide = [], hidden_text
     monkeypatch.setattr(
-        "slurm_jobs.report.inputs.hidden_text",
+        "slurm_jobs.report.inputs.read_inputs.hidden_text",
         lambda text, known: hidden.append(len(text)) or hide(text, known),
     )
     paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario())

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
+from slurm_jobs.report.inputs.read_inputs import read_inputs
+from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.steps import split_attempts
 from slurm_jobs.report.terminal import print_report

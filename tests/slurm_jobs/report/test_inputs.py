@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from slurm_jobs.report.inputs import UNUSED, StepColumns, read_inputs
+from slurm_jobs.report.inputs.read_inputs import read_inputs
+from slurm_jobs.report.inputs.step_columns import UNUSED, StepColumns
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import record_to_json
 from slurm_jobs.shared.timings import read_steps, spans_path, steps_path

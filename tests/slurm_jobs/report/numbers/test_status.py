@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.standings import Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger, submitting
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary

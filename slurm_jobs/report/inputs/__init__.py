@@ -1,0 +1,1 @@
+"""Records of a run, read for its report."""
