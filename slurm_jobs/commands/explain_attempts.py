@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slurm_jobs.report.attempt_losses import stage_loss, with_steps
 from slurm_jobs.report.inputs.run_inputs import RankTiming
-from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.run.observe import accounting_of, answer_of

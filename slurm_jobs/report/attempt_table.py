@@ -10,7 +10,7 @@ from typing import Any
 from slurm_jobs.report.attempt_losses import stage_loss, with_steps
 from slurm_jobs.report.attempts import REPORT_RUN
 from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageInputs
-from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.shared import units

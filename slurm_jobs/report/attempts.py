@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageInputs
-from slurm_jobs.report.steps import CLOCK_TOLERANCE
+from slurm_jobs.report.steps.attempt_steps import CLOCK_TOLERANCE
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began, job_of, join_rows, newest_row
 from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES

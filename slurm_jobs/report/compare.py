@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
-from slurm_jobs.report.steps import MIN_STEPS
+from slurm_jobs.report.steps.newest_steps import MIN_STEPS
 from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared import units
 from slurm_jobs.shared.statistics import CONFIDENCE, MIN_BLOCK_STEPS, two_sided

@@ -8,7 +8,7 @@ import numpy as np
 
 from slurm_jobs.report.attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
-from slurm_jobs.report.steps import AttemptSteps, split_attempts
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps, split_attempts
 from slurm_jobs.run.accounted_starts import AttemptKey
 from slurm_jobs.shared.records import CompletionRecord
 

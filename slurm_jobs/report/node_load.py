@@ -12,7 +12,7 @@ import numpy as np
 from slurm_jobs.nodes.probe_records import MIN_OTHERS, compare, others_busy
 from slurm_jobs.report.attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import NodeReadings, ReportInputs, StageInputs
-from slurm_jobs.report.steps import AttemptSteps
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.load_model import Level, LoaderLoad, NodeLoad, NodeProbes, ProbedNode
 from slurm_jobs.report.values.rank_model import RankNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers

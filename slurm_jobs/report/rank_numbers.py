@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slurm_jobs.report.inputs.run_inputs import ProfileTable, RankTiming
-from slurm_jobs.report.steps import AttemptSteps
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers, Straggler
 from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared.files import parse_ranges, ranges_text

@@ -15,7 +15,8 @@ from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.node_load import cores_taken, node_loads
 from slurm_jobs.report.rank_numbers import exposed_communication
-from slurm_jobs.report.steps import AttemptSteps, last_losses, of_newest, split_attempts
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_attempts
+from slurm_jobs.report.steps.newest_steps import of_newest
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import WARMUP_STEPS

@@ -20,7 +20,7 @@ from slurm_jobs.report.compare import (
     problems,
     too_few_steps,
 )
-from slurm_jobs.report.steps import MIN_STEPS
+from slurm_jobs.report.steps.newest_steps import MIN_STEPS
 from slurm_jobs.shared import units
 
 # Speedups over numbers of GPUs as plain values.

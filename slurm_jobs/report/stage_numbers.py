@@ -18,7 +18,7 @@ from slurm_jobs.report.longest_job import longest_job
 from slurm_jobs.report.node_load import level_of
 from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
-from slurm_jobs.report.steps import max_overlap, merge, total_s
+from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.timeline import AGAIN
 from slurm_jobs.report.values.cost_model import CostNumbers, CostPart, StageCost
 from slurm_jobs.report.values.data_model import DataNumbers

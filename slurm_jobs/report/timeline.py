@@ -16,15 +16,9 @@ import numpy as np
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, elements_of, starts_without_row
 from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs
 from slurm_jobs.report.standings import Standing
-from slurm_jobs.report.steps import (
-    CLOCK_TOLERANCE,
-    AttemptSteps,
-    Interval,
-    budget,
-    merge,
-    profile_times,
-    total_s,
-)
+from slurm_jobs.report.steps.attempt_steps import CLOCK_TOLERANCE, AttemptSteps
+from slurm_jobs.report.steps.intervals import Interval, budget, merge, total_s
+from slurm_jobs.report.steps.profile_waits import profile_times
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
 from slurm_jobs.shared import units

@@ -23,16 +23,10 @@ from slurm_jobs.report.rank_numbers import (
     phase_name,
     rank_numbers,
 )
-from slurm_jobs.report.steps import (
-    MIN_STEPS,
-    AttemptSteps,
-    find_pace,
-    judged_attempts,
-    last_losses,
-    mixed_note,
-    split_attempts,
-    step_notes,
-)
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_attempts
+from slurm_jobs.report.steps.newest_steps import MIN_STEPS, judged_attempts, mixed_note
+from slurm_jobs.report.steps.pace import find_pace
+from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.report.timeline import attempt_budget, usual_start_s
 from slurm_jobs.report.values.training_model import Curves, RankCountRates, TrainingNumbers
 from slurm_jobs.run_folder.ledger import Intent

@@ -17,7 +17,7 @@ from typing import Any
 
 import slurm_jobs
 from slurm_jobs.report.compare import Verdict
-from slurm_jobs.report.steps import MIN_STEPS
+from slurm_jobs.report.steps.newest_steps import MIN_STEPS
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.train import MEASURE_RUN
 from slurm_jobs.shared.errors import DamagedFileError, StageStoppedError

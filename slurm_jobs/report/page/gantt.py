@@ -10,7 +10,7 @@ from slurm_jobs.report.markup import Html, bar_with_legend, el
 from slurm_jobs.report.page.bar_pieces import KINDS, Piece, key, kinds_of, pieces
 from slurm_jobs.report.page.crowd import crowd
 from slurm_jobs.report.page.slice_strip import slices_by_status
-from slurm_jobs.report.steps import Interval, max_overlap
+from slurm_jobs.report.steps.intervals import Interval, max_overlap
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.shared import units

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.report.attempt_losses import loss_text, stage_loss, with_steps
 from slurm_jobs.report.inputs.run_inputs import RankTiming
-from slurm_jobs.report.steps import split_attempts
+from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageLoss
 from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.shared.timings import StepFile

@@ -10,7 +10,7 @@ import pytest
 from slurm_jobs.report import sentences
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.projection import _num_starts, _Overhead, project_epochs, projections
-from slurm_jobs.report.steps import find_pace, time_of
+from slurm_jobs.report.steps.pace import find_pace, time_of
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.report.values.training_model import Pace
 from slurm_jobs.shared.records import TaskAccounting

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from slurm_jobs.report.rank_numbers import attempt_means
-from slurm_jobs.report.steps import split_attempts, step_notes
+from slurm_jobs.report.steps.attempt_steps import split_attempts
+from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.report.training_numbers import (
     device_notes,
     device_timeline,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.report.steps import budget, max_overlap, merge, subtract, total_s
+from slurm_jobs.report.steps.intervals import budget, max_overlap, merge, subtract, total_s
 from slurm_jobs.report.timeline import attempt_budget
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path, steps_path

@@ -1,0 +1,1 @@
+"""Step records of trainings: attempts, phases, pace. PURE."""
