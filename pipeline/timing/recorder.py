@@ -22,7 +22,7 @@ import torch
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
 
 from pipeline.timing.flops import mfu
-from pipeline.timing.sampler import append_whole
+from pipeline.timing.whole_records import append_whole
 from slurm_jobs.shared.activity import begin_steps, doing, end_steps
 from slurm_jobs.shared.heartbeat import beat, end_step
 from slurm_jobs.shared.timings import (

@@ -29,7 +29,7 @@ from pipeline.models.layouts import DataFacts
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.timing.sampler import append_whole
+from pipeline.timing.whole_records import append_whole
 from pipeline.train.batches import losses_of, to_device
 from pipeline.train.checkpoint_files import fingerprint
 from pipeline.train.evaluate import (

@@ -13,27 +13,20 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.timing import sampler as sampler_module
-from pipeline.timing.sampler import (
+from pipeline.timing.load.gpu_readings import choose_gpus, open_gpus
+from pipeline.timing.load.job_processes import JobProcesses, parse_stat
+from pipeline.timing.load.kernel_counters import (
     CpuSource,
     Increase,
-    JobProcesses,
     RateSource,
-    Sources,
-    SystemSampler,
-    choose_gpus,
-    disk_behind,
-    find_sources,
-    infiniband_ports,
-    open_gpus,
-    parse_stat,
     read_cpu_ticks,
     read_disk_bytes,
     read_infiniband_bytes,
     read_memory,
     read_network_bytes,
-    sample_system,
-    whole_disks,
 )
+from pipeline.timing.load.node_devices import disk_behind, infiniband_ports, whole_disks
+from pipeline.timing.sampler import Sources, SystemSampler, find_sources, sample_system
 from slurm_jobs.shared.configs.training_parts import SamplerConfig
 from slurm_jobs.shared.machine import mount_of, network_cards
 from slurm_jobs.shared.timings import read_system, system_path

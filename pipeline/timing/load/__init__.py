@@ -1,0 +1,1 @@
+"""Sources of the readings of a node's load."""
