@@ -26,8 +26,9 @@ import torch
 from benchmarks.table import Row, arguments, row, show
 from benchmarks.training_stage import make_context
 from pipeline.timing.flops import ModelWork, PartWork
-from pipeline.timing.recorder import NOT_TIMED, StepOutcome, StepRecorder, ThreadClock
+from pipeline.timing.recorder import StepOutcome, StepRecorder
 from pipeline.timing.sampler import SystemSampler, find_sources
+from pipeline.timing.thread_clock import NOT_TIMED, ThreadClock
 from pipeline.train.batches import StepCounter
 from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from slurm_jobs.shared.configs.training_parts import TrackersConfig

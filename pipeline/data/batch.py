@@ -23,7 +23,7 @@ from torch.cuda import _pin_memory_utils
 
 from pipeline.data.dataset import Gathered, ImageRule, ImageSize, gather_samples
 from pipeline.data.format import IGNORED_LABEL, Sample
-from pipeline.timing.recorder import NOT_TIMED, ThreadTimes
+from pipeline.timing.thread_clock import NOT_TIMED, ThreadTimes
 from slurm_jobs.shared.errors import StageConfigError, StageError
 
 # Pool of memory for the pixels of batches, reused once it has no reference.

@@ -29,7 +29,7 @@ from pipeline.data.order import (
     shuffled_order,
 )
 from pipeline.data.packing.budget import Packs
-from pipeline.timing.recorder import ThreadClock
+from pipeline.timing.thread_clock import ThreadClock
 from slurm_jobs.shared.configs.training_parts import AugmentConfig
 from slurm_jobs.shared.errors import StageConfigError
 

@@ -37,7 +37,7 @@ from pipeline.data.format import (
 from pipeline.data.loader import Augmentation, Prefetcher, make_pool
 from pipeline.data.order import BatchLayout
 from pipeline.data.shard_addresses import address_problem
-from pipeline.timing.recorder import ThreadClock, ThreadTimes, add_up
+from pipeline.timing.thread_clock import ThreadClock, ThreadTimes, add_up
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.heartbeat import beat
 

@@ -17,7 +17,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipeline.timing.recorder import Piece, SpanLog, find_communication
+from pipeline.timing.communication import Piece, find_communication
+from pipeline.timing.span_log import SpanLog
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
 from slurm_jobs.shared.records import TaskContext

@@ -1,356 +1,41 @@
-"""Recorder of steps and spans, and the clocks that time them."""
+"""Recorder of every step: laps of one clock, packed and written rarely.
+
+It adds no synchronisation with the device unless configured, and knows no thresholds. A step
+costs tens of microseconds. A crash loses the records of the last two seconds, but none from
+before the newest `write_so_far`.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
 import logging
 import math
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
-
+from pipeline.timing.device_clock import CudaClock, DeviceStep
 from pipeline.timing.flops import mfu
+from pipeline.timing.thread_clock import core_wait_so_far_s
 from pipeline.timing.whole_records import append_whole
-from slurm_jobs.shared.activity import begin_steps, doing, end_steps
+from slurm_jobs.shared.activity import begin_steps, end_steps
 from slurm_jobs.shared.heartbeat import beat, end_step
 from slurm_jobs.shared.timings import (
     DEVICE_FIELDS,
-    DEVICE_PHASES,
     NOT_TRAINING,
     STEP_PARTS,
     STEP_PHASES,
     pack_step,
-    spans_path,
     steps_header,
     steps_path,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-class CompileWatch:
-    """Observer of what torch compiles inside a `with` block: recorded separately, and logged.
-
-    torch compiles a function at its first call, and again for unforeseen inputs; the backward pass
-    at its first run.
-    """
-
-    def __init__(
-        self, set_apart: Callable[[int], None], *, num_expected: int, is_main: bool
-    ) -> None:
-        """Prepare to watch.
-
-        `set_apart` takes the nanoseconds of each compilation. More forward passes than
-        `num_expected` cause a warning. Only the rank that `is_main` logs.
-        """
-        self._set_apart = set_apart
-        self._num_expected = num_expected
-        self._is_main = is_main
-        self._began_ns = 0
-        self._compiling = contextlib.ExitStack()
-        self._num_forward = 0
-        self._total_ns = 0
-
-    def _begin(self, _: CallbackArgs) -> None:
-        self._compiling.enter_context(doing("compilation"))  # longer than a step's stall limit
-        self._began_ns = time.perf_counter_ns()
-
-    def _end(self, args: CallbackArgs) -> None:
-        spent_ns = time.perf_counter_ns() - self._began_ns
-        self._compiling.close()
-        self._total_ns += spent_ns
-        self._set_apart(spent_ns)
-        is_forward = args.callback_trigger == CallbackTrigger.DYNAMO
-        self._num_forward += is_forward
-        if not self._is_main:
-            return
-        log.info(
-            "compiled a layer's %s pass in %.1f s, %.1f s in all",
-            "forward" if is_forward else "backward", spent_ns / 1e9, self._total_ns / 1e9,
-        )  # fmt: skip
-        if is_forward and self._num_forward == self._num_expected + 1:
-            log.warning(
-                "layers have been compiled more than %d times: their inputs change in a way "
-                "that needs a new compilation each time. TORCH_LOGS=recompiles in the stage's "
-                "`env` shows the reason; if it continues, steps are faster without `compile`",
-                self._num_expected,
-            )
-
-    def __enter__(self) -> Self:
-        callback_handler.register_start_callback(self._begin)
-        callback_handler.register_end_callback(self._end)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        callback_handler.remove_start_callback(self._begin)
-        callback_handler.remove_end_callback(self._end)
-
-
-# Device times of a step, from events in the device's queue that are read later.
-#
-# Recording an event costs the host a few microseconds and no wait. The device passes an event
-# when all work queued before it is done, so the time between two events is that of the work
-# between them, and of the device's idle time.
-
-
-class CudaClock:
-    """CUDA events in the current stream; they are reused, so there are as many as pending."""
-
-    def __init__(self) -> None:
-        self._free: list[torch.cuda.Event] = []
-
-    def mark(self) -> torch.cuda.Event:
-        """Record an event at the end of the queue."""
-        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def has_passed(self, mark: torch.cuda.Event) -> bool:
-        """Check whether the device has passed the event; does not wait."""
-        return bool(mark.query())
-
-    def wait(self, mark: torch.cuda.Event) -> None:
-        """Wait until the device has passed it."""
-        mark.synchronize()  # SYNC: after the last step
-
-    def seconds_between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> float:
-        """Return seconds between two events; the driver resolves half a microsecond."""
-        return float(first.elapsed_time(last)) / 1e3
-
-    def give_back(self, marks: Iterable[torch.cuda.Event]) -> None:
-        """Recycle events that are no longer needed."""
-        self._free.extend(marks)
-
-
-class DeviceStep:
-    """Events of one step: one at its start, and one at each lap."""
-
-    def __init__(self, clock: CudaClock) -> None:
-        self._clock = clock
-        self._marks = [clock.mark()]
-        self._phases: list[str] = []
-
-    def lap(self, phase: str) -> None:
-        """Assign the device's work between the last event and this one to `phase`."""
-        self._marks.append(self._clock.mark())
-        self._phases.append(phase)
-
-    def has_passed(self) -> bool:
-        """Check whether the device has passed the last event, and so all."""
-        return self._clock.has_passed(self._marks[-1])
-
-    def wait(self) -> None:
-        """Wait until it has."""
-        self._clock.wait(self._marks[-1])
-
-    def read(self) -> Mapping[str, float]:
-        """Return seconds by field of `DEVICE_FIELDS` of a passed step; recycles the events."""
-        seconds = dict.fromkeys(DEVICE_PHASES, 0.0)
-        for index, phase in enumerate(self._phases):
-            if phase in seconds:
-                first, last = self._marks[index : index + 2]
-                seconds[phase] += self._clock.seconds_between(first, last)
-        step_s = self._clock.seconds_between(self._marks[0], self._marks[-1])
-        self._clock.give_back(self._marks)
-        return {**{f"device_{name}": s for name, s in seconds.items()}, "device_step_s": step_s}
-
-
-# Communication without parallel computation, from a profiler's events.
-#
-# A collective in parallel with computation costs little; one that the ranks wait for costs its
-# whole time. Its time includes the wait for the slowest rank, which costs the same.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """Piece of work in the profile."""
-
-    name: str
-    start_s: float
-    end_s: float
-    is_kernel: bool
-    """True on the device, False on the host."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Communication:
-    """Communication of one rank, over all recorded steps."""
-
-    busy_s: float
-    """Time with at least one running collective."""
-    exposed_s: float
-    """Time in which additionally nothing was computed, according to the profiler, which slows
-    small operators down."""
-
-
-def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communication:
-    """Return a GPU's communication from its kernels, a CPU's from gloo's events and operators.
-
-    With `has_device` the model computes on a GPU, and gloo's and operators' events on the host are
-    ignored.
-    """
-    collectives, work = [], []
-    for piece in pieces:
-        if piece.is_kernel != has_device:
-            continue
-        if piece.name.startswith(("gloo:", "nccl")):
-            collectives.append((piece.start_s, piece.end_s))
-        elif has_device or piece.name.startswith("aten::"):
-            work.append((piece.start_s, piece.end_s))
-    busy_s = _covered_s(collectives)
-    exposed_s = _covered_s(collectives + work) - _covered_s(work)
-    return Communication(busy_s=busy_s, exposed_s=min(exposed_s, busy_s))  # except for rounding
-
-
-def _covered_s(intervals: list[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals."""
-    if not intervals:
-        return 0.0
-    starts, ends = np.array(sorted(intervals), dtype=np.float64).T
-    before = np.concatenate([[-np.inf], np.maximum.accumulate(ends)[:-1]])
-    return float(np.maximum(0.0, ends - np.maximum(starts, before)).sum())
-
-
-# Spans: everything that takes time but is not a step, as JSON lines.
-
-
-class SpanLog:
-    """Appends one line per span to this rank's file; a line is written when its span ends."""
-
-    def __init__(self, timing_dir: Path, rank: int) -> None:
-        self._path = spans_path(timing_dir, rank)
-
-    @contextmanager
-    def span(self, name: str, **notes: Any) -> Iterator[dict[str, Any]]:
-        """Time the block; the block may add to the yielded dict.
-
-        A block that raises is recorded too, with the exception's type as `error`.
-        """
-        start_unix_s, start_ns = time.time(), time.perf_counter_ns()
-
-        def write() -> None:
-            duration_s = (time.perf_counter_ns() - start_ns) / 1e9
-            self.add(name, start_unix_s=start_unix_s, duration_s=duration_s, **notes)
-
-        try:
-            with doing(name):
-                yield notes
-        except BaseException as error:
-            notes["error"] = type(error).__name__
-            try:
-                write()
-            except OSError as failure:  # the block's error takes precedence
-                log.warning("the span %s is not written: %s", name, failure)
-            raise
-        write()
-
-    def add(self, name: str, *, start_unix_s: float, duration_s: float, **notes: Any) -> None:
-        """Write a span that was timed elsewhere.
-
-        Raises:
-            OSError: the file system failed; the file is unchanged.
-        """
-        span = {"name": name, "start_unix_s": start_unix_s, "duration_s": duration_s, **notes}
-        with self._path.open("ab", buffering=0) as stream:
-            append_whole(stream, json.dumps(span).encode() + b"\n")
-
-
-# Time of one thread's work: on a core, waiting for a core, or blocked.
-#
-# Shows why a loader is slow without instrumenting each read: memory-mapped data is read from the
-# disk wherever it is first accessed, in a copy or in a decoder.
-
-
-_SCHEDSTAT = Path("/proc/thread-self/schedstat")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ThreadTimes:
-    """Seconds of one piece of work, or of several together."""
-
-    wall_s: float = math.nan
-    """From its start to its end."""
-    cpu_s: float = math.nan
-    """Computing."""
-    core_wait_s: float = math.nan
-    """Ready to compute, while other threads had the cores; NaN if the kernel does not account
-    for it. The rest is blocked: on storage, or on a lock such as the interpreter's."""
-
-    @property
-    def blocked_s(self) -> float:
-        """Remaining time; NaN if the other parts are unknown."""
-        return self.wall_s - self.cpu_s - self.core_wait_s
-
-
-NOT_TIMED = ThreadTimes()
-
-
-def add_up(times: Iterable[ThreadTimes]) -> ThreadTimes:
-    """Return the sum of each; NaN if one is unknown."""
-    listed = list(times)
-    return ThreadTimes(
-        wall_s=math.fsum(entry.wall_s for entry in listed),
-        cpu_s=math.fsum(entry.cpu_s for entry in listed),
-        core_wait_s=math.fsum(entry.core_wait_s for entry in listed),
-    )
-
-
-class ThreadClock:
-    """Starts at its creation; `read` it in the same thread. Costs about 20 microseconds."""
-
-    def __init__(self) -> None:
-        self._wall_s = time.perf_counter()
-        self._cpu_s, self._core_wait_s = time.thread_time(), core_wait_so_far_s()
-
-    def read(self) -> ThreadTimes:
-        """Return the times since its creation."""
-        # The wall clock is read first and last: a thread that loses its core between two of these
-        # lines has not waited for longer than the work has taken.
-        cpu_s, core_wait_s = time.thread_time(), core_wait_so_far_s()
-        return ThreadTimes(
-            wall_s=time.perf_counter() - self._wall_s,
-            cpu_s=cpu_s - self._cpu_s,
-            core_wait_s=core_wait_s - self._core_wait_s,
-        )
-
-
-def core_wait_so_far_s() -> float:
-    """Return this thread's total time waiting for a core (Documentation/scheduler/sched-stats.rst).
-
-    It was ready to compute while others had the cores; NaN without accounting.
-    """
-    if not _is_accounted():
-        return math.nan
-    return int(_SCHEDSTAT.read_bytes().split()[1]) * 1e-9
-
-
-@functools.cache
-def _is_accounted() -> bool:
-    """Check whether the kernel accounts for these waits, readable by this process."""
-    try:
-        return len(_SCHEDSTAT.read_bytes().split()) > 1
-    except OSError:
-        return False
-
-
-# Recorder of every step: laps of one clock, packed and written rarely.
-#
-# It adds no synchronisation with the device unless configured, and knows no thresholds. A step
-# costs tens of microseconds. A crash loses the records of the last two seconds, but none from
-# before the newest `write_so_far`.
 
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
     with active_progress(context.task_dir, context.rank):
         start_unix_s, start = time.time(), time.perf_counter()
         _leave_out_hints()
-        from pipeline.timing.recorder import SpanLog
+        from pipeline.timing.span_log import SpanLog
         from pipeline.train.stage import train
         from slurm_jobs.shared.config import build_config
         from slurm_jobs.shared.configs.train import TrainConfig

@@ -16,7 +16,8 @@ from pipeline.models.layouts import ImageLayout, StoredImages, VisionInputs
 from pipeline.models.segments import Packing
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
-from pipeline.timing.recorder import StepCounts, add_up
+from pipeline.timing.recorder import StepCounts
+from pipeline.timing.thread_clock import add_up
 from pipeline.train.device.rank_device import RankDevice
 
 

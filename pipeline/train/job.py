@@ -19,7 +19,7 @@ from pipeline.models.build import check_images
 from pipeline.preprocess.chat_templates import hash_folder
 from pipeline.stage_in.stage import Staged
 from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.staging import stage_together

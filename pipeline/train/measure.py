@@ -19,8 +19,9 @@ from pipeline.data.format import read_dataset_info
 from pipeline.data.loader import Prefetcher
 from pipeline.models.layouts import load_tokenizer, read_facts
 from pipeline.timing.profiler import make_profiling
-from pipeline.timing.recorder import NOT_TIMED, SpanLog
 from pipeline.timing.sampler import sample_system
+from pipeline.timing.span_log import SpanLog
+from pipeline.timing.thread_clock import NOT_TIMED
 from pipeline.train.device.random_seeds import seed_generators
 from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.job import Job, find_datasets, open_sources, phases_of

@@ -12,8 +12,8 @@ from typing import Any
 
 from pipeline.data.format import read_dataset_info
 from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
-from pipeline.timing.recorder import SpanLog
 from pipeline.timing.sampler import sample_system
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.device.device_memory import give_back_memory
 from pipeline.train.device.numa_cores import far_text, near_cores
 from pipeline.train.device.rank_device import prepare_device

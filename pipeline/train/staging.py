@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.data.shards import ReadCounts
 from pipeline.stage_in.stage import Staged, stage_in
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.errors import StageStoppedError

@@ -23,7 +23,7 @@ from pipeline.data.order import BatchLayout
 from pipeline.data.work import SampleSizes, find_heaviest
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.device.rank_device import RankDevice

@@ -93,7 +93,7 @@ def read_trace(path: Path, *, most_bytes: int = 2 << 30) -> Trace:
 
 def _trace(events: list[dict[str, Any]]) -> Trace:
     has_device = any(event.get("cat") == "kernel" for event in events)
-    # Collectives are recognised in the same way as by `pipeline.timing.recorder`.
+    # Collectives are recognised in the same way as by `pipeline.timing.communication`.
     compute: list[dict[str, Any]] = []
     communication: list[dict[str, Any]] = []
     for event in events:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.timing import recorder
+from pipeline.timing import compile_watch, recorder, span_log, thread_clock
 
 _START_UNIX_S = 1_700_000_000.0
 
 
 class FakeClock:
-    """Stands in for the module `time` in the recorder of steps."""
+    """Stands in for the module `time` in the recorder of steps, spans and compilations."""
 
     def __init__(self) -> None:
         self._now_ns = 0
@@ -28,5 +28,6 @@ class FakeClock:
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The recorder's clock from now on; call it before the recorder is made."""
     clock = FakeClock()
-    monkeypatch.setattr(recorder, "time", clock)
+    for module in (recorder, span_log, compile_watch, thread_clock):
+        monkeypatch.setattr(module, "time", clock)
     return clock

@@ -24,7 +24,7 @@ from pipeline.models.computation.model_work import read_work
 from pipeline.models.computation.recompute import count_recomputed, recompute_layers
 from pipeline.models.computation.torch_versions import torch_version
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.timing.recorder import CompileWatch
+from pipeline.timing.compile_watch import CompileWatch
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline.timing.recorder import CudaClock, StepRecorder
+from pipeline.timing.device_clock import CudaClock
+from pipeline.timing.recorder import StepRecorder
 from slurm_jobs.shared.timings import DEVICE_FIELDS
 from tests.pipeline.clock import stop_the_clock
-from tests.pipeline.timing.test_steps import COUNTS, OUTCOME, record, steps_of
+from tests.pipeline.timing.test_recorder import COUNTS, OUTCOME, record, steps_of
 
 
 class Device:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.timing.recorder import CudaClock
+from pipeline.timing.device_clock import CudaClock
 from pipeline.train.device.rank_device import RankDevice, prepare_device
 from pipeline.train.trainer import choose_clock, describe_flops
 from slurm_jobs.shared.configs.train import TrainConfig

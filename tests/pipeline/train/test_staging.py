@@ -15,7 +15,7 @@ TIMEOUT_S = 3.0
 RANK = f"""
 import logging, sys
 from pathlib import Path
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train import ranks as meeting
 from pipeline.train.ranks import join_ranks, leave_ranks
 from pipeline.train.staging import stage_together

@@ -27,7 +27,7 @@ from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import Progress, read_json
 from tests.contexts import make_context
-from tests.pipeline.timing.test_steps import COUNTS
+from tests.pipeline.timing.test_recorder import COUNTS
 
 OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=2.0)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.timing import recorder
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing import span_log
+from pipeline.timing.span_log import SpanLog
 from pipeline.train import checkpoint, checkpoint_files
 from pipeline.train.checkpoint import StopTime, TimedSaver, Upload
 from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
@@ -72,7 +72,7 @@ class Clock(FakeClock):
 @pytest.fixture
 def clock(monkeypatch):
     stopped = Clock()
-    for module in (recorder, checkpoint):
+    for module in (span_log, checkpoint):
         monkeypatch.setattr(module, "time", stopped)
     return stopped
 

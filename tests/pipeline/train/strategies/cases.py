@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.models.build import build_model
 from pipeline.timing.profiler import Profiling
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.job import phases_of
 from pipeline.train.memory import measured_memory
 from pipeline.train.prepare import TrainedModel, switch_phase

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-from pipeline.timing.recorder import SpanLog
+from pipeline.timing.span_log import SpanLog
 from pipeline.train.job import Job, phases_of
 from pipeline.train.preflight import PREFLIGHT_NAME, preflight
 from slurm_jobs.shared.files import read_json

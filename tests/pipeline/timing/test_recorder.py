@@ -1,33 +1,20 @@
-"""The recorder of steps, spans, and where the time of a thread's work goes."""
+"""The recorder of steps."""
 
 import json
-import math
 import re
-import threading
-import time
 
 import numpy as np
 import pytest
 
 from pipeline.timing import recorder
-from pipeline.timing.recorder import (
-    SpanLog,
-    StepCounts,
-    StepOutcome,
-    StepRecorder,
-    ThreadClock,
-    ThreadTimes,
-    add_up,
-)
+from pipeline.timing.recorder import StepCounts, StepOutcome, StepRecorder
 from slurm_jobs.shared.timings import (
     ADDED_FIELDS,
     DEVICE_FIELDS,
     HEADERS_FORMAT_NAME,
     STEP_FIELDS,
     STEP_PHASES,
-    read_spans,
     read_steps,
-    spans_path,
     steps_path,
 )
 from tests.pipeline.clock import stop_the_clock
@@ -326,34 +313,6 @@ def test_record_of_another_process_is_never_overwritten(tmp_path):
         StepRecorder(tmp_path, 0, {})
 
 
-def test_spans_keep_notes_and_failures(tmp_path):
-    log = SpanLog(tmp_path, 2)
-    with log.span("stage_in", source="shared") as notes:
-        notes["num_bytes"] = 5
-    with pytest.raises(ValueError), log.span("export"):
-        raise ValueError
-    (first, second), num_damaged = read_spans(spans_path(tmp_path, 2))
-    assert num_damaged == 0
-    assert (first["name"], first["source"], first["num_bytes"]) == ("stage_in", "shared", 5)
-    assert first["duration_s"] >= 0
-    assert (second["name"], second["error"]) == ("export", "ValueError")
-
-
-def test_span_that_a_full_disk_cuts_short_spoils_no_other_and_hides_no_error(tmp_path, caplog):
-    log, path = SpanLog(tmp_path, 0), spans_path(tmp_path, 0)
-    with log.span("stage_in"):
-        pass
-    with full_disk(path, num_bytes_left=30):
-        with pytest.raises(ValueError, match="the real error"), log.span("checkpoint"):
-            raise ValueError("the real error")
-        with pytest.raises(OSError), log.span("evaluation"):
-            pass
-    with log.span("export"):
-        pass
-    assert [span["name"] for span in read_spans(path)[0]] == ["stage_in", "export"]
-    assert "the span checkpoint is not written" in caplog.text
-
-
 def test_an_evaluation_within_a_step_does_not_make_the_patience_longer(tmp_path, clock, last_beat):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         for step, evaluation_s in enumerate([0.0, 600.0, 0.0]):
@@ -366,54 +325,3 @@ def test_an_evaluation_within_a_step_does_not_make_the_patience_longer(tmp_path,
     beat = last_beat()
     assert beat["steps"] == 3
     assert (beat["median_step_s"], beat["longest_step_s"]) == pytest.approx((0.25, 0.25))
-
-
-def times_of(work):
-    """Of `work`, in a thread of its own beside others."""
-    found = []
-
-    def run():
-        clock = ThreadClock()
-        work()
-        found.append(clock.read())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return found[0]
-
-
-def compute_for(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        sum(range(1000))
-
-
-def test_a_thread_that_computes_is_on_a_core_or_wants_one():
-    found = times_of(lambda: compute_for(0.2))
-    assert found.cpu_s == pytest.approx(0.2, abs=0.02)
-    assert found.wall_s >= found.cpu_s + found.core_wait_s - 1e-3
-
-
-def test_a_thread_that_is_blocked_computes_nothing():
-    found = times_of(lambda: threading.Event().wait(0.2))  # nobody sets it
-    assert found.wall_s > 0.15
-    assert found.cpu_s < 0.05
-    assert found.wall_s - found.cpu_s - found.core_wait_s > 0.1
-
-
-def test_where_the_kernel_keeps_no_account_waits_for_a_core_are_not_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(recorder, "_SCHEDSTAT", tmp_path / "none")
-    recorder._is_accounted.cache_clear()
-    try:
-        found = ThreadClock().read()
-    finally:
-        recorder._is_accounted.cache_clear()
-    assert math.isnan(found.core_wait_s)
-    assert found.cpu_s >= 0
-
-
-def test_several_pieces_of_work_add_up_and_what_is_not_known_of_one_is_not_of_all():
-    known = ThreadTimes(wall_s=1.0, cpu_s=0.5, core_wait_s=0.25)
-    assert add_up([known, known]) == ThreadTimes(wall_s=2.0, cpu_s=1.0, core_wait_s=0.5)
-    assert math.isnan(add_up([known, ThreadTimes()]).wall_s)
