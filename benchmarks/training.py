@@ -158,9 +158,9 @@ def train_together(jobs: Sequence[TrainingJob]) -> dict[str, list[TrainingResult
 def _peak_flops_per_s(precision: str) -> float | None:
     import torch
 
-    from pipeline.timing import flops
+    from pipeline.timing import card_peaks
 
-    return flops.peak_flops_per_s(torch.cuda.get_device_name(), precision)
+    return card_peaks.peak_flops_per_s(torch.cuda.get_device_name(), precision)
 
 
 def measure_gpu(scratch: Path, num_steps: int, *, quick: bool) -> list[Row]:

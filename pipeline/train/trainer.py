@@ -26,9 +26,10 @@ from pipeline.data.loader import BatchReader, Prefetcher, ReadingPlan, make_augm
 from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models.computation.compiling import USUAL_VARIANTS
 from pipeline.models.layouts import DataFacts
+from pipeline.timing.card_peaks import find_card
 from pipeline.timing.compile_watch import CompileWatch
 from pipeline.timing.device_clock import CudaClock
-from pipeline.timing.flops import FORMULA, find_card
+from pipeline.timing.flops import FORMULA
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make

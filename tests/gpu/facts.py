@@ -31,7 +31,7 @@ _BACKENDS = {0: "math", 1: "flash", 2: "memory-efficient", 3: "cuDNN"}
 
 def versions_and_device(work: Work) -> None:
     """Say what this is, and check that PyTorch has code for the card."""
-    from pipeline.timing import flops
+    from pipeline.timing import card_peaks
 
     work.note(torch=torch.__version__, cuda=str(torch.version.cuda))
     product = torch.ones(64, 64, device=work.device) @ torch.ones(64, 64, device=work.device)
@@ -53,7 +53,7 @@ def versions_and_device(work: Work) -> None:
         nccl=".".join(map(str, torch.cuda.nccl.version())),
     )
     work.check("torch has code for the card", any(a.startswith(arch[:4]) for a in archs), archs)
-    peak = flops.peak_flops_per_s(name, "bf16")
+    peak = card_peaks.peak_flops_per_s(name, "bf16")
     work.check("the card's peak is known", peak is not None, name)
     _matrix_rate(work, peak)
     _expandable_segments(work)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
-from pipeline.timing.flops import peak_flops_per_s
+from pipeline.timing.card_peaks import peak_flops_per_s
 from pipeline.train.device.precision import native_precisions
 
 _SIDES = {"cpu": 1024, "cuda": 8192}
