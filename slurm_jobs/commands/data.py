@@ -607,7 +607,7 @@ def inspect_samples(
         InputError, RunFailedError, FileError: see `call_entry_point`.
     """
     values = call_entry_point(
-        "pipeline.tools.sample_audit:run",
+        "pipeline.tools.show_samples:run",
         {
             "folder": str(place.folder),
             "num": wanted.num,

@@ -15,7 +15,7 @@ from slurm_jobs.report.markup import Child, Html, el, render_page, table
 from slurm_jobs.report.page.data_section import statistics_charts, statistics_table
 from slurm_jobs.report.values.data_statistics import DataStatistics
 
-# Values of the answer of `pipeline.tools.sample_audit`.
+# Values of the answer of `pipeline.tools.show_samples`.
 
 
 IGNORED_LABEL = -100

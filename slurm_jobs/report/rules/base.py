@@ -18,8 +18,6 @@ ON_CPUS = "the training ran on CPUs"
 SHORT_RUN_S = 300.0
 """Shorter jobs get no advice on requests or on the time around their steps: Princeton's jobstats
 ignores them too."""
-
-
 _Numbers = ParamSpec("_Numbers")
 
 

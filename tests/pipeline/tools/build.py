@@ -22,7 +22,7 @@ from pipeline.data.format import (
     pack_sample,
 )
 from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter, format_key
-from pipeline.tools.sample_audit import RawSample, parse
+from pipeline.tools.raw_samples import RawSample, parse
 from slurm_jobs.shared.files import write_json_atomic
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import write_kind

@@ -1,8 +1,6 @@
-"""What is said of each way of batching, and how it is timed, counted by hand."""
+"""What is said of each way of batching, counted by hand."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,8 +10,8 @@ from pipeline.data.order import stream_range
 from pipeline.data.packing.algorithms import STRATEGIES
 from pipeline.data.packing.budget import PackBudget
 from pipeline.data.packing.packs import WorkModel, make_packs
-from pipeline.tools import packing
-from pipeline.tools.packing import (
+from pipeline.tools import arrangements
+from pipeline.tools.arrangements import (
     SETTINGS,
     Lengths,
     Settings,
@@ -22,7 +20,6 @@ from pipeline.tools.packing import (
     plan_of,
     work_of_step,
 )
-from pipeline.tools.packing_timing import NUM_ROUNDS, Step, share, summarise, take_turns
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
@@ -122,7 +119,7 @@ def test_a_data_set_smaller_than_a_step_is_counted_all_the_same():
 def test_of_a_large_data_set_only_the_first_stretch_is_packed(monkeypatch):
     from pipeline.data.packing import packs as packing_plan
 
-    for module in (packing_plan, packing):
+    for module in (packing_plan, arrangements):
         monkeypatch.setattr(module, "STRETCH_SIZE", 256)
     used = settings(seed=5)
     whole = make_packs(
@@ -151,88 +148,3 @@ def test_first_rows_are_those_of_the_first_step_with_their_padding():
     packed = first_rows(plan_of("exact", LENGTHS, used), LENGTHS, 3)
     assert [row["padded"] for row in packed] == [64, 64, 64]
     assert all(0 < sum(row["lengths"]) <= 64 for row in packed)
-
-
-STEP = Step(work=100, spent_s=2.0)
-
-
-def nothing(_done: int, _total: int, _unit: str) -> None:
-    pass
-
-
-def ticking() -> Iterator[float]:
-    """A clock that is a second later whenever it is looked at."""
-    now_s = 0.0
-    while True:
-        yield now_s
-        now_s += 1
-
-
-def test_names_take_turns_and_progress_is_reported():
-    taken: list[str] = []
-    told: list[tuple[int, int, str]] = []
-
-    def take_step(name: str) -> Step:
-        taken.append(name)
-        return STEP
-
-    steps = take_turns("ab", take_step, limit_s=60, report=lambda *word: told.append(word))
-    assert "".join(taken) == "ab" * (1 + NUM_ROUNDS)
-    assert {name: len(found or []) for name, found in steps.items()} == dict.fromkeys(
-        "ab", 1 + NUM_ROUNDS
-    )
-    assert told[-1] == (2 * (1 + NUM_ROUNDS), 2 * (1 + NUM_ROUNDS), "steps timed")
-
-
-def test_no_step_begins_when_the_time_is_over_but_the_first():
-    clock = ticking()
-    steps = take_turns(
-        "abc", lambda _name: STEP, limit_s=2.5, report=nothing, clock=lambda: next(clock)
-    )
-    assert steps == {"a": [STEP], "b": [STEP], "c": [STEP]}
-    clock = ticking()
-    steps = take_turns(
-        "abc", lambda _name: STEP, limit_s=0.5, report=nothing, clock=lambda: next(clock)
-    )
-    assert steps == {"a": [STEP], "b": [], "c": []}
-
-
-def test_what_failed_has_no_further_turn():
-    taken: list[str] = []
-
-    def take_step(name: str) -> Step | None:
-        taken.append(name)
-        return None if name == "a" else STEP
-
-    steps = take_turns("ab", take_step, limit_s=60, report=nothing)
-    assert steps["a"] is None
-    assert taken.count("a") == 1
-    assert taken.count("b") == 1 + NUM_ROUNDS
-
-
-def test_the_first_step_does_not_count_and_the_fastest_says_the_pace():
-    cold, *others = (Step(work=100, spent_s=s) for s in (0.1, 4.0, 2.0, 5.0))
-    found = summarise([cold, *others])
-    assert (found.work_per_s, found.median_work_per_s, found.num_steps) == (50, 25, 3)
-    assert not found.is_cold
-
-
-def test_a_single_step_counts_and_is_marked_cold():
-    found = summarise([STEP])
-    assert (found.work_per_s, found.num_steps, found.is_cold) == (50, 1, True)
-
-
-def test_ways_with_the_same_batches_share_a_measurement():
-    used = Settings(
-        config=TrainConfig(num_steps=1, num_lanes=2, global_batch_size=4),
-        budget=PackBudget(max_tokens=12),
-        num_ranks=2,
-        work=WorkModel(per_image=0, per_square_token=0),
-    )
-    # Longer than half a row: whichever way, each sample has a row of its own.
-    lengths = Lengths(num_tokens=7 + np.arange(40) % 6, num_images=np.zeros(40, int))
-    names = ("shuffled", "constrained", "greedy", "ffd", "bfd")
-    plans = {name: plan_of(name, lengths, used) for name in names}
-    same = share(plans)
-    # By falling length, `ffd` and `bfd`; in their order the others, of which `shuffled` pads less.
-    assert same == {"greedy": "constrained", "bfd": "ffd"}

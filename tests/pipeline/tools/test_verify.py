@@ -12,8 +12,10 @@ import pytest
 from pipeline.data.dataset import open_dataset
 from pipeline.data.format import read_dataset_info
 from pipeline.data.index import format_key
+from pipeline.tools import shard_check
 from pipeline.tools import verify as verify_module
-from pipeline.tools.verify import Problem, run, slices_to_redo
+from pipeline.tools.shard_check import Problem
+from pipeline.tools.verify import run, slices_to_redo
 from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
 
 
@@ -84,7 +86,7 @@ def test_a_truncated_shard_is_reported_with_the_lost_samples(folder):
 
 def test_problems_of_a_shard_above_a_limit_are_reported_as_a_number(folder, monkeypatch):
     """A set of which nothing is left must not fill the memory with what is missing of it."""
-    monkeypatch.setattr(verify_module, "MOST_OF_A_SHARD", 2)
+    monkeypatch.setattr(shard_check, "MOST_OF_A_SHARD", 2)
     (folder / "shards" / "shard-000001.tar").write_bytes(b"")
     keys = [key for _, key, _ in problems_of(folder)]
     assert [key is None for key in keys] == [True, False, False, True]
@@ -198,8 +200,6 @@ def test_a_foreign_folder_is_reported_and_makes_no_slice_run_again(folder, where
 def test_a_sample_that_differs_from_its_row_is_reported(folder, monkeypatch, column, words):
     """An index whose checksums are right and whose counts are wrong: a mistake of ours."""
     import re
-
-    from pipeline.tools import verify as verify_module
 
     real = verify_module.open_index
 

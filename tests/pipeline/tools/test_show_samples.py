@@ -14,8 +14,8 @@ from PIL import Image
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.format import read_dataset_info
-from pipeline.tools import sample_audit
-from pipeline.tools.sample_audit import run
+from pipeline.tools import sample_audit, show_samples
+from pipeline.tools.show_samples import run
 from slurm_jobs.shared.errors import StageError
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.tools.build import HOSTILE, change_samples, write_kind_set
@@ -225,8 +225,8 @@ def test_pictures_are_those_of_the_shard(make_dataset, image_format):
 
 
 def test_pictures_shrink_to_the_budget(folder, monkeypatch):
-    monkeypatch.setattr(sample_audit, "_PICTURES_BYTES", 2)
-    monkeypatch.setattr(sample_audit, "_LEAST_PICTURE_BYTES", 1)
+    monkeypatch.setattr(show_samples, "_PICTURES_BYTES", 2)
+    monkeypatch.setattr(show_samples, "_LEAST_PICTURE_BYTES", 1)
     ((picture,),) = [
         sample["pictures"] for sample in ask(folder, num=1, with_pictures=True)["samples"]
     ]
@@ -238,7 +238,7 @@ def test_a_picture_that_does_not_decode_is_reported_in_its_place(folder, monkeyp
         message = "broken data stream"
         raise OSError(message)
 
-    monkeypatch.setattr(sample_audit, "data_uri", broken)
+    monkeypatch.setattr(show_samples, "data_uri", broken)
     sample = ask(folder, num=1, with_pictures=True)["samples"][0]
     problem = "image0.png cannot be decoded: broken data stream"
     assert sample["pictures"] == [{"uri": None, "problem": problem}]

@@ -1,10 +1,7 @@
-"""Each rule on tokens made for it, texts of single tokens, and bytes taken for a sample."""
+"""Each rule on tokens made for it."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.format import read_dataset_info
-from pipeline.tools.sample_audit import BROKEN, Rules, find, parse, token_pieces
+from pipeline.tools.sample_rules import Rules, find
 
 IMAGE, NUM_IMAGE_TOKENS = 7, 4
 NONE = -100
@@ -105,68 +102,3 @@ def test_more_images_in_the_index_than_sizes_is_reported(rules):
     tokens = np.array([IDS, LABELS], dtype=np.int32)
     wrong = dict(find(rules, tokens, {"stored_sizes": [[[32, 32]]]}, 3))
     assert wrong == {"num_images": "3 images are stored, but meta.json has sizes of 1"}
-
-
-def decode_bytes(ids: Sequence[int]) -> str:
-    """A token a byte, as byte-level BPE; what is no character becomes U+FFFD."""
-    return bytes(ids).decode(errors="replace")
-
-
-WORDS = {1: "▁Two", 2: "▁red", 3: "▁cups", 4: "."}
-
-
-def decode_words(ids: Sequence[int]) -> str:
-    """As SentencePiece: the blank before the first word is left out."""
-    return "".join(WORDS[token_id] for token_id in ids).replace("▁", " ").removeprefix(" ")
-
-
-def pieces_of(text: bytes) -> list[str]:
-    return token_pieces(list(text), [True] * len(text), decode_bytes)
-
-
-def test_last_token_of_a_character_has_it():
-    assert pieces_of("aé🙂b".encode()) == ["a", "", "é", "", "", "", "🙂", "b"]
-
-
-def test_blanks_before_words_stay():
-    assert token_pieces([1, 2, 3, 4], [True] * 4, decode_words) == ["Two", " red", " cups", "."]
-
-
-def test_bytes_that_are_no_character_are_written_as_such_and_the_rest_is_right():
-    pieces = pieces_of(b"a\xff\xfe\xfd\xfcb")
-    assert "".join(pieces) == b"a\xff\xfe\xfd\xfcb".decode(errors="replace")
-    assert pieces[0] == "a"
-    assert pieces[-1] == "b"
-
-
-def test_character_that_is_cut_at_the_end_is_not_lost():
-    assert pieces_of("a🙂".encode()[:-1])[-1] == "\ufffd"
-
-
-def test_an_id_without_a_token_is_shown_in_its_place():
-    ids, known = [*b"ab", 999, -4, *b"c"], [True, True, False, False, True]
-    assert token_pieces(ids, known, decode_bytes) == [
-        "a",
-        "b",
-        "<no token 999>",
-        "<no token -4>",
-        "c",
-    ]
-
-
-def sample_of(**members: bytes) -> memoryview:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(f"000000001.{name.replace('_', '.')}")
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return memoryview(stream.getvalue())
-
-
-@pytest.mark.parametrize("meta", [b"", b"[]", b"[" * 100_000, b"\xff"])
-def test_meta_that_is_none_is_a_broken_sample(meta):
-    tokens = io.BytesIO()
-    np.save(tokens, np.zeros((2, 3), np.int32))
-    with pytest.raises(BROKEN):
-        parse(sample_of(tokens_npy=tokens.getvalue(), meta_json=meta))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pipeline.tools.packing_timing import (
+from pipeline.tools.packing_picture import (
     BACKGROUND,
     PADDING,
     SAMPLE_COLOURS,

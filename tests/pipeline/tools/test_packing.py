@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipeline.tools import packing_timing
-from pipeline.tools.packing import SETTINGS, run
+from pipeline.tools.arrangements import SETTINGS
+from pipeline.tools.packing import run
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
