@@ -30,6 +30,7 @@ VERBS = {
     "status": "show the progress of a run",
     "watch": "show the progress of a run until it ends",
     "logs": "show, follow or search a run's logs",
+    "debug": "call the function of a stage here, under Python's debugger",
     "resume": "submit what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
     "clean": "remove what runs do not need any more, or whole runs",
@@ -56,7 +57,7 @@ _MODULES = {
 }
 """Modules of this package that have several verbs; the others are named as their verb."""
 
-WITHOUT_JSON = frozenset({"logs", "schema", "completion"})
+WITHOUT_JSON = frozenset({"logs", "debug", "schema", "completion"})
 INTERRUPTED_EXIT_CODE = 130
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "clean", "probe", "doctor", "tune"})
@@ -285,6 +286,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "watch": (
         ("slurm-jobs watch", "the newest run; Ctrl-C only stops watching"),
         (f"slurm-jobs watch runs/{_DATED}", ""),
+    ),
+    "debug": (
+        ("slurm-jobs debug captions embed", "the first slice that failed"),
+        ("slurm-jobs debug captions embed --slice 7 --stop", "stop before its first line"),
+        ("slurm-jobs debug captions embed --update-code", "your code as it is now"),
     ),
     "logs": (
         ("slurm-jobs logs", "of what failed, or runs"),

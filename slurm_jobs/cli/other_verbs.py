@@ -14,6 +14,7 @@ _WORDS = {
     "status": "queue squeue q ps jobs state sacct info",
     "watch": "follow top",
     "logs": "log tail cat output stdout stderr",
+    "debug": "pdb",
     "resume": "rerun retry repair restart requeue continue fix",
     "cancel": "stop kill abort end scancel terminate",
     "clean": "rm remove delete del prune purge gc cleanup",

@@ -6,6 +6,7 @@ comes from the snapshot in the run folder.
 `start.py task RUN_DIR TOKEN`  the batch process: fencing, records, ranks, retries, requeue
 `start.py rank TASK_DIR`       one rank's keeper: log, signals, exit record
 `start.py call TASK_DIR`       the stage's function itself
+`start.py debug CONTEXT`       the same under a debugger, for `slurm-jobs debug`
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ def _run(verb: str, folder: Path, *rest: str) -> int:
         from slurm_jobs.worker.rank import keep_rank
 
         return keep_rank(folder)
+    if verb == "debug":
+        from slurm_jobs.worker.debug import debug_stage
+
+        return debug_stage(folder, stops_first="stop" in rest)
     assert verb == "call", verb
     from slurm_jobs.worker.call import run_stage
 
