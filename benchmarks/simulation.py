@@ -35,7 +35,7 @@ from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.status import reconcile
+from slurm_jobs.status.reconcile import reconcile
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ run](notebook.md).
 VALUES = {
     "ResumeRequest": "slurm_jobs.commands.resume",
     "Resumption": "slurm_jobs.commands.resume",
-    "RunStatus": "slurm_jobs.status",
-    "StageStatus": "slurm_jobs.status",
-    "SliceStatus": "slurm_jobs.status",
+    "RunStatus": "slurm_jobs.status.run_status",
+    "StageStatus": "slurm_jobs.status.run_status",
+    "SliceStatus": "slurm_jobs.status.slice_status",
     "StageSummary": "slurm_jobs.run_folder.run_records",
     "Plan": "slurm_jobs.plan",
     "PlannedStage": "slurm_jobs.plan",

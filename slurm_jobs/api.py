@@ -29,7 +29,7 @@ from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.expand import expand_typed
-from slurm_jobs.status import RunStatus
+from slurm_jobs.status.run_status import RunStatus
 
 __all__ = ["Plan", "ResumeRequest", "Resumption", "Run", "RunStatus", "plan", "submit"]
 

@@ -34,7 +34,7 @@ PURE = {
     "slurm_jobs/spec/checks/path_checks.py",
     *(f"slurm_jobs/spec/checks/data/{name}.py" for name in ("image_sizes", "manifests")),
     *(f"slurm_jobs/spec/checks/stages/{name}.py" for name in ("stage_form", "training_agreement")),
-    "slurm_jobs/status.py",
+    "slurm_jobs/status/reconcile.py",
 }
 NODE_ENTRIES = tuple(
     f"slurm_jobs.worker.{name}" for name in ("supervisor", "rank", "call", "node_facts")

@@ -19,7 +19,8 @@ from slurm_jobs.worker.ignored_end import ignored_end_text
 from slurm_jobs.worker.launch import GONE
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import SliceStatus, StageStatus
+    from slurm_jobs.status.run_status import StageStatus
+    from slurm_jobs.status.slice_status import SliceStatus
 
 MAX_SLICES_READ = 500
 """Slices whose records are read to find causes: half a second on a slow shared file system."""

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from slurm_jobs.cli.ages import age_s
 from slurm_jobs.cli.confirm import confirm
-from slurm_jobs.cli.options import (
-    number_text,
-    path_of,
-    print_json,
-    shown_path,
-)
+from slurm_jobs.cli.options import number_text, path_of, print_json, shown_path
 from slurm_jobs.run_folder.cleanings import KINDS, Kind
 from slurm_jobs.shared.errors import InputError, did_you_mean
 from slurm_jobs.shared.units import num_bytes
@@ -32,7 +27,7 @@ _MORE = "; --keep KINDS names what stays of a run, and --all removes the whole r
 
 def add_clean_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    from slurm_jobs.status import Status
+    from slurm_jobs.status.slice_status import Status
 
     parser.add_argument("runs", metavar="RUN", nargs="*", help="these runs")
     parser.add_argument(

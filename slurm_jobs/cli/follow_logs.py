@@ -15,7 +15,7 @@ from slurm_jobs.cli.problems import FailedAttempt, new_failures
 from slurm_jobs.run.observe import status_of
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import RunStatus
+    from slurm_jobs.status.run_status import RunStatus
 
 FOLLOW_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 2.0

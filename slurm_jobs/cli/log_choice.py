@@ -21,7 +21,8 @@ from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import ranges_text
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus, Status
+    from slurm_jobs.status.run_status import RunStatus, StageStatus
+    from slurm_jobs.status.slice_status import SliceStatus, Status
 
 
 class LogChoice:

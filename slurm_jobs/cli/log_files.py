@@ -16,7 +16,7 @@ from slurm_jobs.shared.errors import truncated
 from slurm_jobs.shared.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import SliceStatus
+    from slurm_jobs.status.slice_status import SliceStatus
 
 _RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
 _BLOCK_BYTES = 64 * 1024

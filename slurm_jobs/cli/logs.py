@@ -22,7 +22,7 @@ from slurm_jobs.shared.errors import InputError, plain
 
 if TYPE_CHECKING:
     from slurm_jobs.cli.causes import Cause
-    from slurm_jobs.status import SliceStatus
+    from slurm_jobs.status.slice_status import SliceStatus
 
 SUPERVISOR_TAIL_LINES = 20
 """Lines of a supervisor's log that is shown unasked; a Python traceback's end fits."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from slurm_jobs.shared.node_records import NodeProbe
-    from slurm_jobs.status import RunStatus
+    from slurm_jobs.status.run_status import RunStatus
 
 
 # `slurm-jobs doctor [SPEC]`: find problems of a site before they cost time, with remedies.
@@ -215,12 +215,7 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
 def run_probe(options: argparse.Namespace) -> int:
     """Submit, watch, and print the results; exit code 1 if the job failed."""
     from slurm_jobs.commands.find_run import given_run
-    from slurm_jobs.commands.probe import (
-        DEFAULT_MINUTES,
-        ProbeRequest,
-        require_probe,
-        submit_probe,
-    )
+    from slurm_jobs.commands.probe import DEFAULT_MINUTES, ProbeRequest, require_probe, submit_probe
     from slurm_jobs.commands.read_spec import load
     from slurm_jobs.shared.configs.stages import ProbeConfig
 

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slurm_jobs.cli.causes import causes_of, failure_record, read_reason, slices_name
-from slurm_jobs.cli.log_files import (
-    explaining_logs,
-    has_explaining_log,
-    last_lines,
-    rank_logs,
-)
+from slurm_jobs.cli.log_files import explaining_logs, has_explaining_log, last_lines, rank_logs
 from slurm_jobs.cli.options import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
@@ -26,13 +21,14 @@ from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.protocol import Wait
 from slurm_jobs.shared.errors import DamagedFileError, truncated
 from slurm_jobs.shared.files import ranges_text, read_json
-from slurm_jobs.status import CANCELLED, STOPPED_AND_LEFT
+from slurm_jobs.status.slice_status import CANCELLED, STOPPED_AND_LEFT
 from slurm_jobs.worker.idle import idle_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
 from slurm_jobs.worker.launch import SHELL_CODES
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
+    from slurm_jobs.status.run_status import RunStatus, StageStatus
+    from slurm_jobs.status.slice_status import SliceStatus
 
 MAX_PROBLEMS_SHOWN = 10
 _RESUME = re.compile(r"`slurm-jobs resume ([^`]+)`")

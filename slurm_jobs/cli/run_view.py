@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.causes import reason_of
-from slurm_jobs.cli.options import (
-    age_text,
-    clock_text,
-    command_text,
-    duration_text,
-    shown_path,
-)
+from slurm_jobs.cli.options import age_text, clock_text, command_text, duration_text, shown_path
 from slurm_jobs.cli.problems import (
     NO_NEW_FAILURES,
     FailedAttempt,
@@ -36,7 +30,8 @@ from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.shared.files import ranges_text, read_json
-from slurm_jobs.status import RunStatus, SliceStatus, Status
+from slurm_jobs.status.run_status import RunStatus
+from slurm_jobs.status.slice_status import SliceStatus, Status
 from slurm_jobs.worker.rank import exit_path
 
 if TYPE_CHECKING:
@@ -44,7 +39,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from slurm_jobs.status import StageStatus
+    from slurm_jobs.status.run_status import StageStatus
 
 
 # Progress of an array as a grid of cells, lettered and coloured by status.

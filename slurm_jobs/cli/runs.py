@@ -38,7 +38,7 @@ _NOT_KNOWN = "-"
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    from slurm_jobs.status import Status
+    from slurm_jobs.status.slice_status import Status
 
     parser.add_argument(
         "--dir",

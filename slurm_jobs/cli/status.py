@@ -30,7 +30,8 @@ from slurm_jobs.cli.submit import print_submission, submit_spec
 from slurm_jobs.run_folder.run_records import stages_named
 
 if TYPE_CHECKING:
-    from slurm_jobs.status import RunStatus, SliceStatus, StageStatus
+    from slurm_jobs.status.run_status import RunStatus, StageStatus
+    from slurm_jobs.status.slice_status import SliceStatus
 
 
 # `slurm-jobs status RUN`: show a run's status, from its records and one query of Slurm.

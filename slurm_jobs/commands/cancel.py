@@ -8,9 +8,7 @@ from pathlib import Path
 
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
-from slurm_jobs.run.resume import (
-    adopt_lost_jobs,
-)
+from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run_folder.ledger import (
     Intent,
     append_entry,
@@ -20,18 +18,12 @@ from slurm_jobs.run_folder.ledger import (
     submitting,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import (
-    RunRecords,
-    read_run,
-    stages_named,
-)
+from slurm_jobs.run_folder.run_records import RunRecords, read_run, stages_named
 from slurm_jobs.schedulers.protocol import LIVING_STATES
-from slurm_jobs.shared.errors import (
-    FileError,
-    SchedulerError,
-)
+from slurm_jobs.shared.errors import FileError, SchedulerError
 from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.status import RunStatus, SliceStatus
+from slurm_jobs.status.run_status import RunStatus
+from slurm_jobs.status.slice_status import SliceStatus
 
 
 def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:

@@ -32,15 +32,11 @@ from slurm_jobs.run_folder.cleanings import (
 )
 from slurm_jobs.run_folder.ledger import intents, read_ledger, submitting
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import (
-    RunRecords,
-    last_plan_number,
-    read_meta,
-    read_run,
-)
+from slurm_jobs.run_folder.run_records import RunRecords, last_plan_number, read_meta, read_run
 from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, SlurmJobsError
-from slurm_jobs.status import RunStatus, reconcile
+from slurm_jobs.status.reconcile import reconcile
+from slurm_jobs.status.run_status import RunStatus
 
 _LAST = ("ledger", "run.json", "cleaned.json")
 """What the removal of a whole run keeps until the end: the turn to submit is in the ledger, and the

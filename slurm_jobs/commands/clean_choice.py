@@ -11,7 +11,7 @@ from slurm_jobs.run_folder.cleanings import KINDS, Kind, Removed
 from slurm_jobs.run_folder.disk_use import disk_use
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.status import RunStatus, StageStatus
+from slurm_jobs.status.run_status import RunStatus, StageStatus
 
 DEFAULT_KEEP: frozenset[Kind] = frozenset(KINDS) - {"parts", "checkpoints"}
 """Kinds that stay without `--keep`."""

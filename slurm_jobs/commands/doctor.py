@@ -92,7 +92,7 @@ from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.status import RunStatus
+from slurm_jobs.status.run_status import RunStatus
 
 # Runs of `slurm-jobs doctor`: submitted, answered, waited for, and always cleaned up.
 #

@@ -19,7 +19,7 @@ from slurm_jobs.run_folder.run_records import (
 )
 from slurm_jobs.shared.files import parse_ranges, ranges_text
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.status import completion_of, newest_attempt
+from slurm_jobs.status.slice_status import completion_of, newest_attempt
 
 ChangedCode = Mapping[str, Mapping[int, tuple[str, ...]]]
 """Changed files that slices used, by stage and slice, for those slices that used any."""

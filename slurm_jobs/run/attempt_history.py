@@ -23,7 +23,7 @@ from slurm_jobs.shared.records import (
     StopRequest,
     TaskAccounting,
 )
-from slurm_jobs.status import CANCELLED_ELSEWHERE, UNRECORDED
+from slurm_jobs.status.slice_status import CANCELLED_ELSEWHERE, UNRECORDED
 
 AttemptEnding = Literal[
     "running",

@@ -15,7 +15,9 @@ from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths, age_key
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, read_meta, read_run
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.status import RunStatus, Status, reconcile
+from slurm_jobs.status.reconcile import reconcile
+from slurm_jobs.status.run_status import RunStatus
+from slurm_jobs.status.slice_status import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

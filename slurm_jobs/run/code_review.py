@@ -20,7 +20,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_completion
 from slurm_jobs.run_folder.used_code import read_used_files
 from slurm_jobs.spec.model import RunSpec, Stage
-from slurm_jobs.status import completion_of
+from slurm_jobs.status.slice_status import completion_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

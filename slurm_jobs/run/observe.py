@@ -33,15 +33,10 @@ from slurm_jobs.shared.files import ranges_text, write_text_atomic
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import TaskAccounting
 from slurm_jobs.shared.regular_files import read_bytes
-from slurm_jobs.status import (
-    Ages,
-    RunStatus,
-    Status,
-    ages_of,
-    completed_slices,
-    outdated_slices,
-    reconcile,
-)
+from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
+from slurm_jobs.status.reconcile import reconcile
+from slurm_jobs.status.run_status import RunStatus
+from slurm_jobs.status.slice_status import Status, completed_slices
 
 FRESH_S = 4.0
 """Seconds for which an answer is reused: a run costs at most one query in that time.

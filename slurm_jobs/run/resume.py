@@ -27,16 +27,10 @@ from slurm_jobs.shared.files import named_outputs, ranges_text, wrong_outputs
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.spec.model import OnResume
-from slurm_jobs.status import (
-    Ages,
-    RunStatus,
-    SliceStatus,
-    StageStatus,
-    ages_of,
-    completed_slices,
-    outdated_slices,
-    reconcile,
-)
+from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
+from slurm_jobs.status.reconcile import reconcile
+from slurm_jobs.status.run_status import RunStatus, StageStatus
+from slurm_jobs.status.slice_status import SliceStatus, completed_slices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from slurm_jobs.run_folder.run_records import RunRecords, read_attempt, read_com
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.files import is_count
 from slurm_jobs.shared.units import Quantity, known, missing
-from slurm_jobs.status import RunStatus
+from slurm_jobs.status.run_status import RunStatus
 
 _MOST_READ = 1_000
 """Most attempts of a run whose records are read, so that a list of runs takes no minutes."""

@@ -10,7 +10,8 @@ from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords,
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
-from slurm_jobs.status import RunStatus, reconcile
+from slurm_jobs.status.reconcile import reconcile
+from slurm_jobs.status.run_status import RunStatus
 
 META = RunMeta(
     run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",

@@ -6,7 +6,9 @@ from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records import CompletionName, Outcome
-from slurm_jobs.status import RunStatus, SliceStatus, completed_slices, reconcile, slice_status
+from slurm_jobs.status.reconcile import reconcile
+from slurm_jobs.status.run_status import RunStatus
+from slurm_jobs.status.slice_status import SliceStatus, completed_slices, slice_status
 from tests.slurm_jobs.runs import (
     DONE,
     FAILED,
@@ -20,9 +22,7 @@ from tests.slurm_jobs.runs import (
     stage,
     statuses,
 )
-from tests.slurm_jobs.runs import (
-    reconciled as run,
-)
+from tests.slurm_jobs.runs import reconciled as run
 
 JOB = intent(1, "s", "12")
 

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.status import RunStatus
+from slurm_jobs.status.run_status import RunStatus
 from tests.slurm_jobs.runs import (
     DONE,
     FAILED,

@@ -18,7 +18,8 @@ from slurm_jobs.shared.records import (
     record_to_json,
 )
 from slurm_jobs.spec.model import OnResume
-from slurm_jobs.status import SliceStatus, StageStatus
+from slurm_jobs.status.run_status import StageStatus
+from slurm_jobs.status.slice_status import SliceStatus
 from tests.slurm_jobs.runs import intent, job, stage
 from tests.slurm_jobs.worker.orders import order
 

@@ -17,7 +17,7 @@ from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.units import TimeShare
-from slurm_jobs.status import Status
+from slurm_jobs.status.slice_status import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.shared.units import Quantity
-from slurm_jobs.status import Status
+from slurm_jobs.status.slice_status import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.cli.problems import Failure
 from slurm_jobs.cli.run_view import RunView
 from slurm_jobs.run_folder.run_records import StageSummary
-from slurm_jobs.status import RunStatus, SliceStatus, StageStatus, Status
+from slurm_jobs.status.run_status import RunStatus, StageStatus
+from slurm_jobs.status.slice_status import SliceStatus, Status
 from tests.slurm_jobs.runs import job
 
 NOW_S = 1_763_700_000.0

@@ -11,7 +11,7 @@ from slurm_jobs.cli.causes import MAX_SLICES_READ, causes_of
 from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.records import CompletionName
-from slurm_jobs.status import RunStatus, StageStatus
+from slurm_jobs.status.run_status import RunStatus, StageStatus
 from tests.slurm_jobs.cli.statuses import stage
 from tests.slurm_jobs.run.fabricate import end, submitted_run
 

@@ -20,7 +20,7 @@ from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_bytes_atomic
-from slurm_jobs.status import Status
+from slurm_jobs.status.slice_status import Status
 from tests.slurm_jobs.cli.statuses import seen, stage
 from tests.slurm_jobs.run.fabricate import end, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (

@@ -12,7 +12,8 @@ from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import NEVER
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.status import STOPPED_AND_LEFT, RunStatus, StageStatus
+from slurm_jobs.status.run_status import RunStatus, StageStatus
+from slurm_jobs.status.slice_status import STOPPED_AND_LEFT
 from slurm_jobs.worker.launch import SHELL_CODES
 from tests.slurm_jobs.cli.statuses import stage
 from tests.slurm_jobs.runs import job

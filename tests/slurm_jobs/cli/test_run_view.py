@@ -23,7 +23,7 @@ from slurm_jobs.cli.run_view import (
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.activity import ActiveProgress, Activity
 from slurm_jobs.shared.files import Progress
-from slurm_jobs.status import SliceStatus, Status
+from slurm_jobs.status.slice_status import SliceStatus, Status
 from slurm_jobs.worker.rank import exit_path
 from tests.slurm_jobs.cli.statuses import NOW_S, seen, stage
 from tests.slurm_jobs.runs import job

@@ -34,5 +34,5 @@ def test_looking_at_a_run_does_not_load_the_model_of_specs() -> None:
     command = [sys.executable, "-X", "importtime", "-c", "import slurm_jobs.cli.status"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     modules = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert "slurm_jobs.status" in modules
+    assert "slurm_jobs.status.reconcile" in modules
     assert not {module for module in modules if module.partition(".")[0] in {"pydantic", "yaml"}}

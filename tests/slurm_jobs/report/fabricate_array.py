@@ -28,7 +28,7 @@ from slurm_jobs.shared.records import (
     TaskAccounting,
     record_to_json,
 )
-from slurm_jobs.status import Status
+from slurm_jobs.status.slice_status import Status
 
 End = Literal["completed", "retried", "failed", "timeout", "scancelled", "running", "waiting"]
 """`retried` completes at the second attempt, in place."""

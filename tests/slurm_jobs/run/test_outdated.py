@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.status import ages_of, outdated_slices
+from slurm_jobs.status.outdated import ages_of, outdated_slices
 from tests.slurm_jobs.runs import intent
 
 

@@ -21,7 +21,7 @@ from slurm_jobs.shared.records import (
     TaskAccounting,
     record_to_json,
 )
-from slurm_jobs.status import reconcile
+from slurm_jobs.status.reconcile import reconcile
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import name_of
 from tests.slurm_jobs.worker.orders import order

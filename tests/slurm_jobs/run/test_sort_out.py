@@ -16,7 +16,7 @@ from slurm_jobs.run_folder.run_records import StageSummary
 from slurm_jobs.shared.records import Outcome
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.status import reconcile
+from slurm_jobs.status.reconcile import reconcile
 from tests.slurm_jobs.runs import DONE, FAILED, NEVER, Ends, answer, intent, run_records, stage
 
 

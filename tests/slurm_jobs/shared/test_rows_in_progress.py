@@ -16,7 +16,7 @@ from slurm_jobs.cli.causes import read_reason
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.heartbeat import RowsInProgress, rows_in_progress, rows_path
-from slurm_jobs.status import UNRECORDED, SliceStatus
+from slurm_jobs.status.slice_status import UNRECORDED, SliceStatus
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path
 

@@ -1,0 +1,292 @@
+"""Status of one slice: (intent, records, answer of the scheduler) -> status with source and reason.
+
+Only a completion record proves that work is done. The scheduler's word explains a failure; it
+never proves a success. Unknown is never success, and never failure. PURE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.run_records import StageRecords
+from slurm_jobs.schedulers.local_state import NO_RUNNER
+from slurm_jobs.schedulers.protocol import (
+    LIVING_STATES,
+    NEVER,
+    PENDING_STATES,
+    RUNNING_STATES,
+    Answer,
+    Wait,
+    wait_of,
+)
+from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records import CompletionName, TaskAccounting
+
+Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
+
+
+STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
+UNRECORDED = (
+    "before its supervisor could record why, because it was killed or lost its node or its disk; "
+    "`logs --supervisor` shows what it printed last"
+)
+CANCELLED = "cancelled"
+"""Reason of a slice that `slurm-jobs cancel` cancelled."""
+CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
+
+
+_CURRENT = ("squeue", "scontrol")
+"""Sources whose pending reason is current; sacct's dates from the submission."""
+_STRANDING: dict[Wait, str] = {
+    "held": "held",
+    "held_by_admin": "held by an administrator",
+    "never": "can never start",
+}
+"""Waits that strand a pending job, in words; a `blocked` one may still start."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SliceStatus:
+    """Status of one slice of a stage; a stage without an array has one slice."""
+
+    slice_index: int
+    status: Status
+    source: str
+    """`record`, `squeue`, `scontrol`, `sacct`, `local` or `ledger`."""
+    reason: str = ""
+    state: str | None = None
+    """Slurm's own word, if Slurm was queried and knew the job."""
+    job: JobKey | None = None
+    attempt: int = 0
+    """Newest attempt; 0 before the first."""
+    ending: CompletionName | None = None
+    """Record of the completion, or of the failure that `reason` describes."""
+    start_unix_s: float | None = None
+    """Start time: expected for a pending task, actual for a running one."""
+    wait: Wait = ""
+    """Reason of a pending task that will not start without intervention."""
+
+    @property
+    def job_id(self) -> str | None:
+        """Id of the job or array element, for display."""
+        return None if self.job is None else self.job.job_id
+
+    @property
+    def may_live(self) -> bool:
+        """True if a job may be working on this slice, or may still reach it."""
+        return self.job is not None and (self.state is None or self.state in LIVING_STATES)
+
+
+def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
+    """Return the slices whose newest intent has a completed attempt."""
+    return frozenset(i for i, intent in newest.items() if completion_of(i, intent, records))
+
+
+def completion_of(index: int, intent: Intent, records: StageRecords) -> CompletionName | None:
+    """Return the newest completion among the attempts of this intent's job; None without one."""
+    endings = records.endings.get(index, {}).values()
+    entries = (e for e in endings if e.token == intent.token and e.outcome == "completed")
+    return max(entries, default=None)
+
+
+def newest_attempt(
+    index: int, intent: Intent, records: StageRecords
+) -> tuple[int, CompletionName | None]:
+    """Return the newest attempt since this intent (0 before the first), and its ending."""
+    base = intent.base_attempts.get(index, 0)
+    attempt = max((a for a in records.attempts.get(index, ()) if a > base), default=0)
+    return attempt, records.endings.get(index, {}).get(attempt)
+
+
+def slice_status(
+    index: int,
+    intent: Intent | None,
+    records: StageRecords,
+    answer: Answer,
+    *,
+    is_submitting: bool = False,
+    several_partitions: bool = False,
+) -> SliceStatus:
+    """Return the status of one slice.
+
+    Args:
+        index: number of the slice.
+        intent: the newest of the slice.
+        records: records of its stage.
+        answer: answer of the scheduler.
+        is_submitting: a command is about to submit what is not submitted yet.
+        several_partitions: its job may start in any of them, and is pending for the reason of the
+            one that was tried last.
+    """
+    if intent is None or intent.refused is not None:
+        why = f": {intent.refused}" if intent is not None else ""
+        reason = f"not submitted{why}; `resume` submits it"
+        return to_be_submitted(index, reason, is_submitting=is_submitting)
+    attempt, ending = newest_attempt(index, intent, records)
+    outcome = ending.outcome if ending is not None and ending.token == intent.token else None
+    failed = ending if outcome == "failed" else None
+    job = intent.element(index)
+    task = answer.tasks.get(job) if job is not None else None
+    status = SliceStatus(
+        slice_index=index,
+        status="unknown",
+        source="ledger",
+        job=job,
+        attempt=attempt,
+        state=task.state if task is not None else None,
+    )
+    completed = completion_of(index, intent, records)
+    if completed is not None:
+        reason = _time_limit_reason(task) if task is not None and task.state == "TIMEOUT" else ""
+        status = replace(status, attempt=completed.attempt, ending=completed, reason=reason)
+        return replace(status, status="completed", source="record")
+    if task is not None:
+        status = replace(status, source=task.source, start_unix_s=task.start_unix_s)
+        if task.state in PENDING_STATES:
+            status = _pending(status, task, several_partitions=several_partitions)
+        else:
+            status = _running_or_ended(status, task, intent, failed)
+        if _has_local_reason(task) and task.state == "FAILED":
+            return status  # it was not started, so no other slice or attempt explains this
+        is_open = attempt > 0 and ending is None
+        if intent.slices_per_task and not is_open:
+            status = _of_shared_task(status, intent, records, failed)
+        if status.status == "failed" and outcome == "stopped":
+            return replace(status, reason=STOPPED_AND_LEFT, ending=None)
+        return status
+    if failed is not None:
+        return replace(status, status="failed", source="record", ending=failed)
+    if intent.job_id is None and is_submitting and index not in intent.cancelled_slices:
+        return replace(status, status="waiting", reason="it is being submitted")
+    if index not in intent.cancelled_slices and _is_open(job, answer):
+        return replace(status, status="running" if attempt else "waiting", reason=_OPEN)
+    return _without_scheduler(status, intent, answer)
+
+
+_OPEN = "no source of Slurm says yet whether it lives"
+
+
+def _is_open(job: JobKey | None, answer: Answer) -> bool:
+    """Check whether a job that no source lists may be alive all the same."""
+    return job is not None and not answer.doubts.keys().isdisjoint((job, job.job))
+
+
+def to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceStatus:
+    """Return the status of a slice that no job works on; `reason` is why it is stranded."""
+    status: Status = "waiting" if is_submitting else "stranded"
+    reason = "not submitted yet" if is_submitting else reason
+    return SliceStatus(slice_index=index, status=status, source="ledger", reason=reason)
+
+
+def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bool) -> SliceStatus:
+    """Return the status of a task in the queue."""
+    if task.reason == NO_RUNNER:
+        reason = "the local runner has ended; `resume` starts one"
+        return replace(known, status="stranded", reason=reason)
+    wait, meaning = wait_of(task.state, task.reason)
+    if wait == "unmet":
+        return replace(known, status="stranded", reason=NEVER, wait=wait)
+    if task.source not in _CURRENT or not wait:
+        return replace(known, status="waiting", reason=task.reason)
+    if several_partitions and wait in {"never", "blocked"}:
+        return replace(known, status="waiting", reason=task.reason)
+    words = task.reason or task.state
+    words = f"{words}: {meaning}" if meaning else words
+    if wait not in _STRANDING:
+        return replace(known, status="waiting", reason=words, wait=wait)
+    return replace(known, status="stranded", reason=f"{_STRANDING[wait]} ({words})", wait=wait)
+
+
+def _running_or_ended(
+    known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
+) -> SliceStatus:
+    """Return the status of a task that runs or has ended, without a completion."""
+    if task.state in RUNNING_STATES:
+        if failed is not None and task.state == "COMPLETING":
+            return replace(known, status="failed", source="record", ending=failed)
+        return replace(known, status="running")
+    is_ours = known.slice_index in intent.cancelled_slices
+    if task.state == "CANCELLED" or (is_ours and failed is None):
+        reason = CANCELLED if is_ours else CANCELLED_ELSEWHERE
+        return replace(known, status="cancelled", reason=reason)
+    reason = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
+    if failed is not None:
+        return replace(known, status="failed", ending=failed, reason=reason)
+    if task.state == "COMPLETED":
+        reason = f"{task.source} says COMPLETED, but there is no completion record"
+        if not known.attempt:
+            reason += (
+                ": its supervisor never started, so a line of `setup:` has ended the job "
+                "(`exit 0`, `exec`); `logs --supervisor` shows what it printed"
+            )
+        return replace(known, reason=reason)
+    if _has_local_reason(task):
+        reason = task.reason
+    elif not known.attempt:
+        reason = f"{reason or task.state} before its supervisor started; see its log"
+        if task.state == "FAILED":
+            reason += " for errors of `setup:` or of Python"
+    elif not reason:
+        reason = f"{task.state} {UNRECORDED}"
+    return replace(known, status="failed", reason=reason)
+
+
+def _time_limit_reason(task: TaskAccounting) -> str:
+    limit = f" of {task.time_limit_s / 60:g} min" if task.time_limit_s else ""
+    return f"reached its time limit{limit} (resources.timeout_min)"
+
+
+def _has_local_reason(task: TaskAccounting) -> bool:
+    """Check whether the local scheduler, not the stage, ended a task or could not start it.
+
+    It says how much memory the task took, that its runner was killed with the task, or why the task
+    was not started. Slurm has no such reasons.
+    """
+    is_known = task.state in {"OUT_OF_MEMORY", "NODE_FAIL", "FAILED"}
+    return is_known and task.source == "local" and bool(task.reason)
+
+
+def _of_shared_task(
+    status: SliceStatus, intent: Intent, records: StageRecords, failed: CompletionName | None
+) -> SliceStatus:
+    """Adjust a status where one array task processes several slices, one at a time."""
+    others = (
+        newest_attempt(i, intent, records)
+        for i in intent.slices_of_same_element(status.slice_index)
+        if i != status.slice_index
+    )
+    if status.status == "failed" and not status.attempt:
+        if any(attempt for attempt, _ in others):
+            return replace(status, reason=f"{status.state} before its turn came")
+    elif status.status == "running" and any(a and ending is None for a, ending in others):
+        if failed is not None:
+            return replace(status, status="failed", source="record", ending=failed)
+        return replace(status, status="waiting", reason="its array task processes another slice")
+    return status
+
+
+def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
+    if status.slice_index in intent.cancelled_slices:
+        return replace(status, status="cancelled", reason=CANCELLED)
+    if intent.job_id is None:
+        reason = "its submission was cut off; `resume` looks for the job and continues"
+        return replace(status, reason=reason)
+    unreachable = ", ".join(problem.partition(":")[0] for problem in answer.problems)
+    lags = answer.lagging.get(status.job) if status.job is not None else None
+    if lags is not None:
+        reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"
+    elif unreachable:
+        reason = f"no source knows it, and {unreachable} could not be queried"
+    else:
+        reason = "the scheduler does not know it"
+    if status.attempt:
+        reason = f"it started, has no completion record, and {reason}"
+        return replace(status, source="record", reason=reason)
+    if lags is None and not unreachable:
+        # squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it.
+        reason += " (an array task that was cancelled while it waited looks like this)"
+        reason += "; `resume` runs it"
+    return replace(status, reason=reason)
