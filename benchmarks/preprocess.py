@@ -34,7 +34,7 @@ from PIL import Image
 from benchmarks.photographs import as_jpeg, make_photograph
 from benchmarks.table import Row, arguments, row, show
 from benchmarks.tokenising import tokenising_rows
-from pipeline.preprocess.images import Resize
+from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.part import image_to_bytes, mean_price, price_of, psnr_db
 from pipeline.preprocess.row_images import load_pixels
 from slurm_jobs.shared.configs.stages import ImageDecoding, ImageFormat

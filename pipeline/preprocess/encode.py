@@ -23,7 +23,7 @@ from pipeline.preprocess.chat_tokenizer import (
     count_token,
     cut_text,
 )
-from pipeline.preprocess.images import limit_inner_pixels
+from pipeline.preprocess.images.decode import limit_inner_pixels
 from pipeline.preprocess.processor import make_image_tokens
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.preprocess.row_images import ImageSource, PlannedImage, RowImages

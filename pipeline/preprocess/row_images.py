@@ -28,20 +28,22 @@ from pipeline.preprocess.archives import (
     OpenArchives,
     read_at,
 )
-from pipeline.preprocess.images import (
+from pipeline.preprocess.images.decode import (
     SIDEWAYS,
-    Resize,
-    Target,
-    cut_out,
     decode_jpeg,
     decode_upright,
-    jpeg_denominator,
     open_image,
     orientation_of,
     read_upright_size,
+    turn_upright,
+)
+from pipeline.preprocess.images.resize import (
+    Resize,
+    Target,
+    cut_out,
+    jpeg_denominator,
     resize_image,
     resize_pixels,
-    turn_upright,
 )
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import (
@@ -68,8 +70,6 @@ _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errn
 """Errors of the name, not of the file system: another attempt would fail, too."""
 _JPEG_FORMATS = frozenset({"JPEG", "MPO"})
 """MPO: a JPEG followed by further images, as phones write them."""
-
-
 _MAX_BYTES = DEFAULT_MAX_IMAGE_MB * 1_000_000
 
 

@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from pipeline.preprocess.images import FORMATS, Resize, limit_inner_pixels, read_upright_size
+from pipeline.preprocess.images.decode import limit_inner_pixels, read_upright_size
+from pipeline.preprocess.images.image_formats import FORMATS
+from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.row_images import load_pixels
 from slurm_jobs.shared.configs.stages import ImageDecoding
@@ -33,8 +35,6 @@ REASONS = {
 MAX_PIXELS = 1_000_000
 MAX_GROWTH_MB = 256
 """Of resident memory: what Pillow's own limit allows a picture inside of a file, and copies."""
-
-
 PSD_SIZES = b"\0\3\0\0\0\2\0\0\0\2\0\x08\0\3"
 """3 channels, 2 x 2 pixels, 8 bits, RGB."""
 

@@ -12,7 +12,8 @@ from PIL import Image, ImageOps
 
 from benchmarks.photographs import as_jpeg, make_photograph
 from pipeline.preprocess import row_images
-from pipeline.preprocess.images import Resize, limit_inner_pixels
+from pipeline.preprocess.images.decode import limit_inner_pixels
+from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageDecoding
 from tests.pipeline.preprocess.pictures import (

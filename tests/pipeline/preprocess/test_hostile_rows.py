@@ -21,7 +21,8 @@ from PIL import Image
 from pipeline.data.format import decode_stored_image
 from pipeline.preprocess import archives, table_manifests
 from pipeline.preprocess.archives import BrokenArchiveError, list_zip
-from pipeline.preprocess.images import MAX_JPEG_SCANS, decode_upright, open_image
+from pipeline.preprocess.images.decode import decode_upright, open_image
+from pipeline.preprocess.images.image_formats import MAX_JPEG_SCANS
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.table_manifests import ArrowTable
 from slurm_jobs.shared.errors import StageConfigError, StageError

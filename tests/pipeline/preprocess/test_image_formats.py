@@ -13,7 +13,8 @@ from typing import NoReturn
 import pytest
 from PIL import Image
 
-from pipeline.preprocess.images import FORMATS, decode_upright, open_image, read_upright_size
+from pipeline.preprocess.images.decode import decode_upright, open_image, read_upright_size
+from pipeline.preprocess.images.image_formats import FORMATS
 from pipeline.preprocess.rejects import SampleRejectedError
 from tests.pipeline.preprocess.pictures import encode, gradient
 

@@ -14,13 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from benchmarks.photographs import make_photograph
-from pipeline.preprocess.images import (
-    Resize,
-    decode_jpeg,
-    jpeg_denominator,
-    resize_image,
-    resize_pixels,
-)
+from pipeline.preprocess.images.decode import decode_jpeg
+from pipeline.preprocess.images.resize import Resize, jpeg_denominator, resize_image, resize_pixels
 from pipeline.preprocess.row_images import load_pixels
 from tests.pipeline.preprocess.pictures import (
     Geometry,
@@ -181,7 +176,7 @@ def test_vector_instructions_make_no_difference() -> None:
     script = textwrap.dedent("""
         import hashlib
         import numpy as np
-        from pipeline.preprocess.images import Resize, resize_pixels
+        from pipeline.preprocess.images.resize import Resize, resize_pixels
         values = np.random.default_rng(0).integers(0, 256, (97, 131, 3), dtype=np.uint8)
         digest = hashlib.sha256()
         for resample in (1, 2, 3):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.preprocess.images import decode_upright, open_image, read_upright_size
+from pipeline.preprocess.images.decode import decode_upright, open_image, read_upright_size
 from pipeline.preprocess.rejects import SampleRejectedError
 from tests.pipeline.preprocess.pictures import encode
 

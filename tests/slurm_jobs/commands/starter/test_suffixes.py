@@ -1,6 +1,6 @@
 """Suffixes of images agree with the formats that `preprocess` opens."""
 
-from pipeline.preprocess.images import FORMATS
+from pipeline.preprocess.images.image_formats import FORMATS
 from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
 
 

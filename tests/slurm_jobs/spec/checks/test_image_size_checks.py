@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipeline.preprocess.images import FORMATS
+from pipeline.preprocess.images.image_formats import FORMATS
 from slurm_jobs.commands import read_spec
 from slurm_jobs.shared.manifests.image_heads import IMAGE_HEAD_BYTES, begins_as_image
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
