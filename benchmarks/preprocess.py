@@ -34,9 +34,9 @@ from PIL import Image
 from benchmarks.photographs import as_jpeg, make_photograph
 from benchmarks.table import Row, arguments, row, show
 from benchmarks.tokenising import tokenising_rows
+from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize
-from pipeline.preprocess.part import image_to_bytes, mean_price, price_of, psnr_db
-from pipeline.preprocess.row_images import load_pixels
+from pipeline.preprocess.images.storage import image_to_bytes, mean_price, price_of, psnr_db
 from slurm_jobs.shared.configs.stages import ImageDecoding, ImageFormat
 
 SHAPES = ((1152, 864), (864, 1152), (1248, 832), (1024, 1024))

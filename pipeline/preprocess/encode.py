@@ -24,9 +24,10 @@ from pipeline.preprocess.chat_tokenizer import (
     cut_text,
 )
 from pipeline.preprocess.images.decode import limit_inner_pixels
+from pipeline.preprocess.images.image_sources import ImageSource
+from pipeline.preprocess.images.row_images import PlannedImage, RowImages
 from pipeline.preprocess.processor import make_image_tokens
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
-from pipeline.preprocess.row_images import ImageSource, PlannedImage, RowImages
 from pipeline.preprocess.tokenizer import (
     compile_control_tokens,
     find_control_token,

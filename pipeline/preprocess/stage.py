@@ -18,20 +18,17 @@ from pipeline.data.format import pack_sample
 from pipeline.preprocess.chat_templates import hash_folder, prepare_folder, write_with_pixels
 from pipeline.preprocess.chat_tokenizer import TokenSequence
 from pipeline.preprocess.encode import SampleEncoder
-from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
-from pipeline.preprocess.manifest_files import Manifest, changed
-from pipeline.preprocess.part import (
+from pipeline.preprocess.images.storage import (
     LOSSY_FORMATS,
     MEMBER_SUFFIX,
-    PartBuilder,
-    PartPaths,
     StoredPrice,
     image_to_bytes,
     mean_price,
     price_of,
-    write_part,
-    write_rejects,
 )
+from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
+from pipeline.preprocess.manifest_files import Manifest, changed
+from pipeline.preprocess.part import PartBuilder, PartPaths, write_part, write_rejects
 from pipeline.preprocess.processor import write_composed
 from pipeline.preprocess.rejects import (
     Reason,

@@ -17,9 +17,9 @@ from PIL import Image, PngImagePlugin
 
 from pipeline.preprocess.images.decode import limit_inner_pixels, read_upright_size
 from pipeline.preprocess.images.image_formats import FORMATS
+from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.row_images import load_pixels
 from slurm_jobs.shared.configs.stages import ImageDecoding
 from tests.fuzz.budget import bounded, examples
 

@@ -27,7 +27,7 @@ class Content:
 
     kind: Literal["text", "image"]
     value: str
-    """Text, or the image's name in messages: its path (see `row_images`), if it has one, else
+    """Text, or the image's name in messages: its path (see `image_sources`), if it has one, else
     its number among the images of the row."""
     data: bytes | None = None
     """Content of the image's file, if the manifest holds it."""

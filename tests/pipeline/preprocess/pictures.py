@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize, Target
-from pipeline.preprocess.row_images import load_pixels
 from slurm_jobs.shared.configs.stages import ImageDecoding
 
 

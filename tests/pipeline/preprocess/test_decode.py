@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from benchmarks.photographs import as_jpeg, make_photograph
-from pipeline.preprocess import row_images
+from pipeline.preprocess.images import load_pixels as module
 from pipeline.preprocess.images.decode import limit_inner_pixels
 from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
@@ -221,7 +221,7 @@ def test_gigantic_picture_is_rejected_by_its_header_alone(
     data[frame + 5 : frame + 9] = struct.pack(">HH", 65_500, 65_500)
     limit_inner_pixels(100_000_000)
     monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
-    monkeypatch.delattr(row_images, "decode_jpeg")
+    monkeypatch.delattr(module, "decode_jpeg")
     with pytest.raises(SampleRejectedError, match="4290250000 pixels, max_pixels is") as raised:
         load(bytes(data), decoding, to(8, 8))
     assert raised.value.reason == "too_many_pixels"

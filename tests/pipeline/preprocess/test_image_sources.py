@@ -15,8 +15,8 @@ import pytest
 
 from pipeline.preprocess import archives
 from pipeline.preprocess.archives import ArchiveChangedError
+from pipeline.preprocess.images.image_sources import ImageSource
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.row_images import ImageSource
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.manifests.messages import Content
 

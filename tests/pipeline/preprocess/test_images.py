@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from benchmarks.photographs import as_jpeg, make_photograph
-from pipeline.preprocess import row_images
+from pipeline.preprocess.images import image_sources
+from pipeline.preprocess.images.image_sources import read_image_bytes
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.row_images import read_image_bytes
 from tests.pipeline.preprocess.pictures import WAYS, encode, load, psnr, to
 
 
@@ -108,7 +108,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(row_images, "open_at_once", refuse)
+    monkeypatch.setattr(image_sources, "open_at_once", refuse)
 
 
 def test_file_whose_mode_forbids_it_is_rejected(

@@ -15,8 +15,8 @@ from PIL import Image
 
 from benchmarks.photographs import make_photograph
 from pipeline.preprocess.images.decode import decode_jpeg
+from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize, jpeg_denominator, resize_image, resize_pixels
-from pipeline.preprocess.row_images import load_pixels
 from tests.pipeline.preprocess.pictures import (
     Geometry,
     difference,

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.preprocess import row_images as images_module
-from pipeline.preprocess import row_images as row_images_module
 from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.images import load_pixels as load_pixels_module
+from pipeline.preprocess.images import row_images as row_images_module
+from pipeline.preprocess.images.image_sources import ImageSource
+from pipeline.preprocess.images.row_images import RowImages, carry_out
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.row_images import ImageSource, RowImages, carry_out
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import Progress
@@ -103,7 +104,7 @@ def test_picture_that_decodes_to_another_size_than_its_file_states_is_rejected(
     planned = images.plan(row)
     turned = Image.new("RGB", (16, 32))
     monkeypatch.setattr(row_images_module, "decode_upright", lambda *_: turned)
-    monkeypatch.setattr(images_module, "decode_upright", lambda *_: turned)
+    monkeypatch.setattr(load_pixels_module, "decode_upright", lambda *_: turned)
     with pytest.raises(SampleRejectedError, match="decodes to 16 x 32") as raised:
         images.make(row, planned)
     assert reason_of(raised) == "corrupt_image"

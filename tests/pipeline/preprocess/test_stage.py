@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from pipeline import stopping
-from pipeline.preprocess import row_images, stage
+from pipeline.preprocess import stage
+from pipeline.preprocess.images import row_images
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import run, token_histogram
 from slurm_jobs.shared.configs.stages import ImageFormat, PreprocessConfig
@@ -217,9 +218,21 @@ def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signa
 @pytest.mark.parametrize(
     ("function", "error", "words"),
     [
-        ("read_image_bytes", OSError(116, "Stale file handle"), "an image cannot be read.*Stale"),
-        ("load_pixels", MemoryError(), r"red\.png: not enough memory .*resources\.mem_gb"),
-        ("load_pixels", OSError(errno.EMFILE, "Too many open files"), ".*Too many open files"),
+        (
+            "image_sources.read_image_bytes",
+            OSError(116, "Stale file handle"),
+            "an image cannot be read.*Stale",
+        ),
+        (
+            "row_images.load_pixels",
+            MemoryError(),
+            r"red\.png: not enough memory .*resources\.mem_gb",
+        ),
+        (
+            "row_images.load_pixels",
+            OSError(errno.EMFILE, "Too many open files"),
+            ".*Too many open files",
+        ),
     ],
     ids=["a failing file system", "no memory", "no more files"],
 )
@@ -227,7 +240,7 @@ def test_lack_of_a_resource_fails_the_slice_and_is_no_reject(
     tmp_path: Path, config: Config, function: str, error: Exception, words: str
 ) -> None:
     with (
-        patch.object(row_images, function, side_effect=error),
+        patch(f"pipeline.preprocess.images.{function}", side_effect=error),
         pytest.raises(StageError, match=rf"train\.csv:2: {words}"),
     ):
         run(config, make_context(tmp_path))

@@ -10,7 +10,7 @@ from PIL import Image, UnidentifiedImageError
 
 from benchmarks.photographs import make_photograph
 from pipeline.data.format import decode_stored_image
-from pipeline.preprocess.part import MEMBER_SUFFIX, image_to_bytes, mean_price, price_of
+from pipeline.preprocess.images.storage import MEMBER_SUFFIX, image_to_bytes, mean_price, price_of
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageFormat
 from tests.pipeline.preprocess.pictures import psnr
