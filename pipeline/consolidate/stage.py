@@ -34,7 +34,7 @@ from pipeline.data.format import (
     shard_name,
 )
 from pipeline.data.index import INDEX_TYPES, ColumnsWriter, index_statistics, open_index
-from pipeline.preprocess.chat_templates import hash_folder
+from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.preprocess.rejects import pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config

@@ -35,7 +35,7 @@ from pipeline.models.small_vlm import (
     vision_values,
 )
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.preprocess.tokenizer import load_tokenizer
+from pipeline.preprocess.chat.tokenizer import load_tokenizer
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processors.folder import read_normalisation

@@ -16,25 +16,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pipeline.preprocess.chat_tokenizer import (
-    ChatTokenizer,
-    TemplateRefusedError,
-    TokenSequence,
-    count_token,
-    cut_text,
-)
+from pipeline.preprocess.chat.answer_spans import TemplateRefusedError
+from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.chat.control_tokens import compile_control_tokens, find_control_token
+from pipeline.preprocess.chat.image_tokens import make_image_tokens
+from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token, cut_text
+from pipeline.preprocess.chat.tokenizer import load_tokenizer, make_chat_tokenizer, named_tokens
 from pipeline.preprocess.images.decode import limit_inner_pixels
 from pipeline.preprocess.images.image_sources import ImageSource
 from pipeline.preprocess.images.row_images import PlannedImage, RowImages
-from pipeline.preprocess.processor import make_image_tokens
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
-from pipeline.preprocess.tokenizer import (
-    compile_control_tokens,
-    find_control_token,
-    load_tokenizer,
-    make_chat_tokenizer,
-    named_tokens,
-)
 from slurm_jobs.shared.configs.stages import (
     DEFAULT_IMAGE_DECODING,
     DEFAULT_MAX_IMAGE_MB,

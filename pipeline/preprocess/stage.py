@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.format import pack_sample
-from pipeline.preprocess.chat_templates import hash_folder, prepare_folder, write_with_pixels
-from pipeline.preprocess.chat_tokenizer import TokenSequence
+from pipeline.preprocess.chat.chat_templates import prepare_folder
+from pipeline.preprocess.chat.token_sequences import TokenSequence
+from pipeline.preprocess.chat.tokenizer import load_tokenizer
+from pipeline.preprocess.composed_processor import write_composed
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.images.storage import (
     LOSSY_FORMATS,
@@ -29,7 +31,7 @@ from pipeline.preprocess.images.storage import (
 from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
 from pipeline.preprocess.manifest_files import Manifest, changed
 from pipeline.preprocess.part import PartBuilder, PartPaths, write_part, write_rejects
-from pipeline.preprocess.processor import write_composed
+from pipeline.preprocess.processor_folders import hash_folder, write_with_pixels
 from pipeline.preprocess.rejects import (
     Reason,
     Reject,
@@ -40,7 +42,6 @@ from pipeline.preprocess.rejects import (
     pixels_of_token,
     too_long_remedies,
 )
-from pipeline.preprocess.tokenizer import load_tokenizer
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import (

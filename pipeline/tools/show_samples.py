@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.data.format import read_dataset_info
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, index_statistics, open_index
-from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
+from pipeline.preprocess.chat.tokenizer import load_tokenizer, named_tokens
 from pipeline.tools.raw_samples import BROKEN, read_whole
 from pipeline.tools.sample_audit import Report, SampleAudit
 from pipeline.tools.sample_rules import Rules, known_ids

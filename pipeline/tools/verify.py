@@ -18,7 +18,7 @@ from pipeline.consolidate.stage import SHARD_FILE
 from pipeline.consolidate.write_shards import shards_of_task
 from pipeline.data.format import REJECTS_NAME, DatasetInfo, read_dataset_info
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, open_index
-from pipeline.preprocess.chat_templates import hash_folder
+from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.tools.shard_check import BLOCK_BYTES, Problem, Report, ShardReader, shard_problems
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError

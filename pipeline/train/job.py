@@ -16,7 +16,7 @@ from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.format import PACKS_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.loader import check_augmentation
 from pipeline.models.build import check_images
-from pipeline.preprocess.chat_templates import hash_folder
+from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.stage_in.stage import Staged
 from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace
 from pipeline.timing.span_log import SpanLog

@@ -133,7 +133,7 @@ def test_tokenizer_gives_each_word_one_token_and_masks_the_answer(rendered):
 
 
 def test_chat_template_trains_on_the_assistant_alone(rendered):
-    from pipeline.preprocess.tokenizer import load_chat_tokenizer
+    from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
 
     chat = load_chat_tokenizer(rendered[0] / "processor", "<image>")
     tokens = chat.encode_conversation(

@@ -76,7 +76,7 @@ TooLong = Literal["drop", "truncate_text", "error"]
 ImageFormat = Literal["png", "jpeg", "webp", "webp_lossless", "raw"]
 ImageDecoding = Literal["exact", "fine", "fast"]
 ChatTemplateName = Literal["llava-1.5", "llava-next-mistral"]
-"""Chat templates that come with this package (`pipeline.preprocess.chat_templates`)."""
+"""Chat templates that come with this package (`pipeline.preprocess.chat.chat_templates`)."""
 
 DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
 

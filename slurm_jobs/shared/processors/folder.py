@@ -2,7 +2,7 @@
 
 The folder has Hugging Face's layout: `image_processor` in `processor_config.json` (as
 transformers 5 saves it), else `preprocessor_config.json`. The first has priority in
-transformers, too. `pipeline.preprocess.tokenizer` reads the tokenizer's files.
+transformers, too. `pipeline.preprocess.chat.tokenizer` reads the tokenizer's files.
 """
 
 from __future__ import annotations

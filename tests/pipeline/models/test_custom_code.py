@@ -12,7 +12,7 @@ import pytest
 from transformers import dynamic_module_utils
 
 from pipeline.models import layouts, loading
-from pipeline.preprocess import tokenizer
+from pipeline.preprocess.chat import tokenizer
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.tiny_towers import write_tokenizer

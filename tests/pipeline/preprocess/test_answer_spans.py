@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError, marks_answers
-from pipeline.preprocess.tokenizer import load_chat_tokenizer
+from pipeline.preprocess.chat.answer_spans import TemplateRefusedError, marks_answers
+from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 from tests.pipeline.kinds import (

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError, mark_spans
-from pipeline.preprocess.tokenizer import load_chat_tokenizer
+from pipeline.preprocess.chat.answer_spans import TemplateRefusedError
+from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.chat.token_sequences import mark_spans
+from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.data.format import read_dataset_info
-from pipeline.preprocess.chat_templates import REPLACEMENTS, prepare_folder
+from pipeline.preprocess.chat.chat_templates import REPLACEMENTS, prepare_folder
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
@@ -65,8 +65,6 @@ FIRST_SYSTEM_ALONE = (
         "for message in messages", "for message in messages if message['role'] != 'system'"
     )
 )
-
-
 Turn = tuple[str, Any]
 Write = Callable[[Path, str], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.preprocess.chat_tokenizer import TokenSequence, cut_text, expand_images
+from pipeline.preprocess.chat.token_sequences import TokenSequence, cut_text, expand_images
 
 START, IMAGE, END, MARK = 1, 2, 3, 4
 """Tokens of an image; all others are words."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.preprocess.chat_templates import find_difference, find_system_prompt, make_chatml
-from pipeline.preprocess.chat_tokenizer import render
+from pipeline.preprocess.chat.chat_tokenizer import render
+from pipeline.preprocess.chat.chatml import find_difference, find_system_prompt, make_chatml
 from tests.pipeline.models.tiny_towers import QWEN25_TEMPLATE
 
 IMAGE = "<|image_pad|>"

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.preprocess.chat_templates import hash_folder
+from pipeline.preprocess.chat.tokenizer import load_tokenizer
+from pipeline.preprocess.composed_processor import SIGLIP_DEFAULTS, write_composed
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.processor import SIGLIP_DEFAULTS, write_composed
-from pipeline.preprocess.tokenizer import load_tokenizer
+from pipeline.preprocess.processor_folders import hash_folder
 from slurm_jobs.shared.configs.stages import ComposedProcessor
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processors.folder import read_processor

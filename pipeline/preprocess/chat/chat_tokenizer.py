@@ -4,207 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.data.format import IGNORED_LABEL
+from pipeline.preprocess.chat.answer_spans import (
+    TemplateRefusedError,
+    find_answers,
+    find_header,
+    marks_answers,
+)
+from pipeline.preprocess.chat.token_sequences import TokenSequence, mark_spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-# Answer spans in a conversation whose chat template does not mark them.
-#
-# Few published templates have `{% generation %}` marks. Without them, an answer is the text that
-# its turn adds to the prompt before it. So each turn is rendered twice more, and the texts are
-# checked: each must begin with the previous one. A template that shortens earlier turns when
-# others follow, as reasoning models do, works only for conversations with one answer.
-
-
-Span = tuple[int, int]
-"""First character, and the one after the last."""
-RenderTo = Callable[[int, bool], str]
-"""Renders the first N messages, with or without the prompt for an answer."""
-
-_AROUND = 40
-"""Characters of context in a message."""
-_GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
-
-
-class TemplateRefusedError(ValueError):
-    """Refusal of messages by the chat template, or answers that cannot be located."""
-
-
-def marks_answers(template: str) -> bool:
-    """Check whether a template marks the assistant's answers."""
-    return _GENERATION_MARK.search(template) is not None
-
-
-def find_answers(
-    messages: Sequence[Mapping[str, Any]], render_to: RenderTo, *, header: str, end_token: str
-) -> tuple[str, list[Span]]:
-    """Return the text of a conversation and the answers in it, each with its end of turn.
-
-    Text that the template puts after the last `end_token` of a turn is not part of the answer.
-    `header` is the result of `find_header`. Some templates omit it from the prompt after
-    another assistant message, or at the start; then it would be learned as part of the answer.
-
-    Raises:
-        TemplateRefusedError: turns cannot be separated, because the texts differ by more than a
-            turn, or a prompt does not end with the header.
-    """
-    whole = render_to(len(messages), False)
-    spans = []
-    for number, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        prompt, answered = render_to(number, True), render_to(number + 1, False)
-        problem = _find_problem(prompt, answered, whole, header)
-        if problem:
-            error = (
-                f"it does not mark the assistant's answers, and turn {number + 1} cannot be "
-                f"located in its text: {problem}; put `{{% generation %}}` before and `{{% "
-                "endgeneration %}` after the assistant's content and end-of-turn token"
-            )
-            raise TemplateRefusedError(error)
-        end = answered.rfind(end_token, len(prompt))
-        spans.append((len(prompt), len(answered) if end < 0 else end + len(end_token)))
-    return whole, spans
-
-
-def find_header(question: str, prompt: str) -> str:
-    """Return what a prompt for an answer adds to the text before: `<|im_start|>assistant`.
-
-    Empty for templates whose answers follow the question directly.
-    """
-    return prompt[_num_alike(question, prompt) :]
-
-
-def _find_problem(prompt: str, answered: str, whole: str, header: str) -> str:
-    """Return why the texts do not determine the turn's answer; empty if they do."""
-    if not prompt.endswith(header):
-        return f"the prompt for it ends with {prompt[-_AROUND:]!r}, not with {header!r}"
-    if not answered.startswith(prompt):
-        return (
-            f"the text after the prompt changes {_differing(prompt, answered)} when the answer "
-            "is added"
-        )
-    if not whole.startswith(answered):
-        return f"the text up to it changes {_differing(answered, whole)} in the whole conversation"
-    return ""
-
-
-def _num_alike(first: str, other: str) -> int:
-    """Return the length of the common prefix."""
-    pairs = enumerate(zip(first, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(other)))
-
-
-def _differing(first: str, other: str) -> str:
-    """Describe where two texts begin to differ."""
-    start = _num_alike(first, other)
-    before = first[max(0, start - _AROUND) : start]
-    texts = (text[start : start + _AROUND] for text in (first, other))
-    one_end, other_end = (f"{text!r}" if text else "to its end" for text in texts)
-    return f"after {before!r} {one_end}, and {other_end}"
-
-
-# Pure rules on token sequences: expand image tokens, mask labels, limit length.
-#
-# Everything here takes and returns int32 or bool arrays of shape [num_tokens].
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenSequence:
-    """Tokens and which of them are learned."""
-
-    input_ids: np.ndarray
-    """int32 [num_tokens]."""
-    supervised: np.ndarray
-    """bool [num_tokens]: the assistant's answers, with the end-of-turn token."""
-    of_image: np.ndarray
-    """bool [num_tokens]: an image token, or a mark at the start or end of an image or tile;
-    neither learned nor cut."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """int32 [num_tokens]: the token itself where it is learned, else `IGNORED_LABEL`."""
-        return np.where(self.supervised, self.input_ids, np.int32(IGNORED_LABEL))
-
-
-def mark_spans(offsets: np.ndarray, spans: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Return which tokens overlap one of the spans: bool [num_tokens].
-
-    Args:
-        offsets: int64 [num_tokens, 2], start and end of each token in characters. Tokens that
-            form one character together share its offsets. A token of only white space may have
-            lost it (`trim_offsets`); then it is empty, at its end.
-        spans: Start and end of each span in characters.
-    """
-    starts, ends = offsets[:, 0], offsets[:, 1]
-    inside = np.zeros(len(offsets), dtype=bool)
-    for first, end in spans:
-        overlaps = np.maximum(starts, first) < np.minimum(ends, end)
-        inside |= np.where(starts == ends, (first < ends) & (ends <= end), overlaps)
-    return inside
-
-
-def expand_images(
-    tokens: TokenSequence,
-    *,
-    image_token_id: int,
-    placeholders: Sequence[np.ndarray],
-    wrapping_ids: tuple[int, int] | None = None,
-) -> TokenSequence:
-    """Replace every image token by a placeholder; no token of an image is supervised.
-
-    Args:
-        tokens: With as many image tokens as placeholders.
-        image_token_id: The token that the chat template prints for an image.
-        placeholders: int32 [any length] each, in the order of the images.
-        wrapping_ids: Tokens that belong to an image if they are directly before and after it.
-    """
-    is_image = tokens.input_ids == image_token_id
-    lengths = np.ones(len(is_image), dtype=np.int64)
-    lengths[is_image] = [len(placeholder) for placeholder in placeholders]
-    of_image = tokens.of_image | is_image
-    if wrapping_ids is not None:
-        first, last = (tokens.input_ids == token_id for token_id in wrapping_ids)
-        of_image[:-1] |= first[:-1] & is_image[1:]
-        of_image[1:] |= last[1:] & is_image[:-1]
-    input_ids = np.repeat(tokens.input_ids, lengths)
-    if placeholders:
-        input_ids[np.repeat(is_image, lengths)] = np.concatenate(placeholders)
-    return TokenSequence(
-        input_ids=input_ids,
-        supervised=np.repeat(tokens.supervised & ~of_image, lengths),
-        of_image=np.repeat(of_image, lengths),
-    )
-
-
-def count_token(input_ids: np.ndarray, token_id: int) -> int:
-    """Count occurrences of `token_id`."""
-    return int(np.count_nonzero(input_ids == token_id))
-
-
-def cut_text(tokens: TokenSequence, *, max_tokens: int) -> TokenSequence:
-    """Drop text tokens from the end until `max_tokens` are left; image tokens stay.
-
-    The images alone must fit.
-    """
-    num_text = max_tokens - int(tokens.of_image.sum())
-    assert num_text >= 0
-    keep = tokens.of_image | (np.cumsum(~tokens.of_image) <= num_text)
-    return TokenSequence(
-        input_ids=tokens.input_ids[keep],
-        supervised=tokens.supervised[keep],
-        of_image=tokens.of_image[keep],
-    )
 
 
 ChatMessages = Sequence[Mapping[str, Any]]
