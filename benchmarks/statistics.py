@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.table import Row, arguments, row, show
 from slurm_jobs.report.compare import judge, judge_single
 from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS, stretch_speeds, two_sided
-from slurm_jobs.tuning.knobs import MAX_REPEATS, MIN_REPEATS, may_decide
+from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, may_decide
 
 NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015
 NUM_KNOBS = 4

@@ -29,7 +29,7 @@ from slurm_jobs.cli.run_view import status_values, watch
 from slurm_jobs.cli.submit import job_printer, print_submission
 from slurm_jobs.shared import units
 from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.tuning.summary import (
+from slurm_jobs.tuning.headline import (
     LOADING_TAKES_CORES,
     Values,
     came,
@@ -178,7 +178,7 @@ _TO_TELL_MORE = "to detect smaller gains, tune again with a larger --budget: tri
 
 def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
     """Return how to continue the run if its budget excluded a change."""
-    from slurm_jobs.tuning.knobs import budget_settings
+    from slurm_jobs.tuning.trial_model import budget_settings
 
     minutes = result.get("more_budget_min")  # results of earlier versions do not have it
     if minutes is None:

@@ -37,7 +37,7 @@ from slurm_jobs.spec.overrides import EditError, edit_text, sets_value, steps_of
 from slurm_jobs.spec.spec_files import Surroundings, resolve_marked
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml.reader import read_yaml
-from slurm_jobs.tuning.knobs import START_UP_MIN
+from slurm_jobs.tuning.trial_model import START_UP_MIN
 
 _NAME_END = "-tune"
 _MOST_NAME = 40

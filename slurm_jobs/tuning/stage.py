@@ -21,22 +21,16 @@ from slurm_jobs.shared.configs.stages import RESULT_NAME, SAID, TuneConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.files import Progress, read_json, write_json_atomic
 from slurm_jobs.shared.records import TaskContext
-from slurm_jobs.tuning.knobs import (
-    Ask,
-    Facts,
-    Hardware,
-    Trial,
-    TuningProgress,
-    add_trial,
-    base_config,
-    budget_settings,
-    measure_config,
-    next_number,
-    read_trial,
-    read_trials,
-)
-from slurm_jobs.tuning.search import end_trials, progress_of, run_parts, run_trial, trial_timing_dir
-from slurm_jobs.tuning.summary import headline, result_of
+from slurm_jobs.tuning.headline import headline
+from slurm_jobs.tuning.job_trials import end_trials, run_parts, run_trial, trial_timing_dir
+from slurm_jobs.tuning.knobs import Hardware
+from slurm_jobs.tuning.search import progress_of
+from slurm_jobs.tuning.summary import result_of
+from slurm_jobs.tuning.trial_config import base_config, measure_config
+from slurm_jobs.tuning.trial_journal import add_trial, next_number, read_trials
+from slurm_jobs.tuning.trial_model import Ask, Trial, budget_settings
+from slurm_jobs.tuning.trial_results import read_trial
+from slurm_jobs.tuning.tuning_progress import Facts, TuningProgress
 from slurm_jobs.worker.environment import free_port
 
 

@@ -23,7 +23,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.configs.stages import TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.graph import LoadedSpec
-from slurm_jobs.tuning.knobs import budget_settings
+from slurm_jobs.tuning.trial_model import budget_settings
 
 SPEC = """\
 name: shapes   # a name

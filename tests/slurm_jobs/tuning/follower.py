@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from slurm_jobs.shared.records import read_context
-from slurm_jobs.tuning import search
+from slurm_jobs.tuning import job_trials
 
-search._start_script = lambda: Path(sys.argv[2])
-search.run_parts(read_context(Path(sys.argv[1])))
+job_trials._start_script = lambda: Path(sys.argv[2])
+job_trials.run_parts(read_context(Path(sys.argv[1])))

@@ -10,8 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_jobs.shared.configs.stages import TuneConfig
-from slurm_jobs.tuning.knobs import Ask, Cause, Facts, Hardware, Trial, TuningProgress, base_config
+from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.search import progress_of
+from slurm_jobs.tuning.trial_config import base_config
+from slurm_jobs.tuning.trial_model import Ask, Cause, Trial
+from slurm_jobs.tuning.tuning_progress import Facts, TuningProgress
 
 DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
 PADDING = Cause(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)

@@ -1,26 +1,15 @@
-"""What a tuning does next, how long its trials are, and what a larger budget bears."""
+"""Which trial of a tuning comes next, and when it stops."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from slurm_jobs.tuning.knobs import MAX_REPEATS, MIN_REPEATS, WARMUP_STEPS, Pairs, Trial
-from slurm_jobs.tuning.search import (
-    CLOSING_TRIALS,
-    LEAST_TRIALS,
-    PROBE_STEPS,
-    least_budget_s,
-    left_for_knobs_s,
-    length_of,
-    open_trials,
-    progress_of,
-)
-from slurm_jobs.tuning.summary import TOO_SHORT
+from slurm_jobs.tuning.headline import TOO_SHORT
+from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS
+from slurm_jobs.tuning.search import progress_of
+from slurm_jobs.tuning.trial_lengths import LEAST_TRIALS
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, MEMORY, PADDING, facts, simulate_tuning
-
-# The search: which trial comes next, and when it stops.
 
 
 def flat(_changes: dict[str, Any]) -> float:
@@ -289,106 +278,3 @@ def test_reading_ahead_is_left_alone_where_trials_hardly_empty_what_is_read_ahea
 def test_the_progress_after_the_same_trials_is_the_same():
     _, trials = simulate_tuning(facts(), flat)
     assert progress_of(facts(), trials) == progress_of(facts(), trials)
-
-
-# The length of trials.
-
-
-def probe(*, start_s: float, step_s: float) -> Trial:
-    return Trial(
-        number=1,
-        basis="b",
-        purpose="probe",
-        comparison="probe",
-        arm="A",
-        changes=(),
-        num_steps=PROBE_STEPS,
-        nodes=("n0",),
-        wall_s=start_s + PROBE_STEPS * step_s,
-        tokens_per_s=1.0,
-        step_s=step_s,
-    )
-
-
-def measured_s(made: Trial, budget_s: float) -> float:
-    return (length_of(made, budget_s).num_steps - WARMUP_STEPS) * made.step_s
-
-
-def num_trials(made: Trial, budget_s: float) -> float:
-    return (budget_s - made.wall_s) / length_of(made, budget_s).trial_s
-
-
-@pytest.mark.parametrize("start_s", [20.0, 60.0, 150.0])
-def test_a_trial_measures_as_long_as_its_start_takes_where_two_knobs_still_fit(start_s: float):
-    made = probe(start_s=start_s, step_s=0.1)
-    budget_s = made.wall_s + 4 * CLOSING_TRIALS * 2.1 * start_s
-    assert measured_s(made, budget_s) == pytest.approx(start_s, abs=made.step_s)
-    assert num_trials(made, budget_s) >= 4 * CLOSING_TRIALS
-
-
-def test_where_two_knobs_of_such_trials_do_not_fit_they_are_as_long_as_two_knobs_allow():
-    made = probe(start_s=60.0, step_s=0.1)
-    assert 5 < measured_s(made, 30 * 60) < 60
-    assert num_trials(made, 30 * 60) == pytest.approx(4 * CLOSING_TRIALS, rel=0.01)
-
-
-def test_short_starts_leave_room_for_four_knobs_of_longer_trials():
-    made = probe(start_s=5.0, step_s=0.1)
-    assert measured_s(made, 30 * 60) > 30
-    assert num_trials(made, 30 * 60) == pytest.approx(6 * CLOSING_TRIALS, rel=0.01)
-
-
-def test_a_trial_measures_a_minute_of_steps_at_most_where_its_start_is_shorter():
-    assert measured_s(probe(start_s=5.0, step_s=0.1), 24 * 3600) == pytest.approx(60, abs=0.1)
-
-
-def test_the_least_budget_holds_trials_of_the_fewest_steps_that_can_be_judged():
-    made = probe(start_s=60.0, step_s=2.0)
-    budget_s = least_budget_s(made)
-    assert length_of(made, budget_s).num_steps == PROBE_STEPS
-    assert num_trials(made, budget_s) == pytest.approx(LEAST_TRIALS)
-
-
-# The budget.
-
-
-def pairs(first: list[float], second: list[float]) -> Pairs:
-    def trials(speeds: list[float]) -> tuple[Trial, ...]:
-        return tuple(
-            Trial(
-                number=1,
-                basis="",
-                purpose="knob",
-                comparison="c",
-                arm="A",
-                changes=(),
-                num_steps=10,
-                nodes=("n0",),
-                wall_s=1.0,
-                tokens_per_s=speed,
-            )
-            for speed in speeds
-        )
-
-    return Pairs(first=trials(first), second=trials(second), failures=())
-
-
-def test_an_open_comparison_needs_its_further_repeats_in_both_arms():
-    tried = pairs([100.0, 104.0, 98.0], [104.0, 108.0, 101.0])
-    verdict = tried.verdict
-    assert verdict is not None
-    assert verdict.more_runs == 5
-    assert not tried.is_over
-    assert open_trials([tried]) == 2 * (3 + 5) == 2 * MAX_REPEATS
-
-
-def test_a_comparison_that_is_over_needs_none():
-    assert open_trials([pairs([100.0, 101.0, 99.0], [200.0, 201.0, 199.0])]) == 0
-
-
-def test_before_and_after_of_an_earlier_pass_are_spent() -> None:
-    made = [("knob", 10.0), ("closing", 20.0), ("knob", 5.0), ("closing", 7.0)]
-    trials: Any = [SimpleNamespace(purpose=purpose, wall_s=wall_s) for purpose, wall_s in made]
-    assert left_for_knobs_s(100.0, trials) == 65.0
-    assert left_for_knobs_s(100.0, trials[:2]) == 90.0
-    assert left_for_knobs_s(100.0, []) == 100.0

@@ -11,8 +11,8 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.configs.stages import RESULT_NAME, SAID
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.tuning import search, stage
-from slurm_jobs.tuning.knobs import read_trials
+from slurm_jobs.tuning import job_trials, stage
+from slurm_jobs.tuning.trial_journal import read_trials
 from tests.contexts import make_context
 
 STUB = Path(__file__).parent / "measure_stub.py"
@@ -32,7 +32,7 @@ def tune(
         "cpus_per_task": 2,
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_start_script", lambda: STUB)
+        patch.setattr(job_trials, "_start_script", lambda: STUB)
         patch.setenv("STUB", does)
         result = stage.run(config, context)
     assert result is not None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from slurm_jobs.report.run_measures import measure
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.tuning.knobs import JOURNAL_DIR, next_number, read_trial, read_trials
+from slurm_jobs.tuning.trial_results import read_trial
 from tests.slurm_jobs.report import fabricate_run as fabrication
 
 
@@ -42,13 +40,3 @@ def test_the_findings_of_a_trial_are_the_reports_strongest_first(tmp_path):
 def test_a_trial_without_steps_says_so(tmp_path):
     with pytest.raises(StageError, match="no step of all ranks is left"):
         read_trial(tmp_path, "train", {})
-
-
-@pytest.mark.parametrize("text", ["", "[]", "null", "3", '{"number": 1}', '{"changes": ["a"]}'])
-def test_a_file_that_is_no_trial_costs_itself_alone(tmp_path: Path, text: str) -> None:
-    folder = tmp_path / JOURNAL_DIR
-    folder.mkdir()
-    (folder / "0004.json").write_text(text)
-    (folder / "0001 (copy).json").write_text(text)
-    assert read_trials(tmp_path) == []
-    assert next_number(tmp_path) == 5

@@ -12,15 +12,9 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.cli.tune import render
-from slurm_jobs.tuning.knobs import Cause
-from slurm_jobs.tuning.summary import (
-    TOO_SHORT,
-    disturbed,
-    headline,
-    result_of,
-    verdict_of_closing,
-    why_nothing_tried,
-)
+from slurm_jobs.tuning.headline import TOO_SHORT, disturbed, headline, why_nothing_tried
+from slurm_jobs.tuning.summary import result_of, verdict_of_closing
+from slurm_jobs.tuning.trial_model import Cause
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, facts, simulate_tuning
 
 

@@ -17,7 +17,7 @@ import pytest
 from slurm_jobs.shared import process as process_module
 from slurm_jobs.shared.errors import StageStoppedError
 from slurm_jobs.shared.records import TaskContext, record_to_json
-from slurm_jobs.tuning import search
+from slurm_jobs.tuning import job_trials
 from tests.contexts import make_context
 
 HERE = Path(__file__).parent
@@ -28,8 +28,8 @@ ROOT = HERE.parents[2]
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskContext:
     """Of rank 0; rank 1 follows in a process of its own."""
-    monkeypatch.setattr(search, "_start_script", lambda: STUB)
-    monkeypatch.setattr(search, "_OTHERS_PATIENCE_S", 0.5)
+    monkeypatch.setattr(job_trials, "_start_script", lambda: STUB)
+    monkeypatch.setattr(job_trials, "_OTHERS_PATIENCE_S", 0.5)
     return make_context("train", tmp_path, num_ranks=2, num_local_ranks=2)
 
 
@@ -47,7 +47,7 @@ def follower(context: TaskContext, tmp_path: Path) -> Iterator[subprocess.Popen[
 
 def lead(context: TaskContext, number: int, limit_s: float = 60.0, **does: str) -> str:
     config = {name.removeprefix("rank"): what for name, what in does.items()}
-    return search.run_trial(context, number, config, port=1234, limit_s=limit_s)
+    return job_trials.run_trial(context, number, config, port=1234, limit_s=limit_s)
 
 
 def said(context: TaskContext, number: int, rank: int) -> Path:
@@ -60,7 +60,7 @@ def test_every_rank_runs_its_part_of_every_trial_and_leaves_when_dismissed(
     for number in (1, 2):
         assert lead(context, number) == ""
         assert [said(context, number, rank).read_text() for rank in (0, 1)] == ["ends 1234"] * 2
-    search.end_trials(context)
+    job_trials.end_trials(context)
     assert follower.wait(30) == 0
 
 
@@ -110,7 +110,7 @@ def test_a_stop_request_ends_all_parts(
             asked.append(time.monotonic())
         return bool(asked)
 
-    monkeypatch.setattr(search, "stop_requested", is_stop_due)
+    monkeypatch.setattr(job_trials, "stop_requested", is_stop_due)
     assert process_module.stop_requested() is False
     with pytest.raises(StageStoppedError):
         lead(context, 1, rank0="hangs", rank1="hangs")
