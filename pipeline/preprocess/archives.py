@@ -23,7 +23,7 @@ from typing import IO
 import numpy as np
 import xxhash
 
-from pipeline.preprocess.manifest_files import facts_of, kept_file
+from pipeline.preprocess.file_facts import facts_of, kept_file
 from slurm_jobs.shared.regular_files import open_at_once
 
 _HEAD = struct.Struct("<16sQQQ")

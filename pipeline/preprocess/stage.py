@@ -29,7 +29,7 @@ from pipeline.preprocess.images.storage import (
     price_of,
 )
 from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
-from pipeline.preprocess.manifest_files import Manifest, changed
+from pipeline.preprocess.manifests.interface import Manifest, changed
 from pipeline.preprocess.part import PartBuilder, PartPaths, write_part, write_rejects
 from pipeline.preprocess.processor_folders import hash_folder, write_with_pixels
 from pipeline.preprocess.rejects import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.preprocess.manifest_files import KeptFile
+from pipeline.preprocess.file_facts import KeptFile
 
 
 def test_what_is_kept_is_found_again(tmp_path: Path) -> None:

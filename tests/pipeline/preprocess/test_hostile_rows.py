@@ -19,12 +19,13 @@ import pytest
 from PIL import Image
 
 from pipeline.data.format import decode_stored_image
-from pipeline.preprocess import archives, table_manifests
+from pipeline.preprocess import archives
 from pipeline.preprocess.archives import BrokenArchiveError, list_zip
 from pipeline.preprocess.images.decode import decode_upright, open_image
 from pipeline.preprocess.images.image_formats import MAX_JPEG_SCANS
+from pipeline.preprocess.manifests import table_manifest
+from pipeline.preprocess.manifests.arrow_table import ArrowTable
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.preprocess.table_manifests import ArrowTable
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.manifests import bounded_lines
 from slurm_jobs.shared.manifests.values import RowOptions
@@ -228,8 +229,8 @@ def test_a_value_that_many_rows_share_is_not_repeated(tmp_path, processor_dir, i
 
 
 def test_a_row_of_a_table_with_too_many_bytes_is_one_reject(tmp_path, processor_dir, monkeypatch):
-    monkeypatch.setattr(table_manifests, "MAX_BULK_BYTES", 1000)
-    monkeypatch.setattr(table_manifests, "MAX_TABLE_ROW_BYTES", 10_000)
+    monkeypatch.setattr(table_manifest, "MAX_BULK_BYTES", 1000)
+    monkeypatch.setattr(table_manifest, "MAX_TABLE_ROW_BYTES", 10_000)
     table = pa.table({"image": [png(), png()], "text": ["a", "b" * 20_000]})
     pq.write_table(table, tmp_path / "rows.parquet")
     _, folder = run_preprocess(

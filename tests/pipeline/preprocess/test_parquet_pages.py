@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.preprocess.parquet_pages import UNKNOWN_BYTES, dictionary_bytes
-from pipeline.preprocess.table_manifests import MAX_SHARED_BYTES, ParquetTable
+from pipeline.preprocess.manifests.parquet_pages import UNKNOWN_BYTES, dictionary_bytes
+from pipeline.preprocess.manifests.parquet_table import ParquetTable
+from pipeline.preprocess.manifests.table_manifest import MAX_SHARED_BYTES
 from slurm_jobs.shared.manifests.values import RowOptions
 
 VALUE = bytes(7_000_000)

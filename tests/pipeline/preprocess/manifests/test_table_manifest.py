@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess import table_manifests
 from pipeline.preprocess.manifest import folder_of, open_manifest, read_manifest, slice_range
+from pipeline.preprocess.manifests import table_manifest
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from tests.pipeline.tables import (
@@ -113,7 +113,7 @@ def test_slices_are_the_whole_for_any_number_of_them(
     pieces = [table.slice(sum(sizes[:index]), size) for index, size in enumerate(sizes)]
     folder = write(tmp_path_factory.mktemp("m"), pieces, batch_rows=group_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_manifests, "MAX_BATCH_ROWS", batch_rows)
+        patch.setattr(table_manifest, "MAX_BATCH_ROWS", batch_rows)
         manifest = open_manifest(folder, limit=limit)
         expected = sum(sizes) if limit is None else min(limit, sum(sizes))
         assert manifest.num_rows == expected
@@ -340,7 +340,7 @@ def test_index_is_made_once_and_read_by_the_next(
 ) -> None:
     folder = write(tmp_path / "m", [captions(20)])
     first = open_manifest(folder, index_dir=tmp_path / "indexes")
-    monkeypatch.delattr(table_manifests.TableManifest, "_inspect")
+    monkeypatch.delattr(table_manifest.TableManifest, "_inspect")
     second = open_manifest(folder, index_dir=tmp_path / "indexes")
     assert second.fingerprint == first.fingerprint
     assert [row.source for row in second.rows(range(18, 20))] == ["18.png", "19.png"]

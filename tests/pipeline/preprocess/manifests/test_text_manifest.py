@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess import manifest as manifest_module
 from pipeline.preprocess.manifest import open_manifest, slice_range
+from pipeline.preprocess.manifests import text_manifest
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.manifests import text as text_module
 from slurm_jobs.shared.manifests.messages import ManifestRow
@@ -45,9 +45,9 @@ def manifests(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def by_blocks_of(num_bytes: int, patch: pytest.MonkeyPatch) -> None:
-    for module in (manifest_module, text_module):
+    for module in (text_manifest, text_module):
         patch.setattr(module, "BLOCK_BYTES", num_bytes)
-    patch.setattr(manifest_module, "_WORTH_KEEPING_BYTES", 0)
+    patch.setattr(text_manifest, "_WORTH_KEEPING_BYTES", 0)
 
 
 @settings(max_examples=300, deadline=None)
@@ -98,7 +98,7 @@ def test_index_that_is_kept_is_read_and_not_made_again(
     def refuse(*_: object) -> None:
         raise AssertionError("looked through again")
 
-    monkeypatch.setattr(manifest_module, "_make_index", refuse)
+    monkeypatch.setattr(text_manifest, "_make_index", refuse)
     manifest = open_manifest(path, index_dir=tmp_path / "indexes")
     assert [row.origin.row for row in manifest.rows(range(7, 10))] == [7, 8, 9]
 

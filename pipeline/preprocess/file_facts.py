@@ -1,25 +1,21 @@
-"""Files of a manifest: opened once, and compared with what was read before."""
+"""Facts that identify one state of a file without reading it, and index files keyed by them.
+
+An index of a manifest or an archive is built once and reused by later slices. It is stored in
+the stage's folder (the data's folder may be read-only), under a name that depends on the path,
+size and times of the described files. The facts only select the index. Data read through it is
+compared with checksums in it, so a wrong index is detected, and then removed.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import xxhash
 
-from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import create_once, make_private_dir
-from slurm_jobs.shared.manifests.messages import ManifestRow
-
-# Facts that identify one state of a file without reading it, and index files keyed by them.
-#
-# An index of a manifest or an archive is built once and reused by later slices. It is stored in
-# the stage's folder (the data's folder may be read-only), under a name that depends on the path,
-# size and times of the described files. The facts only select the index. Data read through it is
-# compared with checksums in it, so a wrong index is detected, and then removed.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,38 +99,3 @@ def kept_file(
         words = f"\0{fact.path}\0{fact.num_bytes}\0{fact.mtime_ns}\0{fact.ctime_ns}"
         digest.update(words.encode("utf-8", "surrogateescape"))
     return KeptFile(path=folder / f"{kind}-{digest.hexdigest()}")
-
-
-# Interface of manifests, and the error of one that changes while it is read.
-
-
-class Manifest(Protocol):
-    """Open manifest with counted rows and a fingerprint of its content."""
-
-    path: Path
-    num_rows: int
-    """Rows, up to `limit`."""
-    fingerprint: str
-    """Hexadecimal, of the whole manifest, whatever `limit`; images' bytes are not part of it."""
-
-    def rows(self, wanted: range) -> Iterator[ManifestRow]:
-        """Yield the rows of these numbers, in order.
-
-        Raises:
-            StageError: the file has changed since rows were counted.
-            StageConfigError: the file is damaged.
-        """
-        ...
-
-    def fingerprint_now(self) -> str | None:
-        """Return the fingerprint of the current content; None if it cannot be read."""
-        ...
-
-
-def changed(path: Path, change: str) -> StageError:
-    """Return the error of a manifest whose content has changed since it was counted."""
-    message = (
-        f"{path}: changed while its rows were read ({change}); nothing was written. Do not change "
-        "it while the array runs, and preprocess all slices of one manifest"
-    )
-    return StageError(message)

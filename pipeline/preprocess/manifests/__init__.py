@@ -1,0 +1,1 @@
+"""Manifests: text files and tables, read in slices and verified."""
