@@ -14,7 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, is_dataclass, replace
 from typing import Any
 
-from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits, job_room
+from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
+from slurm_jobs.cluster.placement import job_room
 from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
 from slurm_jobs.run_folder.orders import StageWork, array_indices
 from slurm_jobs.shared.files import ranges_text

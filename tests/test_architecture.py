@@ -16,9 +16,9 @@ IMPURE = {"os", "subprocess", "submitit", "torch", "time", "random", "shutil", "
 CLOCK = {"now", "today", "utcnow"}
 """Functions of `datetime` that read the clock."""
 PURE = {
-    "slurm_jobs/cluster/limits.py",
+    *(f"slurm_jobs/cluster/{name}.py" for name in ("limits", "placement", "slurm_output")),
     "slurm_jobs/commands/limit_checks.py",
-    *(f"slurm_jobs/nodes/{name}.py" for name in ("judge_nodes", "judge_slurm")),
+    *(f"slurm_jobs/nodes/doctor/{name}.py" for name in ("node_checks", "slurm_settings")),
     "slurm_jobs/plan.py",
     *(f"slurm_jobs/report/{name}.py" for name in ("compare", "numbers", "projection", "scaling")),
     "slurm_jobs/report/steps/attempt_steps.py",

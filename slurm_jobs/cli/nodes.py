@@ -99,7 +99,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     )
     from slurm_jobs.commands.probe import source_stage
     from slurm_jobs.commands.submit import profile_of
-    from slurm_jobs.nodes.doctor_model import lines_of, sorted_checks
+    from slurm_jobs.nodes.doctor.check_text import lines_of, sorted_checks
     from slurm_jobs.shared.errors import InputError
 
     loaded = load_or_make(options.spec, options.overrides)
@@ -263,7 +263,7 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     A run that ended a while ago, by clocks that may differ, has no further records.
     """
     from slurm_jobs.commands.probe import STAGE
-    from slurm_jobs.nodes.probe_records import probes_of_run
+    from slurm_jobs.nodes.probe.probe_files import probes_of_run
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.run_folder.run_records import read_completion
     from slurm_jobs.shared.node_records import MAX_KEPT
@@ -309,7 +309,8 @@ def probe_values(
 
 def _slow(run_dir: Path, probes: Sequence[NodeProbe]) -> list[tuple[str, Any]]:
     """Return nodes of this probe that are slow among all nodes probed from these runs."""
-    from slurm_jobs.nodes.probe_records import compare, newest_probes
+    from slurm_jobs.nodes.probe.node_comparison import compare
+    from slurm_jobs.nodes.probe.probe_files import newest_probes
 
     known = {probe.node: probe for probe in newest_probes(run_dir.parent, [])}
     every = tuple({**known, **{probe.node: probe for probe in probes}}.values())
@@ -320,17 +321,15 @@ def _print_probe(
     run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
 ) -> None:
     from slurm_jobs.cli.options import console
-    from slurm_jobs.nodes import probe_records
+    from slurm_jobs.nodes.probe import probe_text
     from slurm_jobs.shared.node_records import ProbePaths
 
     screen = console()
     if probes:
         _print_numbers(screen, probes)
         print()
-    lines = [
-        f"slow: {node}: {probe_records.slow_text(slow)}" for node, slow in _slow(run_dir, probes)
-    ]
-    for describe in (probe_records.topology, probe_records.busy, probe_records.reasons):
+    lines = [f"slow: {node}: {probe_text.slow_text(slow)}" for node, slow in _slow(run_dir, probes)]
+    for describe in (probe_text.topology, probe_text.busy, probe_text.reasons):
         lines += describe(probes)
     lines += [*problems, *problem_lines(run_dir, status, with_logs=True)]
     if probes:
@@ -346,11 +345,11 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
     In that case, as many nodes per table as fit.
     """
     from slurm_jobs.cli.options import fits_screen, table_of
-    from slurm_jobs.nodes import probe_records as records
+    from slurm_jobs.nodes.probe import probe_text
 
     wide = [
-        table_of(records.COMPUTE_COLUMNS, list(map(records.compute_row, probes))),
-        table_of(records.FILE_COLUMNS, list(map(records.file_row, probes))),
+        table_of(probe_text.COMPUTE_COLUMNS, list(map(probe_text.compute_row, probes))),
+        table_of(probe_text.FILE_COLUMNS, list(map(probe_text.file_row, probes))),
     ]
     if all(fits_screen(table, screen) for table in wide):
         for table in wide:
@@ -359,11 +358,11 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
     left = list(probes)
     while left:
         for number in range(len(left), 0, -1):  # more nodes than one if that wraps no cell
-            table = table_of(*records.measure_rows(left[:number]))
+            table = table_of(*probe_text.measure_rows(left[:number]))
             if fits_screen(table, screen) or number == 1:
                 screen.print("", table, sep="\n")
                 left = left[number:]
                 break
-    notes = [*records.cards(probes), *records.warm_reads(probes)]
+    notes = [*probe_text.cards(probes), *probe_text.warm_reads(probes)]
     for line in ["", *notes] if notes else ():
         screen.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -28,28 +28,23 @@ from slurm_jobs.commands.probe import OneStage, a_task_a_node, fits, num_named_n
 from slurm_jobs.commands.read_spec import disk_files, load
 from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.commands.submit import submit
-from slurm_jobs.nodes.doctor_model import (
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.drill_result import DrillFacts, drill_check
+from slurm_jobs.nodes.doctor.file_rates import probe_checks
+from slurm_jobs.nodes.doctor.login_folders import folder_checks, quota_checks, shared_check
+from slurm_jobs.nodes.doctor.node_checks import node_checks
+from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
+from slurm_jobs.nodes.doctor.site_facts import (
     DRILL_STAGE,
     NODE_STAGE,
     Asked,
-    Check,
     MeasuredFolder,
     MeasuredPython,
     SlurmFacts,
     SpecFacts,
 )
-from slurm_jobs.nodes.judge_nodes import (
-    DrillFacts,
-    drill_check,
-    folder_checks,
-    node_checks,
-    python_checks,
-    quota_checks,
-    shared_check,
-    stage_python_checks,
-)
-from slurm_jobs.nodes.judge_slurm import NEEDED, is_unreachable, probe_checks, slurm_checks
-from slurm_jobs.nodes.probe_records import newest_probes
+from slurm_jobs.nodes.doctor.slurm_settings import NEEDED, is_unreachable, slurm_checks
+from slurm_jobs.nodes.probe.probe_files import newest_probes
 from slurm_jobs.plan import options_of
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run

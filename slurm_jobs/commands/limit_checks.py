@@ -10,14 +10,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slurm_jobs.cluster.limits import (
-    ClusterLimits,
-    Partition,
-    Placement,
-    place,
-    submit_limit,
-)
+from slurm_jobs.cluster.limits import ClusterLimits, Partition
 from slurm_jobs.cluster.mig import is_slice
+from slurm_jobs.cluster.placement import Placement, place, submit_limit
 from slurm_jobs.plan import Plan, PlannedJob
 from slurm_jobs.shared.configs.stages import TUNE_RUN
 from slurm_jobs.shared.errors import did_you_mean

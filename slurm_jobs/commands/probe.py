@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_jobs.commands.limit_checks import limit_problems
 from slurm_jobs.commands.submit import OnJob, Submission, limits_of, profile_of, submit
-from slurm_jobs.nodes.probe_records import num_named
+from slurm_jobs.nodes.probe.host_lists import num_named
 from slurm_jobs.plan import make_plan
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values

@@ -1,1 +1,1 @@
-"""Nodes of a cluster: the judgements of `doctor` and the records of `probe`."""
+"""Judgements of `doctor` and `probe` on a site and its nodes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.nodes.probe_records import MIN_OTHERS, compare, others_busy
+from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, compare, others_busy
 from slurm_jobs.report.attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import NodeReadings, ReportInputs, StageInputs
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps

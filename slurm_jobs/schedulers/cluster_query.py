@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from slurm_jobs.cluster import limits as tables
+from slurm_jobs.cluster import slurm_output
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.schedulers.slurm_environment import shell_defaults
 from slurm_jobs.shared.errors import SchedulerError
@@ -17,7 +17,7 @@ from slurm_jobs.spec.profile import ClusterProfile
 _QUESTIONS = {
     "config": ["scontrol", "show", "config"],
     "partitions": ["scontrol", "-a", "show", "partition", "-o"],
-    "node types": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
+    "node types": ["sinfo", "--all", "--noheader", "--exact", "-o", slurm_output.SINFO_FORMAT],
     "queue": ["squeue", "--all", "--me", "--noheader", "--array", "-o", "%i"],
 }
 _ENFORCED = {"limits", "safe", "qos", "all"}
@@ -50,13 +50,13 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     answers, problems = _ask_all(_QUESTIONS)
     if not answers:
         return ClusterLimits(problems=problems, unreachable=problems[0])
-    config = tables.parse_config(answers.get("config", ""))
+    config = slurm_output.parse_config(answers.get("config", ""))
     enforced = set(config.get("AccountingStorageEnforce", "").split(","))
     if _ENFORCED & enforced:
         more, unanswered = _ask_all(_accounting_questions(config.get("ClusterName", "")))
         answers, problems = {**answers, **more}, (*problems, *unanswered)
-    kinds = tables.parse_kinds(answers.get("node types", ""))
-    partitions = tables.parse_partitions(answers.get("partitions", ""), kinds)
+    kinds = slurm_output.parse_kinds(answers.get("node types", ""))
+    partitions = slurm_output.parse_partitions(answers.get("partitions", ""), kinds)
     return ClusterLimits(
         cluster_name=config.get("ClusterName") or None,
         max_array_size=_number(config, "MaxArraySize"),
@@ -65,8 +65,8 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
         enforces_qos=bool({"qos", "safe", "all"} & enforced),
         tmp_dir=config.get("TmpFS") or None,
         is_routed=config.get("JobSubmitPlugins", "(null)") not in {"", "(null)"},
-        qos=tables.parse_qos(answers.get("qos", "")),
-        associations=tables.parse_associations(answers.get("associations", "")),
+        qos=slurm_output.parse_qos(answers.get("qos", "")),
+        associations=slurm_output.parse_associations(answers.get("associations", "")),
         num_queued=len(answers.get("queue", "").splitlines()),
         shell_defaults=shell_defaults(os.environ),
         problems=problems,
@@ -84,9 +84,9 @@ def _accounting_questions(cluster: str) -> dict[str, list[str]]:
     return {
         "associations": [
             *("sacctmgr", "-nP", "show", "assoc", "where", *whose),
-            f"format={','.join(tables.ASSOCIATION_FIELDS)}",
+            f"format={','.join(slurm_output.ASSOCIATION_FIELDS)}",
         ],
-        "qos": ["sacctmgr", "-nP", "show", "qos", f"format={','.join(tables.QOS_FIELDS)}"],
+        "qos": ["sacctmgr", "-nP", "show", "qos", f"format={','.join(slurm_output.QOS_FIELDS)}"],
     }
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from slurm_jobs.cluster.limits import parse_config
+from slurm_jobs.cluster.slurm_output import parse_config
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.agreement import JobSources, answer_of, to_confirm

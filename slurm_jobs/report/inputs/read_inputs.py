@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.nodes.probe_records import newest_probes
+from slurm_jobs.nodes.probe.probe_files import newest_probes
 from slurm_jobs.report.inputs.provenance_records import (
     read_nodes,
     read_pythons,

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from slurm_jobs.nodes.probe_records import (
+from slurm_jobs.nodes.probe.probe_text import (
     COMPUTE_COLUMNS,
     FILE_COLUMNS,
     busy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_jobs.nodes.probe_records import SlowMeasure
+from slurm_jobs.nodes.probe.node_comparison import SlowMeasure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,8 @@ import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.commands import doctor
-from slurm_jobs.nodes.doctor_model import Check, lines_of
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.check_text import lines_of
 
 PROBLEM = Check(
     name="torch",

@@ -1,7 +1,8 @@
 import pytest
 
-from slurm_jobs.cluster.limits import NodeKind, parse_gpus
+from slurm_jobs.cluster.limits import NodeKind
 from slurm_jobs.cluster.mig import is_slice, slice_gb
+from slurm_jobs.cluster.slurm_output import parse_gpus
 
 
 @pytest.mark.parametrize(

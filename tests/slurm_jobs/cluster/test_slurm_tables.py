@@ -2,8 +2,8 @@
 
 import pytest
 
-from slurm_jobs.cluster.limits import (
-    NodeKind,
+from slurm_jobs.cluster.limits import NodeKind
+from slurm_jobs.cluster.slurm_output import (
     parse_associations,
     parse_config,
     parse_gpus,

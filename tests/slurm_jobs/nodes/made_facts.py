@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_jobs.nodes.doctor_model import Asked, Check, SlurmFacts, SpecFacts
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
 from slurm_jobs.shared.node_records import (
     ClockFacts,
     FolderFacts,

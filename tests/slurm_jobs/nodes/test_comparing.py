@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from slurm_jobs.nodes.judge_slurm import probe_checks
-from slurm_jobs.nodes.probe_records import BY_NAME, JUDGED, compare, others_busy, slow_text
+from slurm_jobs.nodes.doctor.file_rates import probe_checks
+from slurm_jobs.nodes.probe.node_comparison import JUDGED, compare, others_busy
+from slurm_jobs.nodes.probe.probe_text import BY_NAME, slow_text
 from tests.slurm_jobs.nodes.fabricate_probes import DETAILS, probe
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.judge_nodes import DrillFacts, drill_check
+from slurm_jobs.nodes.doctor.drill_result import DrillFacts, drill_check
 
 STARTED = {"started": {"attempt": 1, "unix_s": 100.0, "node": "n1"}, "count": 0}
 ASKED = {**STARTED, "count": 60, "asked_unix_s": 106.0, "by": "SIGUSR2"}

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor_model import Asked, MeasuredFolder
-from slurm_jobs.nodes.judge_nodes import folder_checks, quota_checks, quota_row, shared_check
+from slurm_jobs.nodes.doctor.login_folders import (
+    folder_checks,
+    quota_checks,
+    quota_row,
+    shared_check,
+)
+from slurm_jobs.nodes.doctor.site_facts import Asked, MeasuredFolder
 from slurm_jobs.shared.node_records import FolderFacts
 
 GB = 10**9

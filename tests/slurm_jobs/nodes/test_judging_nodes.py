@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor_model import Check
-from slurm_jobs.nodes.judge_nodes import node_checks
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.node_checks import node_checks
 from slurm_jobs.shared.node_records import (
     AllReduceFacts,
     CardFacts,

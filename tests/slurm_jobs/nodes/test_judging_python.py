@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor_model import MeasuredPython, bounds_of, meets, mismatches
-from slurm_jobs.nodes.judge_nodes import python_checks, stage_python_checks
+from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
+from slurm_jobs.nodes.doctor.site_facts import MeasuredPython
+from slurm_jobs.nodes.doctor.version_bounds import bounds_of, meets, mismatches
 from tests.slurm_jobs.nodes.made_facts import named
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.nodes.doctor_model import Asked
-from slurm_jobs.nodes.judge_slurm import is_unreachable, slurm_checks
+from slurm_jobs.nodes.doctor.site_facts import Asked
+from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable, slurm_checks
 from tests.slurm_jobs.nodes.made_facts import CONFIG, named, slurm, spec
 
 

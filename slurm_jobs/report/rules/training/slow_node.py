@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from slurm_jobs.nodes.probe_records import BY_NAME, MIN_OTHERS, SLOW_SHARE, slow_text
+from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, SLOW_SHARE
+from slurm_jobs.nodes.probe.probe_text import BY_NAME, slow_text
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.load_model import ProbedNode

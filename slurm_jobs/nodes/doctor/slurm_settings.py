@@ -1,206 +1,22 @@
-"""Judgements on a Slurm site: configuration, preemption, clocks, probes. PURE."""
+"""Slurm's settings and their consequences for our jobs.
+
+sacct(1), scontrol(1) and slurm.conf(5) describe the settings. Each judgement also considers the
+options of our own jobs, which override defaults. PURE.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from slurm_jobs.cluster.limits import parse_config
-from slurm_jobs.nodes.doctor_model import Asked, Check, SlurmFacts, SpecFacts, Standing
-from slurm_jobs.nodes.probe_records import number_text
+from slurm_jobs.cluster.slurm_output import parse_config
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.clocks import clock_difference
+from slurm_jobs.nodes.doctor.preemption import preemption_checks
+from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
 from slurm_jobs.schedulers.slurm import split_rows
-from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.node_records import ClockFacts, NodeFacts, NodeProbe
-
-# Clocks of nodes, and the delay until their files are visible to each other.
-
-
-_WARNING_S, _PROBLEM_S = 5.0, 120.0
-"""Five seconds are enough to order records; munge refuses credentials that are 300 s old."""
-_LATE_S = 5.0
-
-
-def clock_checks(node: NodeFacts) -> Iterator[Check]:
-    """Compare a node's clock with the login node's, and with that of the job's first node."""
-    if node.login is not None:
-        yield _clock("clock", node.login, "the login node's")
-    else:
-        yield Check.unknown("clock", f"not compared with the login node: {node.login_reason}")
-    if node.rank == 0:
-        return
-    if node.first is None:
-        remedy = "ranks meet there: see `main_addr:` of the profile, and NCCL_SOCKET_IFNAME"
-        yield Check.problem("node-clocks", node.first_reason, remedy)
-        return
-    yield _clock("node-clocks", node.first, "the first node's")
-    name = "node-files"
-    if node.file_s is None:
-        finding = f"waited for a file of the first node: {node.first_reason}"
-        remedy = "ask the site for `actimeo` of this file system, or put runs_dir on another"
-        yield Check.warning(name, finding, remedy)
-    elif node.file_s > _LATE_S:
-        finding = f"a file of the first node was seen only after {units.seconds(node.file_s)}"
-        yield Check.warning(name, finding, "no action needed: slurm-jobs checks again for a minute")
-    else:
-        yield Check.ok(name, f"a file of the first node is seen within {_bound(node.file_s)}")
-
-
-def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
-    middle, half, standing = _difference(clock.least_s, clock.most_s)
-    most = abs(middle) + half
-    if standing == "ok" and half > _WARNING_S:
-        return Check.unknown(
-            name, f"within {units.seconds(most)} of {whose}; a closer bound is not known"
-        )
-    if standing == "ok":
-        return Check.ok(name, f"within {_bound(most)} of {whose}")
-    side = "behind" if middle > 0 else "ahead of"
-    return Check(
-        name=name,
-        standing=standing,
-        told=f"{units.seconds(abs(middle))} {side} {whose} (within {units.seconds(half)})",
-        remedy="report it to the site's support: `chronyc tracking` on the node shows whether it "
-        "syncs",
-    )
-
-
-def _difference(least_s: float, most_s: float) -> tuple[float, float, Standing]:
-    """Return the middle of the bounds of a clock's difference, half their width, and a standing."""
-    middle, half = (least_s + most_s) / 2, (most_s - least_s) / 2
-    surely = max(0.0, abs(middle) - half)
-    if surely <= _WARNING_S:
-        return middle, half, "ok"
-    return middle, half, "problem" if surely > _PROBLEM_S else "warning"
-
-
-def _bound(seconds: float) -> str:
-    """Return a round number above it, so that similar nodes get the same text."""
-    bounds = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s"}
-    return next((text for most, text in bounds.items() if seconds <= most), units.seconds(seconds))
-
-
-# Preemption of jobs, by partition. See "Preemption" in slurm.conf(5).
-#
-# With grace time a preempted job gets SIGTERM immediately, and our jobs save then. Without grace
-# time SIGKILL comes first, and the work since the last checkpoint is repeated.
-
-
-_SHORT_GRACE_S = 60
-_PREEMPTION = "preemption"
-
-
-def _preemption(settings: Mapping[str, str], answer: Asked, spec: SpecFacts) -> Iterator[Check]:
-    """Yield one check for all partitions of the spec that behave the same."""
-    kind = settings.get("PreemptType")
-    if kind is None:
-        yield Check.unknown(_PREEMPTION, "Slurm does not report PreemptType")
-        return
-    if kind.endswith("/none"):
-        yield Check.ok(_PREEMPTION, "off: no job is ended for another one")
-        return
-    if kind.endswith("/qos"):
-        yield Check.unknown(
-            _PREEMPTION,
-            "by QOS: the QOS of each job sets how, and with what grace time",
-            "`sacctmgr show qos format=name,preempt,preemptmode,gracetime`; then "
-            "`slurm-jobs doctor --drill`",
-        )
-        return
-    if answer.problem:
-        yield Check.unknown(_PREEMPTION, f"partitions: {answer.problem}")
-        return
-    rows = [dict(w.partition("=")[::2] for w in line.split()) for line in answer.text.splitlines()]
-    partitions = {row["PartitionName"]: row for row in rows if row.get("PartitionName")}
-    tiers = {name: int(row.get("PriorityTier") or 1) for name, row in partitions.items()}
-    wanted = {name for names in spec.partitions for name in names.split(",")} or {
-        name for name, row in partitions.items() if row.get("Default") == "YES"
-    }
-    alike: dict[tuple[str, int | None], list[str]] = {}
-    for name in [name for name in partitions if name in wanted] or partitions:
-        row = partitions[name]
-        if kind.endswith("/partition_prio") and tiers[name] == max(tiers.values()):
-            yield Check.ok(_PREEMPTION, f"no partition has priority over {name}")
-            continue
-        mode = row.get("PreemptMode") or settings.get("PreemptMode", "")
-        grace = row.get("GraceTime", "")
-        grace_s = int(grace) if grace.isdecimal() else None
-        alike.setdefault((mode.upper(), grace_s), []).append(name)
-    for (mode, grace_s), names in alike.items():
-        yield _preempted(mode, grace_s, ", ".join(names), spec)
-
-
-def _preempted(mode: str, grace_s: int | None, partitions: str, spec: SpecFacts) -> Check:
-    modes = set(mode.split(","))
-    if "OFF" in modes:
-        return Check.ok(_PREEMPTION, f"jobs in {partitions} are not preempted")
-    if "SUSPEND" in modes and not modes & {"REQUEUE", "CANCEL"}:
-        finding = "may be suspended, and continue later: their clock stops meanwhile"
-        return Check.ok(_PREEMPTION, f"jobs in {partitions} {finding}")
-    fate = "requeued" if "REQUEUE" in modes else "cancelled"
-    finding = f"jobs in {partitions} may be preempted ({mode}: {fate})"
-    if grace_s is None:
-        return Check.unknown(_PREEMPTION, f"{finding}; GraceTime is not reported")
-    if grace_s == 0:
-        lost = "what was done since the last checkpoint is lost each time"
-        if spec.checkpoint_min is not None:
-            lost = f"up to {spec.checkpoint_min:g} min of training are lost each time"
-        finding += f" with no grace time: {lost}"
-    else:
-        finding += f" with {grace_s} s to save"
-        if grace_s >= _SHORT_GRACE_S and fate == "requeued":
-            return Check.ok(_PREEMPTION, finding)
-    stage = spec.stage if spec.trains else "train"
-    minutes = 10 if spec.checkpoint_min is None else min(10.0, spec.checkpoint_min / 2)
-    remedy = f"stages.{stage}.config.checkpoint.every_min: {minutes:g}"
-    if fate == "cancelled":
-        remedy += "; then type `slurm-jobs resume`"
-    return Check.warning(_PREEMPTION, finding, remedy)
-
-
-# Read rates of file systems, from the newest probes of the nodes.
-
-
-_SLOW_READ = {"local": 200e6, "shared": 50e6}
-"""Bytes per second. Own choice: below it a GPU node waits for images, see docs/report-rules.md."""
-_OLD_S = 30 * 86_400.0
-
-
-def probe_checks(
-    probes: Sequence[NodeProbe], problems: Sequence[str], now_unix_s: float, command: str
-) -> Iterator[Check]:
-    """Yield one check per file system, for the node with the slowest read."""
-    name = "file-rates"
-    if not probes:
-        reason = f" ({problems[0]})" if problems else ""
-        finding = f"not measured: no probe of a node is stored next to the runs{reason}"
-        yield Check.unknown(name, finding, command)
-        return
-    for place, label in (("local", "node-local"), ("shared", "shared")):
-        read, written = f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s"
-        measured = [probe for probe in probes if read in probe.numbers]
-        if not measured:
-            yield Check.unknown(name, f"{label}: no probe could measure it", command)
-            continue
-        slowest = min(measured, key=lambda probe: probe.numbers[read])
-        age_s = now_unix_s - slowest.measured_unix_s
-        finding = (
-            f"{label}: {number_text(slowest, read)} read, {number_text(slowest, written)} written "
-            f"on {slowest.node}, the slowest of {len(measured)} probed "
-            f"({units.seconds(max(0.0, age_s))} ago)"
-        )
-        if slowest.numbers[read] < _SLOW_READ[place] or age_s > _OLD_S:
-            yield Check.warning(name, finding, command)
-        else:
-            yield Check.ok(name, finding)
-
-
-# Slurm's settings and their consequences for our jobs.
-#
-# sacct(1), scontrol(1) and slurm.conf(5) describe the settings. Each judgement also considers the
-# options of our own jobs, which override defaults.
-
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
 _OLDEST = (20, 11)
@@ -229,7 +45,7 @@ def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
         *_job_settings(settings, spec),
         _controller_clock(facts),
         *_partition_states(facts.answers["nodes"], spec),
-        *_preemption(settings, facts.answers["partitions"], spec),
+        *preemption_checks(settings, facts.answers["partitions"], spec),
     ]
 
 
@@ -379,7 +195,7 @@ def _controller_clock(facts: SlurmFacts) -> Check:
         finding = "the settings have no time to compare with this clock"
         return Check.unknown(name, finding)
     before_s, after_s = facts.asked_unix_s
-    middle, half, standing = _difference(int(match[1]) - after_s, int(match[1]) + 1 - before_s)
+    middle, half, standing = clock_difference(int(match[1]) - after_s, int(match[1]) + 1 - before_s)
     finding = f"the controller's clock is {middle:+.1f} s from this one's (within {half:.1f} s)"
     remedy = "report it to the site's support: `timedatectl` shows whether a clock syncs"
     if standing == "ok":

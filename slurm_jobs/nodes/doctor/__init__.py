@@ -1,0 +1,1 @@
+"""Checks of a site by `doctor`: their facts, judgements and texts."""

@@ -1,0 +1,85 @@
+"""Result of the drill: a job is stopped, must save, be requeued and continue. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_jobs.nodes.doctor.check import Check, Standing
+from slurm_jobs.shared import units
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrillFacts:
+    """Records of a drill."""
+
+    status: str
+    """Status of its run: `completed`, `failed`, `waiting`..."""
+    reason: str
+    """Reason, if it failed or waits."""
+    log: str
+    """Log of the supervisor."""
+    counters: Sequence[Mapping[str, Any]]
+    """Counter of each rank; empty for one that never wrote it."""
+    logs_command: str
+    gave_up: str = ""
+    """Reason why the command stopped waiting before the run ended."""
+
+
+def drill_check(facts: DrillFacts) -> Check:
+    """Return one sentence on the whole drill: how long each part took, or where it failed."""
+    counters = [c for c in facts.counters if "started" in c]
+    nodes = ", ".join(dict.fromkeys(str(c["started"]["node"]) for c in counters)) or "no node"
+    standing: Standing = "problem"
+    remedy = facts.logs_command
+    if not counters and (facts.gave_up or facts.status in {"waiting", "running"}):
+        standing, remedy = "unknown", "wait longer: --wait MINUTES"
+        finding = f"it did not start: {facts.gave_up or facts.reason or facts.status}"
+    elif not counters:
+        finding = f"the job {facts.status} before it counted: {facts.reason}"
+    elif any("asked_unix_s" not in c for c in counters):
+        reason = f" ({facts.reason})" if facts.reason else ""
+        finding = (
+            f"the job was not asked to stop before its time limit{reason}: a training would lose "
+            "what it did since its last checkpoint"
+        )
+        remedy = (
+            "checkpoint.every_min: 10 in the training's config, and `slurm-jobs resume` each time"
+        )
+    elif any("saved_unix_s" not in c for c in counters):
+        finding = f"asked to stop, and killed before a few bytes were saved ({facts.reason})"
+        remedy = "a longer signal_lead_s; or runs_dir on a faster file system"
+    elif any("returned" not in c for c in counters):
+        remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
+        refusals = [line for line in facts.log.splitlines() if "not requeued" in line]
+        if refusals:
+            reason = refusals[-1].partition("slurm-jobs: ")[2]
+            finding = f"it was asked to stop, and saved; but {reason}"
+        elif any(c.get("by") == "SIGTERM" for c in counters):
+            finding = (
+                "only SIGTERM came, at the time limit itself: it saved, but is then not requeued"
+            )
+        elif facts.gave_up:
+            standing, remedy = "unknown", "wait longer: --wait MINUTES"
+            finding = f"it saved and was requeued, and had not started again when {facts.gave_up}"
+        else:
+            finding = (
+                f"it was asked to stop, and saved; then the job {facts.status}: {facts.reason}"
+            )
+    elif facts.status != "completed":
+        finding = f"it came back and then {facts.status}: {facts.reason}"
+    else:
+        standing, remedy = "ok", ""
+        last = max(counters, key=lambda c: c["returned"]["unix_s"])
+        save_s = max(c["saved_unix_s"] - c["asked_unix_s"] for c in counters)
+        signal_s = last["asked_unix_s"] - last["started"]["unix_s"]
+        away_s = max(0.0, last["returned"]["unix_s"] - last["saved_unix_s"])
+        back = ", ".join(dict.fromkeys(str(c["returned"]["node"]) for c in counters))
+        ranks = f" by each of {len(counters)} ranks" if len(counters) > 1 else ""
+        finding = (
+            f"requeue with checkpoint works: {last['by']} came {units.seconds(signal_s)} after the "
+            f"start, {last['count'] - 1} counts were saved{ranks} in {units.seconds(save_s)}, the "
+            f"job started again {units.seconds(away_s)} later on {back}, and continued from them"
+        )
+    return Check(name="drill", standing=standing, told=finding, remedy=remedy, where=nodes)

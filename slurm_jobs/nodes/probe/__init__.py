@@ -1,0 +1,1 @@
+"""Measurements of nodes by `probe`: read, compared between nodes, and shown."""
