@@ -4,7 +4,7 @@
 
 Step times are AR(1) noise (correlation 0.6 between steps, 5 % of the mean) over 1,000 steps; each
 run has its own offset (1.5 %), as from another node or neighbour. Settings are equal, or differ as
-the case says, and `slurm_jobs.report.compare` judges the speeds as `slurm-jobs compare` does. The
+the case says, and `slurm_jobs.report.comparison` judges the speeds as `slurm-jobs compare` does. The
 peers are common alternatives: Welch's t-test on the single steps of two runs, and a t-test on ten
 stretches within each, which is all that two runs allow.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
-from slurm_jobs.report.compare import judge, judge_single
+from slurm_jobs.report.comparison.speed_verdict import judge, judge_single
 from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS, stretch_speeds, two_sided
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, may_decide
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slurm_jobs.report.compare import judge
+from slurm_jobs.report.comparison.speed_verdict import judge
 
 PREFETCH = ((3059.0, 99.0), (3164.0, 59.0))
 """Tokens/s of the small VLM's two arms on 8 V100: mean and what is taken for the standard deviation

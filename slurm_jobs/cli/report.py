@@ -26,7 +26,7 @@ from slurm_jobs.cli.options import (
 from slurm_jobs.shared.configs.stages import WARMUP_STEPS
 
 if TYPE_CHECKING:
-    from slurm_jobs.report.compare import RunMeasure
+    from slurm_jobs.report.comparison.comparison_model import RunMeasure
     from slurm_jobs.report.values.report_model import RunReport
 
 
@@ -61,8 +61,9 @@ def run_compare(options: argparse.Namespace) -> int:
         InputError: there are more than two arms (repeats separated by spaces).
     """
     from slurm_jobs.cli.options import console
-    from slurm_jobs.report.compare import compare, headline
-    from slurm_jobs.report.compare_text import render_comparison
+    from slurm_jobs.report.comparison.compare import compare
+    from slurm_jobs.report.comparison.compare_text import render_comparison
+    from slurm_jobs.report.comparison.comparison_words import headline
     from slurm_jobs.shared.errors import InputError
 
     if options.more:
@@ -88,7 +89,7 @@ def run_compare(options: argparse.Namespace) -> int:
 def _measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> list[RunMeasure]:
     """Return what the records say of each run; show on a terminal which one is being read."""
     from slurm_jobs.cli.options import working
-    from slurm_jobs.report.run_measures import measure
+    from slurm_jobs.report.comparison.run_measures import measure
 
     measures = []
     for run_dir in run_dirs:
@@ -369,8 +370,8 @@ def add_scaling_arguments(parser: argparse.ArgumentParser) -> None:
 def run_scaling(options: argparse.Namespace) -> int:
     """Measure, and print; exit code 1 if nothing could be compared."""
     from slurm_jobs.cli.options import console
-    from slurm_jobs.report.compare_text import render_scaling, scaling_headline
-    from slurm_jobs.report.scaling import scale
+    from slurm_jobs.report.comparison.scaling import scale
+    from slurm_jobs.report.comparison.scaling_text import render_scaling, scaling_headline
     from slurm_jobs.shared.errors import InputError
 
     run_dirs = [run_dir for words in options.runs for run_dir in _runs_of(words)]

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.report.compare import MIN_RUNS, Verdict, judge
+from slurm_jobs.report.comparison.speed_verdict import MIN_RUNS, Verdict, judge
 from slurm_jobs.tuning.trial_model import Arm, Trial
 
 MIN_REPEATS = 3

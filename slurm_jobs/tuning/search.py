@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_jobs.report.compare import Verdict
+from slurm_jobs.report.comparison.speed_verdict import Verdict
 from slurm_jobs.tuning.budget_needs import (
     MARGIN,
     left_for_knobs_s,

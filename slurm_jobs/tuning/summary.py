@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slurm_jobs.report.compare import Verdict
+from slurm_jobs.report.comparison.speed_verdict import Verdict
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.tuning.knobs import NOT_MEASURED
 from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs

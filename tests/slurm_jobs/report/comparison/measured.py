@@ -1,6 +1,6 @@
 """Measures of runs that were never made, for the PURE parts."""
 
-from slurm_jobs.report.compare import RunMeasure
+from slurm_jobs.report.comparison.comparison_model import RunMeasure
 
 GIGABYTE = 1e9
 

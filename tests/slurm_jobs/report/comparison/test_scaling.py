@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.report.compare_text import render_scaling, scaling_headline
-from slurm_jobs.report.scaling import scale
+from slurm_jobs.report.comparison.scaling import scale
+from slurm_jobs.report.comparison.scaling_text import render_scaling, scaling_headline
 from tests.slurm_jobs.report.builders import printed
 from tests.slurm_jobs.report.comparison.measured import GIGABYTE, measured
 

@@ -7,7 +7,7 @@ import pytest
 
 from docs.study_tables import PREFETCH
 from docs.study_tables import arm as study_arm
-from slurm_jobs.report.compare import MAX_RUNS, interval, judge, judge_single
+from slurm_jobs.report.comparison.speed_verdict import MAX_RUNS, interval, judge, judge_single
 
 
 def test_a_clear_gain_is_faster_and_the_same_backwards_is_slower():

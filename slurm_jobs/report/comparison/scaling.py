@@ -7,24 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.report.compare import (
-    ABSENT,
-    DIFFERS_BETWEEN_REPEATS,
-    MIN_RUNS,
-    MOST_EFFICIENCY,
-    RunMeasure,
-    interval,
-    judge,
-    memory_not_judged,
-    notes_once,
-    problems,
-    too_few_steps,
-)
+from slurm_jobs.report.comparison.comparison_model import RunMeasure
+from slurm_jobs.report.comparison.comparison_words import notes_once, too_few_steps
+from slurm_jobs.report.comparison.run_settings import ABSENT, DIFFERS_BETWEEN_REPEATS
+from slurm_jobs.report.comparison.scaling_base import MOST_EFFICIENCY, memory_not_judged, problems
+from slurm_jobs.report.comparison.speed_verdict import MIN_RUNS, interval, judge
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS
 from slurm_jobs.shared import units
-
-# Speedups over numbers of GPUs as plain values.
-
 
 Kind = Literal["strong", "weak", "neither"]
 """Strong: the same global batch on more ranks. Weak: the same batch per rank."""

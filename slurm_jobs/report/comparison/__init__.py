@@ -1,0 +1,1 @@
+"""Comparison of runs: two arms of settings, or numbers of GPUs."""
