@@ -4,9 +4,9 @@
 
 Step times are AR(1) noise (correlation 0.6 between steps, 5 % of the mean) over 1,000 steps; each
 run has its own offset (1.5 %), as from another node or neighbour. Settings are equal, or differ as
-the case says, and `slurm_jobs.report.comparison` judges the speeds as `slurm-jobs compare` does. The
-peers are common alternatives: Welch's t-test on the single steps of two runs, and a t-test on ten
-stretches within each, which is all that two runs allow.
+the case says, and `slurm_jobs.report.comparison` judges the speeds as `slurm-jobs compare` does.
+The peers are common alternatives: Welch's t-test on the single steps of two runs, and a t-test on
+ten stretches within each, which is all that two runs allow.
 """
 
 from __future__ import annotations

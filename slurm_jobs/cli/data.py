@@ -357,7 +357,7 @@ def run_samples(options: argparse.Namespace) -> int:
         if options.html is not None:
             _write_page(options.html, audit)
         if not options.json:
-            from slurm_jobs.report.samples import print_samples
+            from slurm_jobs.report.samples.samples_terminal import print_samples
 
             print("\n".join(_head_lines(audit)))
             if options.html is None:
@@ -387,7 +387,8 @@ def _head_lines(samples: SamplesFound) -> Iterator[str]:
 
 def _finding_lines(samples: SamplesFound, run_text: str | None) -> Iterator[str]:
     """Yield the results of the audit."""
-    from slurm_jobs.report.samples import problems_text, visible
+    from slurm_jobs.report.samples.samples_page import problems_text
+    from slurm_jobs.report.samples.visible_text import visible
 
     wrong = problems_text(sum(samples.num_findings.values()))
     part = (
@@ -418,7 +419,7 @@ def _finding_lines(samples: SamplesFound, run_text: str | None) -> Iterator[str]
 def _write_page(path: Path, samples: SamplesFound) -> None:
     """Write the page atomically."""
     from slurm_jobs import __version__
-    from slurm_jobs.report.samples import SamplesPage, render_samples
+    from slurm_jobs.report.samples.samples_page import SamplesPage, render_samples
     from slurm_jobs.shared.files import write_bytes_atomic
 
     page = SamplesPage(

@@ -157,8 +157,9 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 def run_profile(options: argparse.Namespace) -> int:
     """Read the newest profile and print it."""
     from slurm_jobs.cli.options import working
-    from slurm_jobs.report.profile_trace import occupancy, read_trace
-    from slurm_jobs.report.profiles import find_trace
+    from slurm_jobs.report.profiles.found_trace import find_trace
+    from slurm_jobs.report.profiles.occupancy import occupancy
+    from slurm_jobs.report.profiles.profile_trace import read_trace
     from slurm_jobs.shared.errors import InputError
     from slurm_jobs.shared.timings import operators_path, read_operators
 
@@ -186,7 +187,7 @@ def run_profile(options: argparse.Namespace) -> int:
         )
         return 0
     from slurm_jobs.cli.options import console
-    from slurm_jobs.report.profiles import render
+    from slurm_jobs.report.profiles.profile_text import render
 
     title = f"{found_trace.title}: {number_text(len(trace.steps), 'step')}"
     console().print(render(title, trace, table, num_operators=options.operators))

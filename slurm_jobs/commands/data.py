@@ -18,7 +18,7 @@ from typing import IO, Any
 from slurm_jobs.commands.find_run import find_run
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.spec_origin import SPEC_SUFFIXES
-from slurm_jobs.report.samples import ShownSample, read_sample
+from slurm_jobs.report.samples.sample_values import ShownSample, read_sample
 from slurm_jobs.report.values.data_statistics import DataStatistics, read_statistics
 from slurm_jobs.run.observe import anothers_folder
 from slurm_jobs.run_folder.ledger import intents, latest_intents, read_ledger

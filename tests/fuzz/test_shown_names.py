@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_jobs.cli.options import page_console, table_of
 from slurm_jobs.report.markup import el
-from slurm_jobs.report.samples import visible
+from slurm_jobs.report.samples.visible_text import visible
 from tests.fuzz.budget import examples
 
 EVIL = st.one_of(

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.profile_trace import Trace, occupancy, read_trace
+from slurm_jobs.report.profiles.occupancy import occupancy
+from slurm_jobs.report.profiles.profile_trace import Trace, read_trace
 from slurm_jobs.shared.timings import DEVICE_PHASES, trace_path
 from tests.gpu.models import Trained, open_tiny, train, train_config
 from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.profile_trace import Occupancy
+from slurm_jobs.report.profiles.occupancy import Occupancy
 from slurm_jobs.report.values.provenance_model import NodeFacts, PythonFacts, SubmissionFacts
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.schedulers.protocol import Answer

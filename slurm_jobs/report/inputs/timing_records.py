@@ -14,7 +14,8 @@ import numpy as np
 from slurm_jobs.report.inputs.record_files import list_files
 from slurm_jobs.report.inputs.run_inputs import NodeReadings, ProfileTable, RankTiming
 from slurm_jobs.report.inputs.step_columns import StepColumns
-from slurm_jobs.report.profile_trace import occupancy, read_trace
+from slurm_jobs.report.profiles.occupancy import occupancy
+from slurm_jobs.report.profiles.profile_trace import read_trace
 from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.timings import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_jobs.report.profile_trace import Occupancy
+from slurm_jobs.report.profiles.occupancy import Occupancy
 from slurm_jobs.report.values.load_model import LoaderLoad, NodeLoad, NodeProbes
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers, Straggler
 from slurm_jobs.shared.units import Quantity, TimeShare

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.report.samples import (
-    MOST_FINDINGS,
-    Image,
-    SamplesPage,
-    ShownSample,
-    choose_marks,
-    image_text,
-    print_samples,
-    read_sample,
-    render_samples,
-    visible,
-)
+from slurm_jobs.report.samples.sample_values import Image, ShownSample, read_sample
+from slurm_jobs.report.samples.samples_page import MOST_FINDINGS, SamplesPage, render_samples
+from slurm_jobs.report.samples.samples_terminal import choose_marks, print_samples
+from slurm_jobs.report.samples.visible_text import image_text, visible
 from slurm_jobs.report.values.data_statistics import read_statistics
 from tests.slurm_jobs.report import builders
 from tests.slurm_jobs.report.fabricate_run import STATISTICS

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.profile_trace import LAUNCHES, ON_DEVICES, PAGEABLE, SMALL_COPIES
+from slurm_jobs.report.profiles.profile_findings import LAUNCHES, ON_DEVICES, PAGEABLE, SMALL_COPIES
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers

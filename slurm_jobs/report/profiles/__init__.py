@@ -1,0 +1,1 @@
+"""Profiles of steps: their traces, what these show, and what to change."""
