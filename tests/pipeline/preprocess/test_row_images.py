@@ -135,7 +135,7 @@ def test_all_tiles_are_cut_from_one_resized_picture(monkeypatch: pytest.MonkeyPa
 def test_images_of_a_row_that_is_too_long_are_not_decoded(
     tmp_path: Path, too_long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess.stage import SliceWriter
+    from pipeline.preprocess.slice_writer import SliceWriter
 
     Image.new("RGB", (300, 300)).save(tmp_path / "a.jpg")
     encoder = SampleEncoder(

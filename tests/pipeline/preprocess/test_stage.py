@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pipeline import stopping
-from pipeline.preprocess import stage
+from pipeline.preprocess import slice_writer
 from pipeline.preprocess.images import row_images
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import run, token_histogram
@@ -262,7 +262,7 @@ def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_a
     tmp_path: Path, config: Config, num_read: int, change: Callable[[Path], None]
 ) -> None:
     """It changes once its rows are counted, or when the first of them was read."""
-    write = stage.SliceWriter.write
+    write = slice_writer.SliceWriter.write
 
     def change_meanwhile(writer: Any, rows: Iterator[ManifestRow], *others: Any) -> None:
         first = list(itertools.islice(rows, num_read))
@@ -271,7 +271,7 @@ def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_a
 
     words = r"train\.csv: changed while its rows were read"
     with (
-        patch.object(stage.SliceWriter, "write", change_meanwhile),
+        patch.object(slice_writer.SliceWriter, "write", change_meanwhile),
         pytest.raises(StageError, match=words) as caught,
     ):
         run(config, make_context(tmp_path))
