@@ -31,18 +31,12 @@ import pyarrow.parquet as pq
 
 from benchmarks.growth_data import make_index, make_parts
 from benchmarks.table import Row, arguments, row, show
+from pipeline.consolidate import finish, part_reader
 from pipeline.consolidate import parts as parts_module
-from pipeline.consolidate import stage
-from pipeline.consolidate.parts import (
-    PIECES_DIR,
-    PiecePaths,
-    PieceRows,
-    fetch_rows,
-    gather_parts,
-    read_pieces,
-    write_piece,
-)
-from pipeline.consolidate.write_shards import index_rows, make_deal, shards_of_task
+from pipeline.consolidate.dealing import index_rows, make_deal, shards_of_task
+from pipeline.consolidate.parts import gather_parts
+from pipeline.consolidate.pieces import PIECES_DIR, PiecePaths, PieceRows, read_pieces, write_piece
+from pipeline.consolidate.sample_rows import fetch_rows
 from pipeline.data.format import IndexInfo, ShardInfo, shard_name
 from pipeline.data.index import INDEX_TYPES, open_index
 from pipeline.preprocess.part import SAMPLE_ROW
@@ -137,10 +131,10 @@ def read_cases(folder: Path) -> list[Row]:
 
     def rate(num_threads: int) -> float:
         parts: Any = type("P", (), {"paths": [type("F", (), {"tar": path})]})
-        opened = parts_module.PartReader(parts=parts, max_open=1)
+        opened = part_reader.PartReader(parts=parts, max_open=1)
         start_s = time.perf_counter()
         zeros = np.zeros(count, dtype=np.int64)
-        num = sum(1 for _ in parts_module.read_ahead(opened, zeros, rows, num_threads=num_threads))
+        num = sum(1 for _ in part_reader.read_ahead(opened, zeros, rows, num_threads=num_threads))
         return num / (time.perf_counter() - start_s)
 
     os.pread = slow
@@ -236,14 +230,14 @@ def _pieces(folder: Path) -> list[PiecePaths]:
 
 def finish_(folder: Path) -> dict[str, float]:
     """Merge the pieces of all tasks into index and `dataset.json`, without the processor."""
-    stage.check_processor = lambda _parts: None
+    finish.check_processor = lambda _parts: None
     paths = _pieces(folder)
     paths[0].work_dir.mkdir()
     start_s = time.perf_counter()
     parts = gather_parts(_parent(folder))
     pieces = read_pieces(paths, "d")
     assert pieces is not None
-    stage.finish_dataset(parts, paths, pieces, paths[0], 0)
+    finish.finish_dataset(parts, paths, pieces, paths[0], 0)
     return {"wall_s": time.perf_counter() - start_s}
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from pipeline.consolidate.stage import SHARD_FILE
-from pipeline.consolidate.write_shards import shards_of_task
+from pipeline.consolidate.dealing import shards_of_task
+from pipeline.consolidate.finish import SHARD_FILE
 from pipeline.data.format import REJECTS_NAME, DatasetInfo, read_dataset_info
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, open_index
 from pipeline.preprocess.processor_folders import hash_folder

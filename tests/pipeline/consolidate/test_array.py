@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.consolidate import stage
+from pipeline.consolidate import finish, stage
 from pipeline.data.format import read_dataset_info
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.records import ParentStage, record_to_json
@@ -149,8 +149,8 @@ def test_tasks_that_end_at_the_same_time_both_finish_the_same_data_set(
     def when_both_are_there(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: (both.wait(), function(*args))[1]
 
-    for name in ("read_pieces", "ColumnsWriter"):
-        monkeypatch.setattr(stage, name, when_both_are_there(getattr(stage, name)))
+    for module, name in ((stage, "read_pieces"), (finish, "ColumnsWriter")):
+        monkeypatch.setattr(module, name, when_both_are_there(getattr(module, name)))
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda index: run_tasks(2, index)[0], range(2)))
     assert results[0]["fingerprint"] == results[1]["fingerprint"]
@@ -181,13 +181,13 @@ run(dict(context.config), context)
     "place",
     [
         "write_shards._write_shard",  # at the second call: one shard of two is there
-        "parts.cut_runs",  # within a shard
+        "part_reader.cut_runs",  # within a shard
         "stage.write_piece",  # all shards, no piece
         "stage.read_pieces",  # the piece, not the data set
-        "stage._copy_processor",
-        "stage.ColumnsWriter",
-        "stage.dataset_info_to_json",  # all but the proof
-        "stage._tidy",  # after the proof
+        "finish._copy_processor",
+        "finish.ColumnsWriter",
+        "finish.dataset_info_to_json",  # all but the proof
+        "finish._tidy",  # after the proof
     ],
 )
 def test_task_that_is_killed_is_done_again_and_the_data_set_is_the_same(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.consolidate.write_shards import (
+from pipeline.consolidate.dealing import (
     choose_num_shards,
     index_rows,
     make_deal,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.consolidate import parts as rows_module
-from pipeline.consolidate.parts import Parts, fetch_rows, gather_parts
+from pipeline.consolidate import sample_rows
+from pipeline.consolidate.parts import Parts, gather_parts
+from pipeline.consolidate.sample_rows import fetch_rows
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.records import ParentStage
 from tests.pipeline.build import preprocess_23
@@ -36,8 +37,8 @@ def test_rows_come_in_the_requested_order(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, numbers: list[int], count: int, page: int
 ) -> None:
     """Whether they are read one by one (`page` 0), or in runs."""
-    monkeypatch.setattr(rows_module, "_ROWS_OF_A_PAGE", page)
-    monkeypatch.setattr(rows_module, "_RUN_ROWS", 4)
+    monkeypatch.setattr(sample_rows, "_ROWS_OF_A_PAGE", page)
+    monkeypatch.setattr(sample_rows, "_RUN_ROWS", 4)
     found = fetch_rows(parts, np.array(numbers[:count], dtype=np.int64), num_threads=3)
     assert found["key"].tolist() == numbers[:count]
 
@@ -46,7 +47,7 @@ def test_rows_come_in_the_requested_order(
 def test_damaged_row_is_named(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
-    monkeypatch.setattr(rows_module, "_ROWS_OF_A_PAGE", page)
+    monkeypatch.setattr(sample_rows, "_ROWS_OF_A_PAGE", page)
     folder = preprocess_23(tmp_path, processor_dir, 2)
     parts = gather_parts(
         ParentStage(stage="prep", run="preprocess", output_dir=folder, num_slices=2)

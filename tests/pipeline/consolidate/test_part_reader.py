@@ -16,8 +16,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.consolidate import parts as reader_module
-from pipeline.consolidate.parts import PartReader, cut_runs, open_reader, read_ahead
+from pipeline.consolidate import part_reader as reader_module
+from pipeline.consolidate.part_reader import PartReader, cut_runs, open_reader, read_ahead
 from pipeline.preprocess.part import SAMPLE_ROW
 from slurm_jobs.shared.errors import StageError
 
