@@ -40,20 +40,21 @@ class Resources(Values):
     nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
     """Number of nodes."""
     tasks_per_node: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Ranks on each node; the stage's function runs once for each rank."""
+    """Ranks on each node. The stage's function runs once for each rank."""
     cpus_per_task: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Processor cores of each rank."""
     gpus_per_node: Annotated[int, Field(ge=0, le=1_000)] = 0
     """GPUs on each node."""
     gpu: list[GpuType] = []
-    """Suitable GPU types, one or several; all nodes of a job are of one type."""
+    """Suitable GPU types, one or several. All nodes of a job are of one type."""
     mem_gb: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Memory of each node in GB of 1024 MB, as Slurm counts; by default Slurm's own default."""
+    """Memory of each node in GB of 1024 MB, as Slurm counts. If you leave it out, Slurm's own
+    default applies."""
     timeout_min: Annotated[float, Field(gt=0, le=1e6)] = 60
     """Time limit in minutes."""
     signal_lead_s: Annotated[int, Field(ge=0, le=65535)] = 120
-    """Seconds before the time limit at which the ranks are asked to save and stop; at most half of
-    the time limit."""
+    """Seconds before the time limit at which the ranks are asked to save and stop. It may be at
+    most half of the time limit."""
     slurm: SlurmOptions = {}
     """Further options of sbatch under Slurm's own names, such as `partition` or `qos`. `$NAME` and
     `${NAME}` are expanded on the login node."""
@@ -74,12 +75,12 @@ class Array(Values):
     """Division of a stage over a job array."""
 
     num_slices: Annotated[int, Field(ge=1, le=1_000_000)]
-    """Number of slices; each is one array task."""
+    """Number of slices. Each slice is one array task, unless `slices_per_task` is higher."""
     max_running: Annotated[int, Field(ge=1)] | None = None
-    """Number of array tasks that may run at once; no limit by default."""
+    """Number of array tasks that may run at once. There is no limit if you leave it out."""
     slices_per_task: Annotated[int, Field(ge=1, le=100_000)] = 1
-    """Number of slices that one array task processes, one after the other; its time limit is that
-    many times timeout_min. If the site allows fewer jobs at once, a higher number is used."""
+    """Number of slices that one array task processes, one after the other. Its time limit is that
+    many times `timeout_min`. If the site allows fewer jobs at once, a higher number is used."""
 
 
 class OnResume(Values):
@@ -118,7 +119,7 @@ class Stage(Values):
     a list of combinations, or the name of a stage whose matrix it shares. `${matrix.AXIS}` is
     replaced by a value."""
     array: Array | None = None
-    """Divides the stage into slices; without it the stage is one job."""
+    """Divides the stage into slices. Without it the stage is one job."""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     """Number of times that a failing task is started again in its allocation."""
     python: Program | None = None
@@ -135,7 +136,7 @@ class Stage(Values):
     """Runs each rank under Nsight Systems, `nsys profile`, which must be on the nodes' PATH. Not
     together with `profile.steps` of a training on GPUs."""
     on_resume: OnResume = OnResume()
-    """Changes that a resume makes after failures; none by default."""
+    """Changes that a resume makes after failures. There are none by default."""
     mixed_code: Literal["allow", "forbid"] = "allow"
     """`forbid`: a resume with `--keep-complete` repeats complete slices of this stage all the same
     if the code that they used has changed."""
@@ -163,16 +164,16 @@ class RunSpec(Values):
     """Complete spec."""
 
     name: Name
-    """Name of the spec; the name of each run folder begins with it."""
+    """Name of the spec, with which the name of each run folder begins."""
     cluster: str = "auto"
-    """File of a cluster profile; `local` runs on this machine; `auto` asks Slurm."""
+    """File of a cluster profile. `local` runs on this machine, and `auto` asks Slurm."""
     runs_dir: RunsPath = "runs"
-    """Folder of run folders; it must be on a file system that all nodes share."""
+    """Folder of run folders. It must be on a file system that all nodes share."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Number of samples to take from the start of the manifest, in all stages."""
     code: list[CodePath] = []
-    """Files and folders whose state at submit the jobs use, in addition to the modules named in
-    `run`."""
+    """Files and folders that are copied into the run at submit, in addition to the modules named in
+    `run`. The jobs use this copy."""
     setup: list[SetupLine] = []
     """Set-up lines of every stage, before the stage's own."""
     environment: Environment = {}

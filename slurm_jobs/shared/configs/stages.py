@@ -29,7 +29,8 @@ class ConsolidateConfig(CheckedConfig):
     seed: CountOrZero = 0
     """Seed of the single permutation over all samples."""
     num_shards: Count | None = None
-    """Number of shards; never more than there are samples. By default `shard_mb` decides."""
+    """Number of shards, which is never more than there are samples. By default `shard_mb`
+    decides."""
     samples_per_shard: Count | None = None
     """Most samples in a shard, instead of `num_shards`."""
     shard_mb: Count = 256

@@ -60,8 +60,8 @@ class EvaluateConfig(CheckedConfig):
     num_samples: Count | None = None
     """Number of rows to take from the start; null takes all."""
     every_steps: Count | None = None
-    """Steps between two measurements of the held-out loss, counted through all phases; one more
-    follows the last step of each phase. Null disables them."""
+    """Steps between two measurements of the held-out loss, counted through all phases. One more
+    measurement follows the last step of each phase. Null disables them."""
     num_loss_samples: Count = 64
     """Rows of such a measurement, from the start of the manifest."""
     num_answers: CountOrZero = _NUM_ANSWERS
@@ -455,7 +455,7 @@ class TrainConfig(CheckedConfig):
     """Config of the `train` stage."""
 
     device: Literal["cuda", "cpu"] = "cuda"
-    """`cuda` fails at once if a rank sees no GPU; there is no fallback to the CPU."""
+    """`cuda` fails at once if a rank sees no GPU, because there is no fallback to the CPU."""
     dataset: InputPath | None = None
     """Folder that `consolidate` wrote; default: the output of the `consolidate` stage before."""
     model: ModelConfig = ModelConfig()
@@ -463,7 +463,7 @@ class TrainConfig(CheckedConfig):
     adapters: AdaptersConfig | None = None
     """LoRA: small matrices that learn next to frozen layers; null adds none."""
     quantize: QuantizeConfig | None = None
-    """QLoRA: frozen layers in 4 bits; needs adapters. Null quantises none."""
+    """QLoRA: frozen layers in 4 bits, which need adapters. Null quantises none."""
     learn: tuple[str, ...] | None = None
     """Parts that learn; all others are frozen. Values are parts (`vision`, `projector`, `language`,
     `heads`, `adapters`, `all` for all but adapters) or patterns of parameter names
@@ -481,14 +481,14 @@ class TrainConfig(CheckedConfig):
     """Sharding under `fsdp2`."""
     activation_checkpointing: bool = False
     """Computes each layer of both towers again in the backward pass, with any strategy. A layer
-    then stores only its inputs, for a third more work; results are the same to the last bit."""
+    then stores only its inputs, for a third more work. Results are the same to the last bit."""
     compile: CompileConfig | None = None
     """`torch.compile` for each layer of a tower, with any strategy; null compiles nothing."""
     attention: Literal["auto", "varlen", "dense"] = "auto"
     """Separation of packed samples, and of Qwen's pictures of different sizes. `varlen`: the kernel
-    gets their borders; slow on a CPU. `dense`: packed rows get a mask of row x row, and pictures of
-    one size share a call. `auto`: `varlen` in half precision on GPUs of compute capability 8 and up
-    (A100), else `dense`."""
+    receives the sample boundaries, which is slow on a CPU. `dense`: packed rows get a mask of row x
+    row, and pictures of one size share a call. `auto`: `varlen` in half precision on GPUs of
+    compute capability 8 and up (A100), otherwise `dense`."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on GPUs of compute capability 8 and up (A100), fp16 with a scaled loss on those
     of 7 (V100), fp32 on older ones and on CPUs. Weights and optimizer state are fp32 in any
@@ -515,8 +515,8 @@ class TrainConfig(CheckedConfig):
     """For `num_microbatches: auto`: share of a GPU's memory (on a CPU: of the rank's part of the
     job's) that the heaviest microbatch may fill. The rest is for gaps between tensors."""
     num_lanes: Count = DEFAULT_NUM_LANES
-    """Fixed division of the data order; the number of ranks must divide it. The order of samples
-    depends on it and the seed, not on the number of ranks."""
+    """Number of equal streams into which the data is divided. It must be a multiple of the number
+    of ranks. The order of samples depends on it and the seed, not on the number of ranks."""
     batching: BatchingConfig = BatchingConfig()
     """Composition of batches and rows."""
     reader: Literal["index", "webdataset"] = "index"
@@ -541,25 +541,26 @@ class TrainConfig(CheckedConfig):
     staging: StagingConfig = StagingConfig()
     """Copying the data set to each node's own disk."""
     num_compute_threads: Count | None = None
-    """Threads of one CPU operation in each rank; null takes SLURM_CPUS_PER_TASK, else an equal
-    share of the node. On a CPU the last bits of the weights depend on it."""
+    """Threads of one CPU operation in each rank. Null takes SLURM_CPUS_PER_TASK, or an equal share
+    of the node if that is not set. On a CPU the last bits of the weights depend on it."""
     deterministic: bool = False
-    """Refuse GPU kernels that are not deterministic; slower. A CPU always is."""
+    """Refuse GPU kernels that are not deterministic, which makes training slower. CPU runs are
+    always deterministic."""
     collective_timeout_min: Positive = 10.0
-    """Time that a rank waits for the others before it fails; staging in, reading weights, packing
+    """Time that a rank waits for the others before it fails. Staging in, reading weights, packing
     and the export do not count."""
     stall_timeout_min: Positive | None = 30.0
     """Time without progress of any rank after which the attempt ends and names the responsible
-    rank; at least ten times the median step, and four times as long outside of steps. Null waits
-    until the time limit. Under Slurm give 2 or more: a shared file system may show progress a
-    minute late."""
+    rank. It is at least ten times the median step, and four times as long outside of steps. Null
+    waits until the time limit. Under Slurm give 2 or more, because a shared file system may show
+    progress a minute late."""
     seed: CountOrZero = 0
     """Seed of random weights and the order of samples."""
     log_every_steps: Count = 50
     """Steps between two lines in the log."""
     timing: Literal["events", "sync"] = "events"
     """`events` reads the GPU's times later, and waits for nothing. `sync` makes the host wait for
-    the GPU at each border of a step phase; steps get slower."""
+    the GPU at each border of a step phase, so that steps get slower."""
     trackers: TrackersConfig = TrackersConfig()
     """TensorBoard and other trackers of the course of the training."""
     sampler: SamplerConfig = SamplerConfig()

@@ -39,12 +39,14 @@ class CheckpointConfig(CheckedConfig):
     """Steps between checkpoints, counted from the start of each phase; null disables this trigger.
     """
     mode: Literal["async", "sync"] = "async"
-    """`async` copies the state and continues; a thread writes the copy, which takes host memory as
-    large as the rank's share of weights and optimizer. `sync` waits until it is written."""
+    """`async` copies the state and continues, while a thread writes the copy. The copy takes host
+    memory as large as the rank's share of weights and optimizer. `sync` waits until the checkpoint
+    is written."""
     keep_last: Count = 2
-    """Number of complete checkpoints to keep; 2 or more survive a damaged newest one."""
+    """Number of complete checkpoints to keep. With 2 or more, a training survives a damaged newest
+    one."""
     keep_after_end: CountOrZero | None = None
-    """Number of checkpoints to keep once the training is complete, of each phase; null keeps those
+    """Number of checkpoints of each phase to keep once the training is complete. Null keeps those
     that are there. With 0, a resume that runs the training again begins at step 0, even if only
     `evaluate` has changed."""
 
@@ -59,8 +61,8 @@ class CompileConfig(CheckedConfig):
     also derives their backward pass."""
     towers: tuple[Literal["vision", "language"], ...] = ("language",)
     """Towers whose layers are compiled. `vision` is possible for the `small_vlm`, SmolVLM and
-    Idefics3, and for Qwen's models with `attention: varlen`; not for LLaVA, whose layers return
-    intermediate values."""
+    Idefics3, and for Qwen's models with `attention: varlen`. It is not possible for LLaVA, because
+    its layers return intermediate values."""
 
     def problems(self) -> Iterator[str]:
         """Yield broken rules."""
@@ -117,9 +119,9 @@ class ProfileConfig(CheckedConfig):
     ranks: tuple[CountOrZero, ...] = (0,)
     """Ranks that record."""
     memory: bool = False
-    """Also record the bytes that operators allocate; slower, with a larger trace."""
+    """Also record the bytes that operators allocate, which is slower and makes a larger trace."""
     stacks: bool = False
-    """Also record the lines of Python that called an operator; much slower."""
+    """Also record the lines of Python that called an operator, which is much slower."""
 
     def problems(self) -> Iterator[str]:
         """Yield broken rules."""
