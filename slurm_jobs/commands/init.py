@@ -633,7 +633,8 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
     rows, unread = _listed_sizes(path)
     line = f"data: {path}; its rows were not counted"
     if data.num_rows is not None:
-        line = f"data: {path}, {'' if data.is_exact else 'about '}{data.num_rows:,} rows"
+        about = "" if data.is_exact or data.num_rows == 1 else "about "
+        line = f"data: {path}, {about}{number_of('row', data.num_rows)}"
     if path.is_dir():
         line += f", from its table; {_ONLY_NAMED}"
         note = archive_note(path)

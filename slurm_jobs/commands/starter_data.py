@@ -181,7 +181,7 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
             while piece := stream.read(_PIECE_BYTES):
                 num_rows, last = num_rows + piece.count(b"\n"), piece[-1:]
     except NoTableError as error:
-        of_images = ", nor does it hold images" if manifest.is_dir() else ""
+        of_images = ". It holds no images either" if manifest.is_dir() else ""
         message = f"{manifest}{error}{of_images}"
         raise InputError(message) from error
     except OSError as error:

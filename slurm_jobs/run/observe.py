@@ -197,7 +197,7 @@ def with_doubts(
     try:
         settings = _settings()
     except SchedulerError as error:
-        doubt = f"scontrol: to which cluster this machine belongs is not known: {error}"
+        doubt = f"scontrol: cannot determine which cluster this machine belongs to: {error}"
         return {run_dir: _doubted(answers[run_dir], doubt) for run_dir in unseen}
     doubts = {run_dir: _doubt(run.meta, settings) for run_dir, run in unseen.items()}
     return {d: _doubted(answers[d], doubt) for d, doubt in doubts.items() if doubt}

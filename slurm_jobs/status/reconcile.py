@@ -56,7 +56,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
                 several_partitions="," in summary.partition,
             )
             if part.status == "completed" and i in outdated:
-                reason = "older than what it depends on; `resume` runs it again"
+                reason = "its inputs were submitted later; `resume` runs it again"
                 part = to_be_submitted(i, reason, is_submitting=run.is_submitting)
             slices.append(part)
         parents = [(kind, stages[parent]) for parent, kind in after.items()]

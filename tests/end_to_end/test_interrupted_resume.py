@@ -42,7 +42,7 @@ def test_what_a_refused_resume_did_not_come_to_is_not_complete(on_slurm: Driver)
     on_slurm.run("resume", str(run_dir), "--again", "p", "--set", refused, check=3)
     status = on_slurm.wait(run_dir)
     assert words_of(status) == {"p": "completed", "c": "stranded", "d": "stranded"}
-    reason = "older than what it depends on; `resume` runs it again"
+    reason = "its inputs were submitted later; `resume` runs it again"
     assert stage_of(status, "d")["slices"][0]["reason"] == reason
 
     mended = ("--set", "stages.c.resources.slurm={}")

@@ -440,7 +440,8 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
         raise BadRowError(message)
     learned = next(iter(marks.values()), None)
     if learned and role != "assistant":
-        message = f"`{next(iter(marks))}` wants the {role}'s turn learned; only answers are"
+        key = next(iter(marks))
+        message = f"`{key}` marks a {role}'s turn for training, but only answers are trained"
         raise BadRowError(message)
     return learned is None or learned
 

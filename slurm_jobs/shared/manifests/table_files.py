@@ -98,8 +98,8 @@ def _parquet_files(folder: Path) -> TableFiles:
     splits = sorted({match[1] for path in files if (match := _OF_SPLIT.fullmatch(path.name))})
     if len(splits) > 1:
         message = (
-            f" holds files of the splits {', '.join(splits)}; link or move those of one into a "
-            f"folder of their own"
+            f" holds files of the splits {', '.join(splits)}, but a manifest is one of them: "
+            "link or move the files of one split into a folder of their own"
         )
         raise NoTableError(message)
     if files:

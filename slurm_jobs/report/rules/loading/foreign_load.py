@@ -41,8 +41,8 @@ def taken_text(load: NodeLoad) -> str:
     others = "" if load.other_cores is None else f"{max(0.0, load.other_cores.mean):.1f}"
     return (
         f"of the {load.num_cores} cores of {load.node} that the job may use, other processes keep "
-        f"{others} busy{job}: {cores_taken(load) or 0.0:.1f} of the {load.num_cores_asked} "
-        "requested cores are taken"
+        f"{others} busy{job}: other processes use {cores_taken(load) or 0.0:.1f} of your "
+        f"{load.num_cores_asked} cores"
     )
 
 

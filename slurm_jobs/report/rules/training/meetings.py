@@ -26,7 +26,7 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         return clear(f"{units.percent(share)} of the step, under 5 %")
     mean_s = share * sum(phase.seconds for phase in numbers.phases)
     if numbers.meetings_apart:
-        on_rank = "in both exchanges together, each on the last rank, which did not wait"
+        on_rank = "for both synchronisations, measured on the last rank to arrive"
         confidence = "high: each exchange is timed separately"
     else:
         on_rank = "on the rank that waits least, because it came last"
@@ -39,11 +39,10 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         text="Twice a step the ranks exchange a few numbers. The time for that does not depend on "
         "how much a step computes. Collectives within the passes have the same fixed cost, which "
         "is not timed separately.",
-        evidence=(f"{units.seconds(mean_s)} a step {on_rank}",),
+        evidence=(f"{units.seconds(mean_s)} per step {on_rank}",),
         next_knob="more work per step (global_batch_size, with a matching learning rate); a free "
         "core on each node for the communication threads; fewer ranks",
-        ceiling=f"{ceiling(share, 'no time in these exchanges')}; more if collectives within "
-        "the passes become fewer, too",
+        ceiling=ceiling(share, "no time in these exchanges"),
         ceiling_times=times_without(share),
         confidence=confidence,
     )

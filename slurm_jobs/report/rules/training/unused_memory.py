@@ -42,10 +42,10 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
     if numbers.num_microbatches <= 1 and not numbers.too_few:
         return clear("each step is one microbatch")
     return _no_room(numbers) or Finding(
-        title="half as many microbatches a step would fit",
+        title="memory allows half as many microbatches per step",
         text="Each microbatch has its own kernel launches, and the GPU has room for larger ones. "
         "The number of microbatches does not change what the model learns.",
-        evidence=(f"{numbers.num_microbatches} microbatches a step; {_memory_text(numbers)}",),
+        evidence=(f"{numbers.num_microbatches} microbatches per step; {_memory_text(numbers)}",),
         next_knob="num_microbatches: auto finds the fewest that fit (if it is auto already, raise "
         "memory_share); or halve it",
         confidence="medium: the memory of a larger microbatch is an upper bound, not a measurement",

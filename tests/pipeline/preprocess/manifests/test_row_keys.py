@@ -156,7 +156,7 @@ UNSUPPORTED = {
         ({"loss_scale": 2.0}, "`loss_scale` of a turn is 2.0"),
         ({"loss": True, "weight": 0}, "`loss` and `weight` of a turn contra"),
         ({"mask": True}, "`mask` of a turn may mean either"),
-        ({"role": "user", "loss": True}, "`loss` wants the user's turn learned"),
+        ({"role": "user", "loss": True}, "`loss` marks a user's turn for training"),
         *(({key: v}, f"`{key}` of a turn is not supported") for key, v in UNSUPPORTED.items()),
         ({"is_mask": 1}, "`is_mask` of a turn is 1, and may say whether"),
         ({"label": 0}, "`label` of a turn is 0, and may say whether it is"),

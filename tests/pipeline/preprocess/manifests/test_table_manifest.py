@@ -276,7 +276,7 @@ def test_folder_that_is_no_table_or_several_says_what_to_give(tmp_path: Path) ->
     for name, words in {
         "empty": "is a folder without",
         "dict": "give the folder of one: .*dict/train, .*dict/test",
-        "hub": "the splits test, train; link or move",
+        "hub": "the splits test, train, but a manifest is one of them: link or move",
         "gone": r"lists data-00000-of-00001\.arrow, which does not",
     }.items():
         with pytest.raises(StageConfigError, match=words):

@@ -277,7 +277,7 @@ def test_cores_that_others_hold_while_the_training_waits_for_one_are_found(held)
     assert found.title == "other processes use the job's cores on gpu-01 (train)"
     assert found.evidence[0] == (
         "of the 8 cores of gpu-01 that the job may use, other processes keep 5.0 busy, its own "
-        "3.0: 5.0 of the 8 requested cores are taken"
+        "3.0: other processes use 5.0 of your 8 cores"
     )
     assert found.evidence[1].startswith("the main thread of rank 0 waits for a")
     assert "squeue -w gpu-01" in found.next_knob
@@ -312,7 +312,7 @@ def test_a_neighbour_on_cores_that_the_job_did_not_ask_for_is_no_finding(held):
     """Nothing binds the job, so that it may use all 64 cores; 56 are its neighbours' by right."""
     assert check(held(64.0, 8.0, cores=64), "foreign-load").outcome == "clear"
     taken = finding(held(64.0, 4.0, cores=64), "foreign-load")
-    assert taken.evidence[0].endswith("4.0 of the 8 requested cores are taken")
+    assert taken.evidence[0].endswith("other processes use 4.0 of your 8 cores")
 
 
 def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(held):
@@ -415,7 +415,7 @@ def test_cores_that_others_hold_are_neither_free_nor_shared_with_the_model(told)
     found = cause_by_threads(told, node(1.0, own_cores=1.5), "cpu")
     assert found.kind == "cores"
     assert "processes outside of the job have them" in found.text
-    assert "6.5 of the 8 requested cores are taken" in found.evidence[-1]
+    assert "other processes use 6.5 of your 8 cores" in found.evidence[-1]
     shared = cause_by_threads(told, node(1.0, own_cores=7.9), "cpu")
     assert "the model and the loader share them" in shared.text
 
