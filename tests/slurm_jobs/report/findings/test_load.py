@@ -182,7 +182,7 @@ def test_the_seeds_batch_of_one_accumulated_without_workers(loaded):
     assert "too few threads" in finding(report, "data-wait").text
     assert finding(report, "data-wait").next_knob.startswith("more num_loader_threads")
     found = finding(report, "accumulation")
-    assert found.evidence[0].startswith("16 microbatches a step; peak 5.77 GiB of 16.0 GiB")
+    assert found.evidence[0].startswith("16 microbatches per step; peak 5.77 GiB of 16.0 GiB")
     assert outcomes(report, "small-batch") == ("clear",)
 
 
