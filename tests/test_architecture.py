@@ -30,8 +30,12 @@ PURE = {
     "slurm_jobs/report/rules/loading/data_wait.py",
     "slurm_jobs/schedulers/batch_script.py",
     *(f"slurm_jobs/shared/{name}.py" for name in ("accelerate_file", "statistics", "units")),
-    *(f"slurm_jobs/spec/{name}.py" for name in ("graph", "load", "matrix", "model", "overrides")),
+    *(
+        f"slurm_jobs/spec/{name}.py"
+        for name in ("graph", "load", "matrix", "model", "marked_paths")
+    ),
     *(f"slurm_jobs/spec/{name}.py" for name in ("spec_files", "validation", "value_types")),
+    "slurm_jobs/spec/overrides/apply.py",
     *(f"slurm_jobs/spec/yaml/{name}.py" for name in ("document", "parser_errors", "reader")),
     "slurm_jobs/spec/checks/path_checks.py",
     *(f"slurm_jobs/spec/checks/data/{name}.py" for name in ("image_sizes", "manifests")),

@@ -22,11 +22,12 @@ from slurm_jobs.shared.redact import hidden_setting
 from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_document
-from slurm_jobs.spec.matrix import with_changed_matrices
+from slurm_jobs.spec.marked_paths import absolute
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.overrides import apply_overrides, override_problems, source_of, steps_of
+from slurm_jobs.spec.overrides.apply import apply_overrides, override_problems, source_of, steps_of
+from slurm_jobs.spec.overrides.with_matrices import with_changed_matrices
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files, absolute
+from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")

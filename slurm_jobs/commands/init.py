@@ -39,7 +39,7 @@ from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import read_bytes, read_text
 from slurm_jobs.shared.units import number_of
 from slurm_jobs.spec.checks.data.manifests import unreadable
-from slurm_jobs.spec.overrides import edit_text, flow_text
+from slurm_jobs.spec.overrides.text_edits import edit_text, inline_text
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.yaml.document import KeyPath
 from slurm_jobs.spec.yaml.reader import read_yaml
@@ -354,7 +354,7 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
                 plural = "" if kind.num_nodes == 1 else "s"
                 lines.append(f"#     {kind.num_nodes} node{plural}: {node}")
         options = {"account": place.account, "partition": place.cpu.partition}
-        given = flow_text({key: value for key, value in options.items() if value})
+        given = inline_text({key: value for key, value in options.items() if value})
         lines += [
             "scheduler: slurm",
             "# Options of sbatch for every job; a stage's own (`resources: {slurm: ...}`) win.",
@@ -367,7 +367,7 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
             lines.append(
                 "# Options for every job that asks for GPUs; they override those of `slurm`."
             )
-            lines.append(f"gpu_slurm: {flow_text({'partition': place.gpu.partition})}")
+            lines.append(f"gpu_slurm: {inline_text({'partition': place.gpu.partition})}")
     lines += [
         "",
         "# Python of the compute nodes, with `slurm-jobs[train]` in it; without this line it is",
@@ -379,7 +379,7 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         "#   - module load cuda",
         "",
         "# Each node's own fast disk, where shards are staged. `slurm-jobs probe` measures it.",
-        f"node_local_dir: {flow_text(place.node_local_dir)}",
+        f"node_local_dir: {inline_text(place.node_local_dir)}",
         "",
         "# What an hour costs; then reports show costs, too.",
         "# price: {gpu_hour: 1.80, currency: EUR}",

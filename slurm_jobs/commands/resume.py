@@ -44,11 +44,7 @@ from slurm_jobs.commands.submit import (
 )
 from slurm_jobs.commands.training_starts import Start, training_starts
 from slurm_jobs.dependencies import Slices
-from slurm_jobs.plan import (
-    Plan,
-    PlannedStage,
-    make_plan,
-)
+from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.observe import refuse_elsewhere
 from slurm_jobs.run.provenance import record_provenance
@@ -60,16 +56,9 @@ from slurm_jobs.run.resume import (
     clear_the_way,
     prepare_resume,
 )
-from slurm_jobs.run.submission import (
-    RunContext,
-    SubmittedJob,
-    submit_plan,
-    write_plan,
-)
+from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, write_plan
 from slurm_jobs.run_folder.cleanings import cleaned_note
-from slurm_jobs.run_folder.ledger import (
-    submitting,
-)
+from slurm_jobs.run_folder.ledger import submitting
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
     read_all_plans,
@@ -81,9 +70,7 @@ from slurm_jobs.run_folder.run_records import (
 from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
 from slurm_jobs.shared.records import JobResources
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.overrides import (
-    sets_value,
-)
+from slurm_jobs.spec.overrides.apply import sets_value
 from slurm_jobs.spec.profile import ClusterProfile
 
 

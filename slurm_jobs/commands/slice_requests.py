@@ -18,7 +18,7 @@ from slurm_jobs.run_folder.run_records import stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import parse_ranges, ranges_text, read_json
 from slurm_jobs.spec.model import Resources
-from slurm_jobs.spec.overrides import source_of
+from slurm_jobs.spec.overrides.apply import source_of
 from slurm_jobs.spec.yaml.reader import read_yaml
 
 _OF_SLICES = re.compile(r"\s*stages\.([^.\[\]=]+)\[([^\]=]*)\]\.([^=]*)=(.*)", re.DOTALL)

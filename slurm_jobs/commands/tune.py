@@ -32,9 +32,10 @@ from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
+from slurm_jobs.spec.marked_paths import Surroundings, resolve_marked
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.overrides import EditError, edit_text, sets_value, steps_of
-from slurm_jobs.spec.spec_files import Surroundings, resolve_marked
+from slurm_jobs.spec.overrides.apply import sets_value, steps_of
+from slurm_jobs.spec.overrides.text_edits import EditError, edit_text
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml.reader import read_yaml
 from slurm_jobs.tuning.trial_model import START_UP_MIN

@@ -11,9 +11,10 @@ from typing import Any
 
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
+from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.model import MAX_STAGES, RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files, MarkedString
+from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at, was_set
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import json
 import math
 import re
 from collections import defaultdict
@@ -301,37 +300,3 @@ def _moved_places(
                         places["stages", member, "after", new] = below[place]
         moved[table] = places
     return {**moved, "tagged": frozenset(moved["tagged"])}
-
-
-# Detection of overrides that change a stage's matrix after the expansion.
-#
-# Such a matrix would not be expanded: the stage would run once, as if it had none.
-
-
-def with_changed_matrices(
-    before: YamlDocument, after: YamlDocument, message_for: Callable[[str], str]
-) -> YamlDocument:
-    """Return `after` with a problem for each stage whose matrix differs from that in `before`.
-
-    Args:
-        before: the expanded document.
-        after: the same with overrides.
-        message_for: message with remedy, for the name of a stage.
-    """
-    known = _matrices(before)
-    problems = [
-        problem_at(after, ("stages", name, "matrix"), f"stages.{name}.matrix: {message_for(name)}")
-        for name, matrix in _matrices(after).items()
-        if matrix != known.get(name, "null")
-    ]
-    return dataclasses.replace(after, problems=(*after.problems, *problems))
-
-
-def _matrices(document: YamlDocument) -> dict[str, str]:
-    """Return the matrix of each stage as JSON, in which 1, true and 1.0 differ."""
-    stages: Any = document.value.get("stages") if isinstance(document.value, dict) else None
-    return {
-        name: json.dumps(stage.get("matrix"), sort_keys=True)
-        for name, stage in (stages.items() if isinstance(stages, dict) else ())
-        if isinstance(stage, dict)
-    }

@@ -11,7 +11,7 @@ from typing import Any
 from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.commands.starter_data import Place, Room
 from slurm_jobs.shared.units import number_of
-from slurm_jobs.spec.overrides import flow_text
+from slurm_jobs.spec.overrides.text_edits import inline_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ def gpu_lines(place: Place) -> list[str]:
         why = "trainings get any of these; set `resources: {gpu: FEATURE}` to choose"
     lines = [f"{nodes.text()}: {why}" for nodes in taken]
     for nodes in others:
-        request = flow_text(_request(nodes, room))
+        request = inline_text(_request(nodes, room))
         lines.append(f"{nodes.text()}: to train on these, set `resources: {request}`")
     return lines
 

@@ -20,7 +20,7 @@ from slurm_jobs.shared.expand import (
 )
 from slurm_jobs.spec.combinations import axis_variable, is_member, origin_of
 from slurm_jobs.spec.graph import CheckedSpec, StageView, Views, ancestors
-from slurm_jobs.spec.spec_files import references
+from slurm_jobs.spec.marked_paths import references
 from slurm_jobs.spec.yaml.document import KeyPath
 
 _AXIS_OF = "matrix."

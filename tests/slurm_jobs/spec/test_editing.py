@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_jobs.spec.overrides import EditError, edit_text, flow_text
+from slurm_jobs.spec.overrides.text_edits import EditError, edit_text, inline_text
 from slurm_jobs.spec.yaml.reader import read_yaml
 
 TEXT = """\
@@ -137,6 +137,6 @@ def test_what_has_no_place_is_refused():
 
 
 def test_text_that_means_something_else_is_quoted():
-    assert [flow_text(v) for v in ("off", "ddp", "1e3", True, None, 0.5)] == [
+    assert [inline_text(v) for v in ("off", "ddp", "1e3", True, None, 0.5)] == [
         '"off"', "ddp", '"1e3"', "true", "null", "0.5",
     ]  # fmt: skip

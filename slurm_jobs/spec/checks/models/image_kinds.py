@@ -22,7 +22,7 @@ from slurm_jobs.shared.processors.model_types import (
 )
 from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
 from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
-from slurm_jobs.spec.spec_files import MarkedString
+from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.yaml.document import KeyPath, path_text, was_set
 
 _WORDS: Mapping[ImageKind, str] = {

@@ -22,7 +22,8 @@ from slurm_jobs.shared.processors.model_types import (
     wrong_part,
 )
 from slurm_jobs.spec.graph import CheckedSpec
-from slurm_jobs.spec.spec_files import Files, MarkedString
+from slurm_jobs.spec.marked_paths import MarkedString
+from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 
 _PLACES: dict[KeyPath, PartKind | None] = {

@@ -14,7 +14,7 @@ from slurm_jobs.commands.init import (
 )
 from slurm_jobs.commands.starter_data import Data, Model, Place, Room
 from slurm_jobs.shared.expand import shipped_path
-from slurm_jobs.spec.overrides import edit_text
+from slurm_jobs.spec.overrides.text_edits import edit_text
 from slurm_jobs.spec.profile import ClusterProfile
 
 TEXT = shipped_path("templates", "starter", "finetune.yaml").read_text()

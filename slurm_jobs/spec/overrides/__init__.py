@@ -1,0 +1,1 @@
+"""Overrides from the command line (`--set`), and edits of the text of a spec."""
