@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_jobs.cluster.limits import ClusterLimits
-from slurm_jobs.plan import Plan, PlannedJob, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.resume import sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.paths import RunPaths

@@ -19,9 +19,9 @@ VALUES = {
     "StageStatus": "slurm_jobs.status.run_status",
     "SliceStatus": "slurm_jobs.status.slice_status",
     "StageSummary": "slurm_jobs.run_folder.run_records",
-    "Plan": "slurm_jobs.plan",
-    "PlannedStage": "slurm_jobs.plan",
-    "PlannedJob": "slurm_jobs.plan",
+    "Plan": "slurm_jobs.plan.planned",
+    "PlannedStage": "slurm_jobs.plan.planned",
+    "PlannedJob": "slurm_jobs.plan.planned",
 }
 """What it takes and gives back, and where that is defined."""
 STAGE_VALUES = dict.fromkeys(("TaskContext", "ParentStage"), "slurm_jobs.shared.records")

@@ -24,7 +24,7 @@ from slurm_jobs.commands.find_run import find_run
 from slurm_jobs.commands.read_spec import load, profile_anywhere
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.submit import limits_if_near, plan_spec
-from slurm_jobs.plan import Plan
+from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta

@@ -7,19 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.options import (
-    add_spec,
-    duration_text,
-    print_json,
-    shown_path,
-    with_short_path,
-)
+from slurm_jobs.cli.options import add_spec, duration_text, print_json, shown_path, with_short_path
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.redact import looks_secret
 
 if TYPE_CHECKING:
-    from slurm_jobs.plan import Plan, PlannedJob
-    from slurm_jobs.spec.graph import LoadedSpec
+    from slurm_jobs.plan.planned import Plan, PlannedJob
+    from slurm_jobs.spec.checked_spec import LoadedSpec
 
 
 # `slurm-jobs check SPEC`: find everything wrong with a spec, in one pass.
@@ -85,7 +79,7 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         refuse_unreachable,
         shell_notes,
     )
-    from slurm_jobs.plan import make_plan
+    from slurm_jobs.plan.make_plan import make_plan
 
     profile = profile_of(loaded)
     limits = limits_of(profile)
@@ -236,7 +230,7 @@ def _resources(job: PlannedJob) -> list[str]:
 def _print_plan(plan: Plan, scheduler: str) -> None:
     """Print the graph and the resources; in two tables on a narrow screen."""
     from slurm_jobs.cli.options import console, fits_screen, table_of
-    from slurm_jobs.plan import gpu_hours_asked
+    from slurm_jobs.plan.make_plan import gpu_hours_asked
 
     flow = []
     for job in plan.jobs:
@@ -309,7 +303,7 @@ def _plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> di
     """Return the plan as JSON values."""
     import dataclasses
 
-    from slurm_jobs.plan import gpu_hours_asked
+    from slurm_jobs.plan.make_plan import gpu_hours_asked
 
     settings = _rank_settings(plan)
     return {

@@ -32,7 +32,7 @@ from slurm_jobs.shared.expand import substitute_references
 from slurm_jobs.shared.files import ranges_text
 from slurm_jobs.shared.process import script_command
 from slurm_jobs.shared.redact import printable
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 
 # Calls of a function in `pipeline` from a command, in a process of the stage's Python.

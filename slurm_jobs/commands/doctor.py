@@ -45,7 +45,7 @@ from slurm_jobs.nodes.doctor.site_facts import (
 )
 from slurm_jobs.nodes.doctor.slurm_settings import NEEDED, is_unreachable, slurm_checks
 from slurm_jobs.nodes.probe.probe_files import newest_probes
-from slurm_jobs.plan import options_of
+from slurm_jobs.plan.make_plan import options_of
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
@@ -83,7 +83,7 @@ from slurm_jobs.shared.process import STOP_SIGNAL, ask_together
 from slurm_jobs.shared.records import lead_within
 from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.shared.signal_handlers import handling
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.profile import ClusterProfile

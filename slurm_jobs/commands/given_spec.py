@@ -11,7 +11,7 @@ from typing import Any
 
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.submit import profile_of
-from slurm_jobs.plan import without_new_defaults
+from slurm_jobs.plan.fingerprints import without_new_defaults
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec, write_resolved_spec
 from slurm_jobs.shared.configs.stages import TUNE_RUN
@@ -20,7 +20,7 @@ from slurm_jobs.shared.expand import expand_path, expand_text
 from slurm_jobs.shared.files import read_json, write_json_atomic, write_text_atomic
 from slurm_jobs.shared.redact import hidden_setting
 from slurm_jobs.shared.regular_files import read_text
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_document
 from slurm_jobs.spec.marked_paths import absolute
 from slurm_jobs.spec.model import RunSpec

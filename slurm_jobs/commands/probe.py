@@ -11,13 +11,13 @@ from typing import Any
 from slurm_jobs.commands.limit_checks import limit_problems
 from slurm_jobs.commands.submit import OnJob, Submission, limits_of, profile_of, submit
 from slurm_jobs.nodes.probe.host_lists import num_named
-from slurm_jobs.plan import make_plan
+from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.shared.configs.stages import ProbeConfig
 from slurm_jobs.shared.errors import InputError, did_you_mean
 from slurm_jobs.shared.records import gpus_of_options
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.profile import ClusterProfile
 

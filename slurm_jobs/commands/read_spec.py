@@ -24,8 +24,8 @@ from slurm_jobs.shared.processors.folder import read_processor
 from slurm_jobs.shared.processors.image_plans import ImageRules
 from slurm_jobs.shared.processors.processor_files import processor_checksums
 from slurm_jobs.shared.regular_files import open_regular, read_text
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.checks.data.manifests import named_manifests
-from slurm_jobs.spec.graph import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile

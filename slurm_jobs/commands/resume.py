@@ -44,7 +44,8 @@ from slurm_jobs.commands.submit import (
 )
 from slurm_jobs.commands.training_starts import Start, training_starts
 from slurm_jobs.dependencies import Slices
-from slurm_jobs.plan import Plan, PlannedStage, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Plan, PlannedStage
 from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.observe import refuse_elsewhere
 from slurm_jobs.run.provenance import record_provenance

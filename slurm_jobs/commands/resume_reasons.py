@@ -7,7 +7,8 @@ from typing import Any
 
 from slurm_jobs.commands.kept_work import ChangedCode
 from slurm_jobs.dependencies import Slices
-from slurm_jobs.plan import PlannedStage, changed_fields, parents_of
+from slurm_jobs.plan.fingerprints import changed_fields, parents_of
+from slurm_jobs.plan.planned import PlannedStage
 from slurm_jobs.run.resume import Preparation
 
 DAMAGED = "its output is missing or cut short"

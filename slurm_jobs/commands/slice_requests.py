@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
-from slurm_jobs.plan import Plan, PlannedStage, SliceRequest
+from slurm_jobs.plan.planned import Plan, PlannedStage, SliceRequest
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import stages_named
 from slurm_jobs.shared.errors import InputError

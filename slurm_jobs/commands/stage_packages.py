@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.shared.regular_files import open_regular, read_text
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import Stage
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.commands.remembered_dirs import remember
 from slurm_jobs.commands.runs_dir import default_runs_dir
-from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.snapshot import (
@@ -47,7 +48,7 @@ from slurm_jobs.schedulers.slurm_environment import (
 )
 from slurm_jobs.shared.errors import InputError, SchedulerError, SpecError
 from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.yaml.document import path_text, problem_at

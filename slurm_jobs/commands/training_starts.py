@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from slurm_jobs.plan import Plan, hash_of
+from slurm_jobs.plan.fingerprints import hash_of
+from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.earlier_fields import EarlierFields
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_all_plans, read_stage_records

@@ -30,7 +30,7 @@ from slurm_jobs.shared.files import read_json, write_text_atomic
 from slurm_jobs.shared.redact import hidden_values
 from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.builtin_configs import config_class
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.marked_paths import Surroundings, resolve_marked
 from slurm_jobs.spec.model import RunSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from slurm_jobs.plan import PARENT, hash_of
+from slurm_jobs.plan.fingerprints import PARENT, hash_of
 
 
 class EarlierFields:

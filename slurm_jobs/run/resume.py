@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_jobs.dependencies import Slices, barred_slices, corresponds
-from slurm_jobs.plan import Done
+from slurm_jobs.plan.planned import Done
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import question_about
 from slurm_jobs.run.submission import Connections

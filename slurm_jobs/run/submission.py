@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slurm_jobs import __version__
 from slurm_jobs.dependencies import Slices, corresponds, not_side_by_side
-from slurm_jobs.plan import Plan, PlannedJob
+from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run_folder.ledger import Turn, append_entry, refuse_if_lost
 from slurm_jobs.run_folder.orders import (
@@ -51,7 +51,7 @@ from slurm_jobs.shared.files import (
 from slurm_jobs.shared.job_key import JobKey
 from slurm_jobs.shared.machine import user_name
 from slurm_jobs.shared.records import ParentStage
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 
 

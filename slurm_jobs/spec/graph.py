@@ -2,145 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
-from slurm_jobs.spec.marked_paths import MarkedString
-from slurm_jobs.spec.model import MAX_STAGES, RunSpec
-from slurm_jobs.spec.profile import ClusterProfile
-from slurm_jobs.spec.spec_files import Files
+from slurm_jobs.spec.checked_spec import CheckedSpec
+from slurm_jobs.spec.stage_views import StageView, Views
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
-from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at, was_set
+from slurm_jobs.spec.yaml.document import KeyPath
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StageView:
-    """Keys of a stage, read leniently: other keys may be wrong."""
-
-    run: str | None
-    parent_places: Mapping[str, KeyPath]
-    """Place of each parent's name, below the stage."""
-    config: Mapping[str, Any] | None
-    """Config of the stage; None if the value has no keys."""
-    resources: Mapping[str, Any]
-    """Resources of the stage; empty if the value has no keys."""
-    keys: Mapping[str, Any]
-    """All keys in the file."""
-
-    @property
-    def parents(self) -> tuple[str, ...]:
-        """Return the names of the parents."""
-        return tuple(self.parent_places)
-
-    @property
-    def num_ranks(self) -> int:
-        """Return the number of ranks; 1 if it is not known."""
-        counts = [self.resources.get(key, 1) for key in ("nodes", "tasks_per_node")]
-        return math.prod(counts) if all(isinstance(count, int) for count in counts) else 1
-
-    @property
-    def has_array(self) -> bool:
-        """Check whether the stage is divided into slices."""
-        return self.keys.get("array") is not None
-
-
-Views = Mapping[str, StageView]
 DOWNLOADER = "recipes:models"
 """`run` of the stage that `init` writes to download a model."""
-
-
-def stage_views(values: Any) -> dict[str, StageView]:
-    """Return the stages in a spec's raw values; one of unreadable form counts as empty."""
-    stages = values.get("stages") if isinstance(values, dict) else None
-    views = {}
-    for name, given in list((stages if isinstance(stages, dict) else {}).items())[:MAX_STAGES]:
-        keys = given if isinstance(given, dict) else {}
-        run, config, resources = keys.get("run"), keys.get("config", {}), keys.get("resources")
-        views[name] = StageView(
-            run=run if isinstance(run, str) else None,
-            parent_places=parent_places(keys.get("after")),
-            config=config if isinstance(config, dict) else None,
-            resources=resources if isinstance(resources, dict) else {},
-            keys=keys,
-        )
-    return views
-
-
-def parent_places(after: Any) -> dict[str, KeyPath]:
-    """Return the place of each parent's name below the stage, for every form of `after`."""
-    if isinstance(after, str):
-        return {after: ("after",)}
-    if isinstance(after, list):
-        return {name: ("after", i) for i, name in enumerate(after) if isinstance(name, str)}
-    return {name: ("after", name) for name in after} if isinstance(after, dict) else {}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedSpec:
-    """Spec without problems, and its sources."""
-
-    spec: RunSpec
-    """Complete spec: absolute paths, and built-in stages' configs with their defaults."""
-    profile: ClusterProfile | None
-    """Cluster profile; None for `cluster: auto`, which needs a query of Slurm."""
-    text: str
-    file: str
-    spec_dir: str
-    overrides: tuple[str, ...]
-    """All overrides in it."""
-    document: YamlDocument
-    """Document with the places of later problems."""
-    left_out: tuple[str, ...] = ()
-    """Descriptions of earlier overrides whose stage no longer exists."""
-    notes: tuple[Problem, ...] = ()
-    """Settings that are valid but probably unintended, each with its place."""
-
-
-Finding = tuple[Problem, bool]
-"""Problem, and whether it is an error; else it is a note."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckedSpec:
-    """Spec as its checks see it: raw values with their places, and what is valid of them."""
-
-    document: YamlDocument
-    views: Views
-    files: Files
-    configs: Mapping[str, Any] = field(default_factory=dict)
-    """Configs of the built-in stages, those without problems."""
-    marked: Sequence[MarkedString] = ()
-    """All paths in it, and texts in which variables were replaced."""
-
-    @property
-    def expanded(self) -> list[MarkedString]:
-        """Return the paths without an unknown variable in them."""
-        return [item for item in self.marked if not item.problem]
-
-    @property
-    def folder(self) -> str:
-        """Return the folder of the spec's file."""
-        return str(PurePosixPath(self.document.file).parent)
-
-    def problem(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
-        """Return a problem with the value at `path`, whose name the message then begins with."""
-        return self.at(path, f"{path_text(path)}: {message}", at_key=at_key)
-
-    def at(self, path: KeyPath, message: str, *, at_key: bool = False) -> Problem:
-        """Return a problem with this message, at `path`."""
-        return problem_at(self.document, path, message, at_key=at_key)
-
-    def first_set(self, stage: str, *keys: KeyPath) -> KeyPath:
-        """Return the first of a stage's keys that was set on the command line; else empty."""
-        place: KeyPath = ("stages", stage)
-        paths = ((*place, *key) for key in keys)
-        return next((path for path in paths if was_set(self.document, place, path)), ())
 
 
 def stage_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.spec.builtin_configs import config_class
+from slurm_jobs.spec.checked_spec import CheckedSpec, LoadedSpec
 from slurm_jobs.spec.checks.data.datasets import dataset_problems
 from slurm_jobs.spec.checks.data.image_files import (
     foreign_image_findings,
@@ -46,7 +47,7 @@ from slurm_jobs.spec.checks.stages.resource_notes import resource_notes
 from slurm_jobs.spec.checks.stages.row_lengths import row_notes
 from slurm_jobs.spec.checks.stages.stage_form import form_problems
 from slurm_jobs.spec.checks.stages.training_agreement import stage_problems
-from slurm_jobs.spec.graph import CheckedSpec, LoadedSpec, StageView, graph_problems, stage_views
+from slurm_jobs.spec.graph import graph_problems
 from slurm_jobs.spec.marked_paths import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
@@ -54,6 +55,7 @@ from slurm_jobs.spec.overrides.apply import override_problems
 from slurm_jobs.spec.overrides.with_matrices import expand_with, marked_earlier
 from slurm_jobs.spec.profile import LOCAL, ClusterProfile
 from slurm_jobs.spec.spec_files import Files, read_text_of
+from slurm_jobs.spec.stage_views import StageView, stage_views
 from slurm_jobs.spec.validation import readable_fields, validate_values
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, problem_at

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slurm_jobs.shared.config import AddressMarker, PathMarker
 from slurm_jobs.shared.errors import PathExpansionError

@@ -21,9 +21,9 @@ from typing import Any
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.redact import describe, shortened
 from slurm_jobs.spec.combinations import axis_variable, slug, value_text
-from slurm_jobs.spec.graph import parent_places
 from slurm_jobs.spec.hints.list_remedies import list_remedy
 from slurm_jobs.spec.model import MAX_STAGES
+from slurm_jobs.spec.stage_views import parent_places
 from slurm_jobs.spec.value_types import check_axis, is_name
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at
 from slurm_jobs.spec.yaml.flow_style import flow_text

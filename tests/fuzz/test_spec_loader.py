@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from tests.fuzz.budget import bounded, examples
 
 ROOT = Path(__file__).resolve().parents[2]

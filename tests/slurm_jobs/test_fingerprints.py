@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.commands.read_spec import load
-from slurm_jobs.plan import changed_fields, deciding_fields, without_new_defaults
+from slurm_jobs.plan.fingerprints import changed_fields, deciding_fields, without_new_defaults
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.spec.model import RunSpec

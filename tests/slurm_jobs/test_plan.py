@@ -2,7 +2,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.plan import Done, Plan, changed_fields, gpu_hours_asked, make_plan
+from slurm_jobs.plan.fingerprints import changed_fields
+from slurm_jobs.plan.make_plan import gpu_hours_asked, make_plan
+from slurm_jobs.plan.planned import Done, Plan
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -8,9 +8,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.shared.errors import Problem, did_you_mean
-from slurm_jobs.spec.graph import CheckedSpec, StageView
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files
+from slurm_jobs.spec.stage_views import StageView
 
 _CALL = "a stage's function is called with two values, `(config, context)`"
 

@@ -10,7 +10,7 @@ from slurm_jobs.shared.config import AddressMarker
 from slurm_jobs.shared.configs.stages import ChatTemplateName
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.expand import REFERENCE, referenced_stage
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.value_types import NodePathMarker, ProgramMarker, TextMarker, check_one_line
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at

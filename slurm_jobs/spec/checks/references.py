@@ -18,9 +18,11 @@ from slurm_jobs.shared.expand import (
     referenced_stage,
     stage_that_begins,
 )
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.combinations import axis_variable, is_member, origin_of
-from slurm_jobs.spec.graph import CheckedSpec, StageView, Views, ancestors
+from slurm_jobs.spec.graph import ancestors
 from slurm_jobs.spec.marked_paths import references
+from slurm_jobs.spec.stage_views import StageView, Views
 from slurm_jobs.spec.yaml.document import KeyPath
 
 _AXIS_OF = "matrix."

@@ -10,10 +10,11 @@ from typing import Any
 
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.records import gpus_of_options
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.durations import parse_minutes
-from slurm_jobs.spec.graph import CheckedSpec, StageView
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.sbatch_options import is_known_option
+from slurm_jobs.spec.stage_views import StageView
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at
 
 ProfileOptions = tuple[Mapping[str, Any], Mapping[str, Any]]

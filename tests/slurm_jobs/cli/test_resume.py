@@ -11,7 +11,7 @@ from slurm_jobs.cli.resume import notes_of
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import Resumption
 from slurm_jobs.commands.submit import submit
-from slurm_jobs.plan import Plan
+from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run

@@ -12,7 +12,8 @@ from slurm_jobs.cluster.limits import (
     Qos,
 )
 from slurm_jobs.commands.limit_checks import limit_notes, limit_problems
-from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Plan
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

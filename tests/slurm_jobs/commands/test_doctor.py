@@ -23,7 +23,7 @@ from slurm_jobs.commands.submit import profile_of
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable
 from slurm_jobs.run.snapshot import own_functions
 from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 
 
 @pytest.fixture

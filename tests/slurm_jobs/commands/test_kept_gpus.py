@@ -6,7 +6,8 @@ from pathlib import Path
 
 from slurm_jobs.commands.kept_gpus import kinds_begun_on, kinds_kept
 from slurm_jobs.commands.slice_requests import with_kinds
-from slurm_jobs.plan import Done, Plan, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Done, Plan
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.spec.model import RunSpec

@@ -8,7 +8,8 @@ import pytest
 
 from slurm_jobs.commands.named_slices import slices_named
 from slurm_jobs.commands.read_spec import load
-from slurm_jobs.plan import PlannedStage, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import PlannedStage
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.profile import LOCAL
 

@@ -11,7 +11,7 @@ from slurm_jobs.commands import probe
 from slurm_jobs.commands.probe import ProbeRequest, probe_spec, source_stage
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import InputError, SpecError
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 
 SPEC = """\
 name: a-name-of-thirty-eight-letters-in-alll

@@ -6,7 +6,8 @@ import pytest
 
 from slurm_jobs.commands.training_starts import learns_differently, start_of, training_starts
 from slurm_jobs.dependencies import Dependency
-from slurm_jobs.plan import Plan, PlannedJob, PlannedStage, hash_of
+from slurm_jobs.plan.fingerprints import hash_of
+from slurm_jobs.plan.planned import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import CompletionName, JobResources

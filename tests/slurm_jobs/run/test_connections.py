@@ -3,7 +3,8 @@ from collections.abc import Mapping
 import pytest
 
 from slurm_jobs.cluster.limits import ClusterLimits
-from slurm_jobs.plan import Done, Plan, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Done, Plan
 from slurm_jobs.run.submission import Connections, SubmittedJob, dependency_notes, job_dependencies
 from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.job_key import JobKey

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.plan import hash_of
+from slurm_jobs.plan.fingerprints import hash_of
 from slurm_jobs.run.earlier_fields import EarlierFields
 
 FIELDS = {"code": "c1", "config.a": "1", "after.up": hash_of("up-1")}

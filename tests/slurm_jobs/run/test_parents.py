@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.plan import Plan, PlannedJob, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.submission import REMEMBERED_S, TRUSTED_S, Parents, SubmittedJob
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs.cluster.limits import ClusterLimits
-from slurm_jobs.plan import make_plan
+from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.run.resume import Preparation, sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import StageSummary

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.plan import Done, Plan, PlannedJob, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Done, Plan, PlannedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import (
     TRUSTED_S,

@@ -2,7 +2,7 @@
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.commands.submit import render_scripts
-from slurm_jobs.plan import make_plan
+from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.spec_files import Files
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from slurm_jobs.shared.errors import Problem
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.references import reference_problems
-from slurm_jobs.spec.graph import CheckedSpec, ancestors, graph_problems, stage_order, stage_views
+from slurm_jobs.spec.graph import ancestors, graph_problems, stage_order
 from slurm_jobs.spec.spec_files import Files
+from slurm_jobs.spec.stage_views import stage_views
 from slurm_jobs.spec.yaml.reader import read_yaml
 
 FILES = Files(read_text=lambda _file: "", exists=lambda _file: False)

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError
-from slurm_jobs.spec.graph import LoadedSpec
+from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.marked_paths import absolute, references
 from tests.slurm_jobs.spec.conftest import Check
 

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.plan import PlannedStage, make_plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import PlannedStage
 from slurm_jobs.spec.combinations import origin_of
 from slurm_jobs.spec.matrix import expand_matrix
 from slurm_jobs.spec.model import RunSpec

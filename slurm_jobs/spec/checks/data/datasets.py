@@ -9,7 +9,7 @@ from typing import Any
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.processors.processor_files import changed_files, changed_processor
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 
 _WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})

@@ -19,9 +19,10 @@ from slurm_jobs.shared.manifests.image_paths import (
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.manifests.row_sizes import pick_rows, spread
 from slurm_jobs.shared.redact import printable, shortened
+from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, row_options, row_problem
-from slurm_jobs.spec.graph import CheckedSpec, Finding, may_be_made
+from slurm_jobs.spec.graph import may_be_made
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 

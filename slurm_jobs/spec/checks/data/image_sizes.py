@@ -17,8 +17,8 @@ from slurm_jobs.shared.configs.stages import DEFAULT_MAX_PIXELS, PreprocessConfi
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.manifests.row_sizes import ImageSize, image_tokens, measure, pick_rows
 from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
+from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.manifests import row_options
-from slurm_jobs.spec.graph import CheckedSpec, Finding
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 

@@ -12,8 +12,8 @@ from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.row_notes import RowNote, note_text
 from slurm_jobs.shared.manifests.splits import split_of, split_of_column
 from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, has_all_rows, row_options
-from slurm_jobs.spec.graph import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 
 _LONGEST_PATH = 1000

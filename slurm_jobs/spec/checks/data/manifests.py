@@ -16,7 +16,8 @@ from slurm_jobs.shared.manifests.image_paths import strange_name
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
-from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
+from slurm_jobs.spec.checked_spec import CheckedSpec
+from slurm_jobs.spec.graph import preprocess_of
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import Beginning, Files
 from slurm_jobs.spec.value_types import BUILTIN_STAGES

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from slurm_jobs.shared.configs.stages import ConsolidateConfig, PreprocessConfig
 from slurm_jobs.shared.manifests.text_rows import first_text_row, text_alone, text_so_far
+from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, has_all_rows, row_options, row_problem
-from slurm_jobs.spec.graph import CheckedSpec, Finding, consolidates_of, may_be_made, preprocess_of
+from slurm_jobs.spec.graph import consolidates_of, may_be_made, preprocess_of
 
 _UNREAD = (
     ". Each of these rows has a key that is not read and may be the picture; if none is, name "

@@ -9,6 +9,7 @@ from fractions import Fraction
 from slurm_jobs.shared.configs.stages import ConsolidateConfig, PreprocessConfig
 from slurm_jobs.shared.manifests.image_heads import begins_as_image
 from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_files import (
     MAX_CHECKED_IMAGES,
     NamedImages,
@@ -16,7 +17,7 @@ from slurm_jobs.spec.checks.data.image_files import (
     shown_name,
 )
 from slurm_jobs.spec.checks.data.manifests import has_all_rows, reason_lines, row_problem
-from slurm_jobs.spec.graph import CheckedSpec, Finding, may_be_made
+from slurm_jobs.spec.graph import may_be_made
 
 _MAX_REASONS = 10
 

@@ -8,7 +8,7 @@ import yaml
 
 from slurm_jobs.shared.accelerate_file import Asker, find_problems
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 
 _PLACE = ("config", "accelerate", "config")
 _SHARDS_NOT = (

@@ -21,7 +21,8 @@ from slurm_jobs.shared.processors.model_types import (
     image_processor_class,
 )
 from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
-from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
+from slurm_jobs.spec.checked_spec import CheckedSpec
+from slurm_jobs.spec.graph import preprocess_of
 from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.yaml.document import KeyPath, path_text, was_set
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.shared.processors.model_types import MODEL_CONFIG, SMALL_VLM
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 

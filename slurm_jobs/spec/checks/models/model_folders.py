@@ -21,7 +21,7 @@ from slurm_jobs.shared.processors.model_types import (
     PartKind,
     wrong_part,
 )
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.processors.model_types import MODEL_CONFIG
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 

@@ -16,8 +16,8 @@ from slurm_jobs.shared.configs.train import OWN
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.processors.model_types import LANGUAGE_PART, SMALL_VLM, VISION_PART
 from slurm_jobs.shared.redact import describe
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
-from slurm_jobs.spec.graph import CheckedSpec
 from slurm_jobs.spec.yaml.document import KeyPath
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.records import lead_within
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.model import RunSpec
 
 

@@ -13,8 +13,9 @@ from typing import Any
 from slurm_jobs.shared.dataset_folder import INFO_NAME
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.processors.model_types import MODEL_CONFIG, TAKEN_IMAGES
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
-from slurm_jobs.spec.graph import CheckedSpec, preprocess_of
+from slurm_jobs.spec.graph import preprocess_of
 from slurm_jobs.spec.yaml.document import KeyPath
 
 

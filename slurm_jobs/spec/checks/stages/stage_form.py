@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.expand import output_dir_variable
-from slurm_jobs.spec.graph import CheckedSpec, StageView
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.model import Stage
+from slurm_jobs.spec.stage_views import StageView
 from slurm_jobs.spec.yaml.document import KeyPath, path_text
 
 FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")

@@ -7,7 +7,7 @@ from typing import Any
 
 from slurm_jobs.shared.configs.train import own_values
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.spec.graph import CheckedSpec
+from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.yaml.document import KeyPath, path_text
 

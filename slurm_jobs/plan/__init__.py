@@ -1,0 +1,1 @@
+"""Plan of a run: (spec, profile, complete slices, active slices) -> the jobs that are needed."""
