@@ -17,17 +17,13 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import (
-    AutoModelForImageTextToText,
-    Qwen2_5_VLConfig,
-    Qwen2VLConfig,
-    Qwen3VLConfig,
-)
+from transformers import AutoModelForImageTextToText, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
 
 from benchmarks.table import Row, arguments, row, show
+from pipeline.models.attention_kernels.packed_rows import Packing, attention_arguments
+from pipeline.models.attention_kernels.pictures import attend_pictures_by_segment
 from pipeline.models.families import FAMILIES
-from pipeline.models.segments import Packing, attend_pictures_by_segment, attention_arguments
-from pipeline.models.vision_language import tower_arguments
+from pipeline.models.layouts.tower_arguments import tower_arguments
 
 META = torch.device("meta")
 SAME = ((1, 48, 64),) * 8

@@ -182,7 +182,7 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     from pipeline.data.format import read_dataset_info
     from pipeline.models.build import make_unloaded
     from pipeline.models.computation.model_work import read_work
-    from pipeline.models.layouts import load_tokenizer, read_facts
+    from pipeline.models.data_facts import load_tokenizer, read_facts
     from slurm_jobs.shared.configs.model_parts import ModelConfig
     from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 

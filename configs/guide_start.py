@@ -99,7 +99,7 @@ def _write_model(settings: StartConfig, out_dir: Path) -> int:
     """The model that every phase begins with; the number of its parameters."""
     import torch
 
-    from pipeline.models.layouts import load_tokenizer
+    from pipeline.models.data_facts import load_tokenizer
     from pipeline.models.small_vlm import SmallVLM, SmallVLMConfig
 
     tokenizer = load_tokenizer(out_dir / "processor")

@@ -16,15 +16,11 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from pipeline.data.format import DatasetInfo
-from pipeline.models.layouts import (
-    AnyresTiles,
-    DataFacts,
-    ImageLayout,
-    NativePatches,
-    StackedImages,
-    TilesInOneRow,
-)
-from pipeline.models.vision_language import (
+from pipeline.models.data_facts import DataFacts
+from pipeline.models.layouts.image_layout import ImageLayout
+from pipeline.models.layouts.native_patches import NativePatches
+from pipeline.models.layouts.tiles import AnyresTiles, StackedImages, TilesInOneRow
+from pipeline.models.layouts.tower_arguments import (
     FollowFromGrids,
     lengths_and_places,
     with_learned_places,

@@ -1,11 +1,11 @@
 """Image-text-to-text models of transformers, behind the interface of training.
 
 Two ways of calling these models are wrong without an error, and are handled only here. Packed
-rows need a mask, or the bounds of samples (`pipeline.models.segments`); without either,
+rows need a mask, or the bounds of samples (`attention_kernels.packed_rows`); without either,
 positions that restart and no cache: otherwise samples of a row see each other. And a batch
 without an image must still run the vision tower, because other ranks do. A third way is only
 slow: values that the host would read back from the device are computed before
-(`pipeline.models.vision_language`).
+(`layouts.tower_arguments`).
 """
 
 from __future__ import annotations
@@ -23,27 +23,18 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from pipeline.models.attention_kernels.packed_rows import Packing, attention_arguments
+from pipeline.models.attention_kernels.pictures import attend_pictures_by_segment
 from pipeline.models.computation.aligned_products import align_products
+from pipeline.models.data_facts import DataFacts
 from pipeline.models.families import Family, encode_whole_tiles
-from pipeline.models.layouts import DataFacts, ImageLayout, VisionInputs
-from pipeline.models.segments import Packing, attend_pictures_by_segment, attention_arguments
-from pipeline.models.vision_language import (
-    HEADS_PREFIX,
-    Prompt,
-    TowerSizes,
-    VisionLanguageModel,
-    arrange_prompts,
-    before,
-    find_places,
-    max_positions,
-    pad_left,
-    plain_arguments,
-    put_features,
-    rows_and_columns,
-    tower_arguments,
-    without_tied,
-    zero_of,
-)
+from pipeline.models.generation import Prompt, arrange_prompts, before, pad_left
+from pipeline.models.image_tokens import find_places, put_features, rows_and_columns, zero_of
+from pipeline.models.layouts.image_layout import ImageLayout, VisionInputs
+from pipeline.models.layouts.tower_arguments import plain_arguments, tower_arguments
+from pipeline.models.position_limits import max_positions
+from pipeline.models.tied_weights import without_tied
+from pipeline.models.vision_language import HEADS_PREFIX, TowerSizes, VisionLanguageModel
 from slurm_jobs.shared.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"

@@ -22,9 +22,10 @@ import xxhash
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.loader import BatchReader, ReadingPlan
 from pipeline.data.order import rank_microbatches
-from pipeline.models.build import check_images, make_unloaded
+from pipeline.models.build import make_unloaded
 from pipeline.models.computation.recompute import recompute_layers
-from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_fit import check_images
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate_settings import asked_precision
 from pipeline.train.device.precision import choose_precision

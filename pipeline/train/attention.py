@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import use_gqa_in_sdpa
 from pipeline.data.batch import Batch
 from pipeline.models.computation.attention_sizes import AttentionSizes, attention_sizes
 from pipeline.models.computation.compiling import count_compiled
-from pipeline.models.layouts import NativePatches
+from pipeline.models.layouts.native_patches import NativePatches
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
@@ -220,7 +220,7 @@ def _norm(tensors: Sequence[torch.Tensor]) -> float:
 # Choice of the attention for packed samples and for images of varying size.
 #
 # `varlen` takes the bounds of samples and images; `dense` adds a mask to packed rows, and attends
-# images of one size at a time (`pipeline.models.segments`).
+# images of one size at a time (`pipeline.models.attention_kernels.packed_rows`).
 
 
 _MOST_HEAD_SIZE = 192

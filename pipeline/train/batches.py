@@ -11,9 +11,9 @@ from torch import nn
 from pipeline.data.batch import Batch, ClassPlaces
 from pipeline.data.format import DatasetInfo
 from pipeline.data.work import count_work
+from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.computation.model_work import read_work
-from pipeline.models.layouts import ImageLayout, StoredImages, VisionInputs
-from pipeline.models.segments import Packing
+from pipeline.models.layouts.image_layout import ImageLayout, StoredImages, VisionInputs
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
 from pipeline.timing.recorder import StepCounts

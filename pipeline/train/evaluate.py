@@ -19,9 +19,11 @@ from pipeline.data.dataset import image_rule
 from pipeline.data.format import IGNORED_LABEL, Sample
 from pipeline.models.build import load_model
 from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
+from pipeline.models.data_facts import DataFacts
 from pipeline.models.finetuning.classifier_heads import load_heads
-from pipeline.models.layouts import DataFacts, StoredImages
-from pipeline.models.vision_language import Prompt, VisionLanguageModel
+from pipeline.models.generation import Prompt
+from pipeline.models.layouts.image_layout import StoredImages
+from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError

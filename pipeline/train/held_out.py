@@ -25,7 +25,7 @@ import xxhash
 from pipeline.data.batch import Batch, BufferPool, ModelNeeds, collate
 from pipeline.data.dataset import image_rule
 from pipeline.data.format import Sample
-from pipeline.models.layouts import DataFacts
+from pipeline.models.data_facts import DataFacts
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.rejects import SampleRejectedError

@@ -15,7 +15,7 @@ from typing import TypeVar
 from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.format import PACKS_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.loader import check_augmentation
-from pipeline.models.build import check_images
+from pipeline.models.data_fit import check_images
 from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.stage_in.stage import Staged
 from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace

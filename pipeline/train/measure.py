@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.data.batch import Batch
 from pipeline.data.format import read_dataset_info
 from pipeline.data.loader import Prefetcher
-from pipeline.models.layouts import load_tokenizer, read_facts
+from pipeline.models.data_facts import load_tokenizer, read_facts
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog

@@ -24,9 +24,9 @@ from pipeline.data.format import DatasetInfo, read_dataset_info
 from pipeline.data.index import open_index
 from pipeline.models.attention_kernels.shared_keys import repeat_shared_keys
 from pipeline.models.computation.compiling import check_can_compile, check_towers
-from pipeline.models.layouts import DataFacts
-from pipeline.models.loading import check_weight_files, fp16_warning
-from pipeline.models.vision_language import longest_sample, positions_problem
+from pipeline.models.data_facts import DataFacts
+from pipeline.models.loading.weight_files import check_weight_files, fp16_warning
+from pipeline.models.position_limits import longest_sample, positions_problem
 from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.attention import (
     attention_note,

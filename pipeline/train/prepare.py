@@ -16,18 +16,20 @@ import torch
 import xxhash
 
 from pipeline.data.batch import ClassReader, LevelRules, ModelNeeds
+from pipeline.models.attention_kernels.packed_rows import takes_masks
+from pipeline.models.attention_kernels.varlen import why_no_varlen
 from pipeline.models.build import build_model, make_unloaded
 from pipeline.models.computation.attention_sizes import attention_sizes
 from pipeline.models.computation.compiling import compile_layers, describe_compiling
 from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
 from pipeline.models.computation.recompute import recompute_layers
+from pipeline.models.data_facts import DataFacts
 from pipeline.models.finetuning.adapters import add_adapters
 from pipeline.models.finetuning.classifier_heads import num_classes
 from pipeline.models.finetuning.packed_linear import compute_in, quantized_layers, quantized_names
 from pipeline.models.finetuning.parameter_names import visible_name, without_adapters
 from pipeline.models.finetuning.trained_parts import choose, parts_of, set_trainable
-from pipeline.models.layouts import DataFacts, NativePatches
-from pipeline.models.segments import takes_masks, why_no_varlen
+from pipeline.models.layouts.native_patches import NativePatches
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate import Accelerated
 from pipeline.train.accelerate_settings import read_accelerate_file

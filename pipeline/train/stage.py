@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.format import read_dataset_info
-from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.device.device_memory import give_back_memory

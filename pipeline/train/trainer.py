@@ -25,7 +25,7 @@ from pipeline.data.format import PACKS_DIR
 from pipeline.data.loader import BatchReader, Prefetcher, ReadingPlan, make_augmentation
 from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models.computation.compiling import USUAL_VARIANTS
-from pipeline.models.layouts import DataFacts
+from pipeline.models.data_facts import DataFacts
 from pipeline.timing.card_peaks import find_card
 from pipeline.timing.compile_watch import CompileWatch
 from pipeline.timing.device_clock import CudaClock

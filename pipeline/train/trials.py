@@ -21,7 +21,7 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.loader import BatchReader, ReadingPlan
 from pipeline.data.order import BatchLayout
 from pipeline.data.work import SampleSizes, find_heaviest
-from pipeline.models.layouts import ImageLayout
+from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.batches import loss_of, to_device

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from pipeline.models import segments
+from pipeline.models.attention_kernels import varlen
+from pipeline.models.attention_kernels.pictures import attend_pictures_by_segment
 from pipeline.models.computation.aligned_products import align_products
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import Work
@@ -43,13 +44,13 @@ def kernel(work: Work) -> None:
         ]
         expected = _values(
             [each.float() for each in given],
-            lambda q, k, v, size=size, window=window: segments.reference_attention(
+            lambda q, k, v, size=size, window=window: varlen.reference_attention(
                 q, k, v, bounds, size**-0.5, *window
             ),
         )
         found = _values(
             [each.cuda() for each in given],
-            lambda q, k, v, window=window: segments._attend_varlen(
+            lambda q, k, v, window=window: varlen.attend_varlen(
                 q, k, v, bounds=bounds.cuda(), longest=max(_LENGTHS), scale=None, window=window
             ),
         )
@@ -165,7 +166,7 @@ def pictures(work: Work) -> None:
         return output.detach().float()
 
     loop, loop_s = run(), _seconds(work, run)
-    segments.attend_pictures_by_segment(tower)
+    attend_pictures_by_segment(tower)
     once, once_s = run(), _seconds(work, run)
     align_products(tower)
     ours, ours_s = run(), _seconds(work, run)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from pipeline.models.segments import attend_rows_by
+from pipeline.models.attention_kernels.packed_rows import attend_rows_by
 
 _UNSHARED = nn.Identity()
 """Stands for a module without shared heads."""

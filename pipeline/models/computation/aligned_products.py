@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline.models.segments import computing_dtype
+from pipeline.models.attention_kernels.varlen import computing_dtype
 
 _MULTIPLE = 8
 """16 bytes hold 8 numbers of 2 bytes."""

@@ -11,7 +11,7 @@ from pipeline.data.batch import Batch, BufferPool, collate
 from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.format import Sample
 from pipeline.models.build import build_model
-from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR

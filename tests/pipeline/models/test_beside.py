@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pipeline.models.build import build_model, make_unloaded
-from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from slurm_jobs.shared.configs.model_parts import ModelConfig, VisionConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import write_kind

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from transformers import dynamic_module_utils
 
-from pipeline.models import layouts, loading
+from pipeline.models import data_facts
+from pipeline.models.loading import pretrained as loading
 from pipeline.preprocess.chat import tokenizer
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError
@@ -37,7 +38,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "started"
 
 
-@pytest.mark.parametrize("load", [layouts.load_tokenizer, tokenizer.load_tokenizer])
+@pytest.mark.parametrize("load", [data_facts.load_tokenizer, tokenizer.load_tokenizer])
 def test_the_code_of_a_tokenizer_is_never_run(load, tmp_path: Path, mark: Path) -> None:
     folder = write_tokenizer(tmp_path / "tokenizer")
     settings = folder / "tokenizer_config.json"

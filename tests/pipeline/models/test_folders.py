@@ -22,14 +22,10 @@ from transformers import (
 )
 
 from pipeline.models.build import load_model
-from pipeline.models.loading import check_weight_files, fp16_warning
-from pipeline.models.vision_language import (
-    arrange_prompts,
-    longest_sample,
-    max_positions,
-    plain_arguments,
-    positions_problem,
-)
+from pipeline.models.generation import arrange_prompts
+from pipeline.models.layouts.tower_arguments import plain_arguments
+from pipeline.models.loading.weight_files import check_weight_files, fp16_warning
+from pipeline.models.position_limits import longest_sample, max_positions, positions_problem
 from pipeline.train.optimizer.optimizers import parameter_groups
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -15,12 +15,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForImageTextToText
 
+from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.build import build_model
 from pipeline.models.computation import recompute
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.layouts import VisionInputs
-from pipeline.models.segments import Packing
-from pipeline.models.vision_language import plain_arguments, tower_arguments
+from pipeline.models.layouts.image_layout import VisionInputs
+from pipeline.models.layouts.tower_arguments import plain_arguments, tower_arguments
 from pipeline.train.batches import ModelInputs, loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from tests.pipeline.models.conftest import Kind

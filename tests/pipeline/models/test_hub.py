@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import constants, snapshot_download
 
 from pipeline.models.hub import DOWNLOAD_ERRORS, DownloadFailure, download_failure, failure_text
-from pipeline.models.loading import find_folder, read_hugging_face_config
+from pipeline.models.loading.pretrained import find_folder, read_hugging_face_config
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 

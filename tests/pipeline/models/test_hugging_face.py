@@ -16,9 +16,10 @@ from pipeline.data.batch import Batch
 from pipeline.data.format import Sample
 from pipeline.models.build import build_model, load_model
 from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
+from pipeline.models.generation import Prompt, before
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.layouts import StoredImages
-from pipeline.models.vision_language import Prompt, VisionLanguageModel, before
+from pipeline.models.layouts.image_layout import StoredImages
+from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.export import check_weights

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pipeline.models.finetuning.classifier_heads import HEADS_WEIGHTS, LEVELS_NAME, load_heads
-from pipeline.models.loading import load_whole, read_hugging_face_config
+from pipeline.models.loading.pretrained import load_whole, read_hugging_face_config
 from pipeline.models.small_vlm import WEIGHTS_NAME, SmallVLM
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -228,7 +228,7 @@ from pathlib import Path
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers import AutoModelForCausalLM
-from pipeline.models.loading import load_whole
+from pipeline.models.loading.pretrained import load_whole
 from pipeline.models.finetuning.quantized_linear import quantize_model
 from slurm_jobs.shared.configs.model_parts import QuantizeConfig
 

@@ -14,20 +14,16 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForImageTextToText, MistralConfig, Qwen2Config
 
-from pipeline.models import segments
-from pipeline.models.attention_kernels import shared_keys
+from pipeline.models.attention_kernels import shared_keys, varlen
+from pipeline.models.attention_kernels.packed_rows import Packing, attention_arguments, dense_mask
+from pipeline.models.attention_kernels.pictures import picture_segments
+from pipeline.models.attention_kernels.varlen import reference_attention
 from pipeline.models.computation.attention_sizes import AttentionSizes, attention_sizes
 from pipeline.models.computation.compiling import compile_layers
 from pipeline.models.computation.recompute import recompute_layers
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.segments import (
-    Packing,
-    attention_arguments,
-    dense_mask,
-    picture_segments,
-    reference_attention,
-)
-from pipeline.models.vision_language import VisionLanguageModel, plain_arguments
+from pipeline.models.layouts.tower_arguments import plain_arguments
+from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.attention import call_of, uses_of
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
@@ -174,7 +170,9 @@ def test_packed_rows_have_one_additive_mask_and_give_the_bits_of_transformers_ow
     model = build(kind)
     with CountsAttention() as ours:
         loss, found = packed_loss(kind, model)
-    monkeypatch.setattr("pipeline.models.segments.takes_masks", lambda _config: False)
+    monkeypatch.setattr(
+        "pipeline.models.attention_kernels.packed_rows.takes_masks", lambda _config: False
+    )
     with CountsAttention() as theirs:
         expected_loss, expected = packed_loss(kind, model)
     assert (len(ours.masks), ours.bool_masks) == (1, 0)
@@ -315,9 +313,9 @@ def test_the_kernel_gets_what_autocast_computes_in():
     bounds = torch.tensor([0, 3, 5], dtype=torch.int32)
     given = [torch.randn(5, 2, 8) for _ in range(3)]
     borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
-    assert segments._attend_varlen(*given, **borders).dtype == torch.float32
+    assert varlen.attend_varlen(*given, **borders).dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
-        found = segments._attend_varlen(*given, **borders)
+        found = varlen.attend_varlen(*given, **borders)
     assert found.dtype == torch.bfloat16
     expected = reference_attention(*given, bounds, 8**-0.5, -1, 0)
     torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03)
@@ -328,7 +326,7 @@ def test_attention_by_borders_is_counted_without_weights():
     given = [torch.empty(5, 2, 8, device="meta") for _ in range(3)]
     bounds = torch.empty(3, dtype=torch.int32, device="meta")
     borders = {"bounds": bounds, "longest": 3, "scale": None, "window": (-1, 0)}
-    assert segments._attend_varlen(*given, **borders).shape == (5, 2, 8)
+    assert varlen.attend_varlen(*given, **borders).shape == (5, 2, 8)
 
 
 class Recorder(TorchFunctionMode):

@@ -7,9 +7,12 @@ import torch
 from torch.nn import functional
 
 from pipeline.models.build import build_model, load_model
-from pipeline.models.layouts import DataFacts, PixelScale, StoredImages, stack_images
+from pipeline.models.cross_entropy import CHUNK, summed_cross_entropy
+from pipeline.models.data_facts import DataFacts
+from pipeline.models.generation import Prompt, pad_left
+from pipeline.models.layouts.image_layout import StoredImages
+from pipeline.models.layouts.pixel_scale import PixelScale, stack_images
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.models.vision_language import CHUNK, Prompt, pad_left, summed_cross_entropy
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.infos import make_info

@@ -15,8 +15,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from pipeline.models.build import build_model, check_images, load_model, make_unloaded
-from pipeline.models.layouts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.build import build_model, load_model, make_unloaded
+from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_fit import check_images
 from pipeline.models.small_vlm import SmallVLM
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -13,7 +13,7 @@ from PIL import Image
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.format import read_dataset_info
-from pipeline.models.build import check_small_images
+from pipeline.models.data_fit import check_small_images
 from pipeline.preprocess.part import PartPaths
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess

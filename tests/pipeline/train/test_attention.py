@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pipeline.models import segments
+from pipeline.models.attention_kernels import varlen
 from pipeline.models.computation.attention_sizes import AttentionSizes
 from pipeline.train import attention
 from pipeline.train.attention import (
@@ -214,8 +214,8 @@ def trainer(made, tmp_path) -> Trainer:
 
 
 def reference_that(monkeypatch: pytest.MonkeyPatch, spoil) -> None:
-    right = segments.reference_attention
-    monkeypatch.setattr(segments, "reference_attention", lambda *given: spoil(right, given))
+    right = varlen.reference_attention
+    monkeypatch.setattr(varlen, "reference_attention", lambda *given: spoil(right, given))
 
 
 def said_by(trainer, caplog, **changes):

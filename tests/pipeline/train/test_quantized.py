@@ -9,7 +9,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from pipeline.models.vision_language import plain_arguments
+from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.train.batches import to_device
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind

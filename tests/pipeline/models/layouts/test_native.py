@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.data.batch import TokenRows
-from pipeline.models.layouts import NativePatches, PixelScale, StoredImages
+from pipeline.models.layouts.image_layout import StoredImages
+from pipeline.models.layouts.native_patches import NativePatches
+from pipeline.models.layouts.pixel_scale import PixelScale
 from tests.pipeline.models.tiny import tiny_config
 
 PATCH, MERGE = 2, 2

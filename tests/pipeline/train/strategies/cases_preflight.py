@@ -80,7 +80,9 @@ def run(
         began_unix_s=0.0,
     )
     phases, data = phases_of(config), pair.kind(kind)
-    source = patch("pipeline.models.loading.source_of", lambda model: f"{model.path}{suffix}")
+    source = patch(
+        "pipeline.models.loading.pretrained.source_of", lambda model: f"{model.path}{suffix}"
+    )
     with patch.dict(os.environ, variables or {}), source:
         return preflight(job, phases, [data.dataset_dir for _ in phases], data.facts)
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 
 from pipeline.models.finetuning.packed_linear import quantized_names
-from pipeline.models.vision_language import plain_arguments
+from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.train import prepare
 from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice

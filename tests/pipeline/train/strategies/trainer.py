@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
-from pipeline.models.layouts import load_tokenizer, read_facts
+from pipeline.models.data_facts import load_tokenizer, read_facts
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import phases_of
 from pipeline.train.loop import run_steps

@@ -1,0 +1,1 @@
+"""Layouts of stored images, by which each family of models gets its input."""
