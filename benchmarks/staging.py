@@ -40,8 +40,8 @@ from benchmarks.staging_data import (
     write_dataset,
 )
 from benchmarks.table import Row, arguments, row, show
-from pipeline.stage_in.copy import is_intact
 from pipeline.stage_in.stage import stage_in
+from pipeline.stage_in.verified_copy import is_intact
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.dataset_folder import INFO_NAME, SHARDS_DIR
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.data.format import DatasetInfo, read_dataset_info
-from pipeline.stage_in.copy import Copier
+from pipeline.stage_in.copier import Copier
 from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.errors import StageError, StageStoppedError

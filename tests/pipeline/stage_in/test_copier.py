@@ -21,7 +21,7 @@ import pytest
 from pipeline.data import shards
 from pipeline.data.dataset import open_dataset
 from pipeline.data.format import read_dataset_info
-from pipeline.stage_in import copy as copy_module
+from pipeline.stage_in import copier
 from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.shared.configs.training_parts import StagingConfig
@@ -154,7 +154,7 @@ def test_training_that_waits_for_its_copy_beats_within_a_shard(
     store = Store(root=tmp_path / "node")
     with store.locked(lambda: None):
         lease = store.take(info.fingerprint)
-    slow = copy_module.Copier(dataset_dir, store, lease, info, config)
+    slow = copier.Copier(dataset_dir, store, lease, info, config)
 
     def copy() -> None:
         with pytest.raises(StageStoppedError):
@@ -175,7 +175,7 @@ def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_o
     monkeypatch: pytest.MonkeyPatch,
     last_beat: Callable[[], dict[str, Any]],
 ) -> None:
-    monkeypatch.setattr(copy_module, "_TURN_POLL_S", 0.02)
+    monkeypatch.setattr(copier, "_TURN_POLL_S", 0.02)
     store, info = Store(root=tmp_path / "node"), read_dataset_info(dataset_dir)
     with store.locked(lambda: None):
         theirs, ours = store.take(info.fingerprint), store.take(info.fingerprint)
@@ -183,7 +183,7 @@ def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_o
     looks = []
     look = ours.progress
     monkeypatch.setattr(ours, "progress", lambda: looks.append(look()) or looks[-1])
-    waiting = copy_module.Copier(dataset_dir, store, ours, info, BEFORE)
+    waiting = copier.Copier(dataset_dir, store, ours, info, BEFORE)
     thread = threading.Thread(target=waiting.run)
     thread.start()
 
@@ -255,7 +255,7 @@ def test_a_copy_that_hangs_is_reported_with_the_line_that_reads_the_shared_file(
             process.kill()
     os.close(writer)
     assert text.startswith("was in staging, at _read_into (")
-    assert "pipeline/stage_in/copy.py:" in text
+    assert "pipeline/stage_in/verified_copy.py:" in text
 
 
 def test_interrupted_verification_starts_again(
@@ -273,7 +273,7 @@ def test_interrupted_verification_starts_again(
         return len(looks) >= 4
 
     with monkeypatch.context() as patch:
-        patch.setattr(copy_module, "stop_requested", stop_at_the_fourth_look)
+        patch.setattr(copier, "stop_requested", stop_at_the_fourth_look)
         with pytest.raises(StageStoppedError):
             stage_in(dataset_dir, tmp_path, replace(BEFORE, num_threads=1))
     assert (folder / "boot-id").read_bytes() == b"another"
@@ -346,11 +346,11 @@ def test_copies_in_use_are_never_evicted_and_as_many_shards_as_fit_are_staged(
 def test_training_that_gave_up_copying_keeps_no_other_job_from_it(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_space(self: copy_module.Copier) -> None:
+    def no_space(self: copier.Copier) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.arrow")
 
     with monkeypatch.context() as full:
-        full.setattr(copy_module.Copier, "_copy_index", no_space)
+        full.setattr(copier.Copier, "_copy_index", no_space)
         first = stage_in(dataset_dir, tmp_path, BESIDE)
     with first:
         assert first.reason == "index.arrow: No space left on device"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stage_in.copy import Pace
+from pipeline.stage_in.pace import Pace
 from slurm_jobs.shared.errors import StageStoppedError
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.data.dataset import open_dataset
-from pipeline.stage_in import copy, stage
+from pipeline.stage_in import copier, stage
 from pipeline.stage_in.stage import stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.shared.configs.training_parts import StagingConfig
@@ -128,7 +128,7 @@ def test_a_damaged_index_on_a_disk_that_takes_no_other_is_left_for_the_shared_on
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(copy, "copy_verified", fails)
+    monkeypatch.setattr(copier, "copy_verified", fails)
     with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
         assert "Input/output error" in staged.reason
         assert keys_of(dataset_dir, staged.folder) == keys_of(dataset_dir)
@@ -176,7 +176,7 @@ def test_disk_too_small_for_anything_leaves_all_on_the_shared_folder(
 def test_stop_is_heeded_while_copying(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copy, "stop_requested", lambda: True)
+    monkeypatch.setattr(copier, "stop_requested", lambda: True)
     with pytest.raises(StageStoppedError):
         stage_in(dataset_dir, tmp_path, BEFORE)
 

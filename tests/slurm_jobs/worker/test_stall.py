@@ -67,12 +67,12 @@ MEETING = (
 )
 STAGING = (
     THREADING,
-    f'  File "{CODE}/pipeline/stage_in/copy.py", line 231 in _work',
+    f'  File "{CODE}/pipeline/stage_in/copier.py", line 231 in _work',
     f'  File "{CODE}/pipeline/train/staging.py", line 45 in stage_together',
 )
 COPY = (
-    f'  File "{CODE}/pipeline/stage_in/copy.py", line 140 in _read_into',
-    f'  File "{CODE}/pipeline/stage_in/copy.py", line 241 in _work_on_tasks',
+    f'  File "{CODE}/pipeline/stage_in/verified_copy.py", line 140 in _read_into',
+    f'  File "{CODE}/pipeline/stage_in/copier.py", line 241 in _work_on_tasks',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
 DEVICE = (
@@ -130,8 +130,6 @@ FROZEN = parse_stacks(
     "state D (disk sleep) in nfs_wait_bit_killable\n"
 )
 GONE = parse_stacks("main thread 0x01\n")
-
-
 IN_LOADER = "was in the data loader, at "
 PREAD, NEXT = "pread (pipeline/data/shards.py:88)", "__next__ (pipeline/data/loader.py:44)"
 ONE_WAITS = "; rank 1 waits in"
@@ -170,7 +168,7 @@ ON_DEVICE = "was in a wait for the device, at "
         (
             [stacks(STAGING, COPY), stacks(MEETING)],
             0,
-            "was in staging, at _read_into (pipeline/stage_in/copy.py:140); rank 1 waits in a col",
+            "was in staging, at _read_into (pipeline/stage_in/verified_copy.py:140); rank 1 waits",
         ),
         (
             [stacks(CHECKPOINT), stacks(COLLECTIVE)],

@@ -1,201 +1,29 @@
-"""Copies one file from the shared file system to the local disk, with its checksum, in one read.
-
-Nothing is synced to the disk: a copy is a cache. Every sample is compared with its checksum
-when it is read, and shards are verified again after the node has rebooted (`store`). Syncing
-would make each shard wait for the disk, which `cp` does not do either.
-
-`copy_file_range` and `sendfile` were measured and did not help: the checksum needs the bytes in
-any case.
-"""
+"""Copier of the missing files of a data set, on several threads, before or during training."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
-import io
 import logging
 import os
 import shutil
-import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import xxhash
-
-from pipeline.data.format import DatasetInfo, ShardInfo, is_on_this_machine
+from pipeline.data.format import DatasetInfo, ShardInfo
 from pipeline.data.index import is_sound_index
-from pipeline.stage_in.store import SPARE_BYTES, CopyPlan, Lease, Store, plan_copy
+from pipeline.stage_in.copy_plan import SPARE_BYTES, CopyPlan, plan_copy
+from pipeline.stage_in.pace import Pace
+from pipeline.stage_in.store import Lease, Store
+from pipeline.stage_in.verified_copy import copy_verified, is_intact
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.files import atomic_writer
 from slurm_jobs.shared.heartbeat import beat
 from slurm_jobs.shared.process import stop_requested
 
 log = logging.getLogger(__name__)
-
-_MOMENT = struct.Struct("<d")
-_MOST_WAIT_S = 60.0
-"""A later slot is from before the machine's last boot, when its clock started again."""
-_LOOK_S = 0.2
-_BLOCK_S = 0.25
-_BLOCK_BYTES = 1 << 18
-"""Measured against `cp` (ext4, Linux 6.18): 128 and 256 KiB cost the same, 64 KiB a fifth more.
-With 1 MiB half of the copies took more than three times as much CPU: such large writes request
-page cache in large pieces, which the kernel may have to search for."""
-
-
-class Pace:
-    """Limits the read rate on a node, over all processes of one user and their threads.
-
-    The processes share one number: when the next block may be read, by the clock of the machine.
-    Each reserves a slot by moving that time on by the cost of its block, and waits until its slot.
-    """
-
-    def __init__(self, path: Path, max_bytes_per_s: float | None) -> None:
-        """Use `path`, the file that the node's processes share; created if missing."""
-        self._path = path
-        self._rate = max_bytes_per_s
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes to read at a time, so that no slot takes long."""
-        if self._rate is None:
-            return _BLOCK_BYTES
-        return max(4096, min(_BLOCK_BYTES, int(self._rate * _BLOCK_S)))
-
-    def wait(self, num_bytes: int, check_stop: Callable[[], None]) -> None:
-        """Wait until `num_bytes` may be read; `check_stop` is called meanwhile and may raise."""
-        check_stop()
-        if self._rate is None:
-            return
-        now_s = time.monotonic()
-        with self._path.open("a+b") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            stream.seek(0)
-            content = stream.read(_MOMENT.size)
-            next_s = _MOMENT.unpack(content)[0] if len(content) == _MOMENT.size else now_s
-            slot_s = max(now_s, next_s) if next_s - now_s < _MOST_WAIT_S else now_s
-            stream.truncate(0)
-            stream.write(_MOMENT.pack(slot_s + num_bytes / self._rate))
-        while (left_s := slot_s - time.monotonic()) > 0:
-            check_stop()
-            time.sleep(min(left_s, _LOOK_S))
-
-
-NUM_TRIES = 2
-"""Attempts to copy a shard with a wrong checksum or a read error: a second attempt
-distinguishes a transient fault from a damaged file."""
-
-
-class _WrongHashError(Exception):
-    """Prevents a copy with wrong content from getting its name."""
-
-
-def copy_verified(
-    source: Path,
-    target: Path,
-    *,
-    xxh3: str | None,
-    pace: Pace,
-    check_stop: Callable[[], None],
-    note_block: Callable[[], None] = lambda: None,
-) -> None:
-    """Copy; `target` appears complete, or not at all.
-
-    Args:
-        source: On the shared file system.
-        target: Its folder exists.
-        xxh3: Expected xxh3-64 of the content, in hexadecimal; None if unknown.
-        pace: Limit for reading `source`.
-        check_stop: Called before each block; may raise.
-        note_block: Called after each block.
-
-    Raises:
-        StageError: the source cannot be read or does not match, twice.
-        OSError: of the local disk.
-    """
-    buffer = memoryview(bytearray(pace.block_bytes))
-    for is_last in (False,) * (NUM_TRIES - 1) + (True,):
-        digest = xxhash.xxh3_64()
-        try:
-            with suppress(_WrongHashError), atomic_writer(target, sync=False) as writer:
-                with _reading(source) as reader:
-                    while num_read := _read_into(reader, buffer, source):
-                        pace.wait(num_read, check_stop)
-                        digest.update(buffer[:num_read])
-                        writer.write(buffer[:num_read])
-                        note_block()
-                if xxh3 not in (digest.hexdigest(), None):
-                    raise _WrongHashError
-                return
-        except StageError as error:
-            if is_last or isinstance(error.__cause__, FileNotFoundError):
-                raise
-    message = (
-        f"{source}: copied twice, xxh3 {digest.hexdigest()}, expected {xxh3}; the file is "
-        f"damaged on the shared file system: run consolidate again"
-    )
-    raise StageError(message)
-
-
-def is_intact(
-    path: Path,
-    *,
-    xxh3: str,
-    check_stop: Callable[[], None],
-    note_block: Callable[[], None] = lambda: None,
-) -> bool:
-    """Check whether a file on the local disk matches its checksum; False if it cannot be read."""
-    digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(Pace(path, None).block_bytes))
-    try:
-        with path.open("rb", buffering=0) as stream:
-            while num_read := stream.readinto(buffer):
-                check_stop()
-                digest.update(buffer[:num_read])
-                note_block()
-    except OSError:
-        return False
-    return digest.hexdigest() == xxh3
-
-
-@contextmanager
-def _reading(source: Path) -> Iterator[io.FileIO]:
-    """Open the file; afterwards drop its pages if they came over the network.
-
-    They are not read again on this node, and the local copy needs the memory. On a local file
-    system other processes may use these pages.
-    """
-    try:
-        reader = io.FileIO(source)
-    except FileNotFoundError as error:
-        message = f"{source}: missing; run consolidate again"
-        raise StageError(message) from error
-    except OSError as error:
-        raise _unreadable(source, error) from error
-    with reader:
-        with suppress(OSError):  # advice: not every file system supports it
-            os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        yield reader
-        if not is_on_this_machine(source):
-            with suppress(OSError):
-                os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _read_into(reader: io.FileIO, buffer: memoryview, source: Path) -> int:
-    """Read a block, so that errors of the shared file system are not taken for the local disk's."""
-    try:
-        return reader.readinto(buffer)
-    except OSError as error:
-        raise _unreadable(source, error) from error
-
-
-def _unreadable(source: Path, error: OSError) -> StageError:
-    return StageError(f"{source}: the file cannot be read: {error.strerror}")
 
 
 _TURN_POLL_S = 1.0

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from pipeline.stage_in import copy as module
-from pipeline.stage_in.copy import Pace, copy_verified, is_intact
+from pipeline.stage_in import verified_copy as module
+from pipeline.stage_in.pace import Pace
+from pipeline.stage_in.verified_copy import copy_verified, is_intact
 from slurm_jobs.shared.errors import StageError, StageStoppedError
 
 CONTENT = bytes(range(256)) * 9_000  # more than two blocks
