@@ -8,7 +8,7 @@ from pathlib import Path
 
 import source_docs
 
-from slurm_jobs.cli.main import VERBS, build_parser
+from slurm_jobs.cli.command_parser import VERBS, build_parser
 
 INTRO = """\
 # Every option of every command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from slurm_jobs.cli.options import shown_path
+from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.shared.errors import plain
 
 

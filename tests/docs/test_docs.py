@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.main import VERBS, build_parser
+from slurm_jobs.cli.command_parser import VERBS, build_parser
 from tests.docs.pages import (
     PAGES,
     ROOT,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import api
-from slurm_jobs.cli.main import VERBS
+from slurm_jobs.cli.command_parser import VERBS
 from slurm_jobs.shared.timings import STEP_FIELDS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # scripts, no package

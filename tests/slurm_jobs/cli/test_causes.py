@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.cli.causes import MAX_SLICES_READ, causes_of
-from slurm_jobs.cli.problems import problem_lines
+from slurm_jobs.cli.run_view.causes import MAX_SLICES_READ, causes_of
+from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.records import CompletionName
 from slurm_jobs.status.run_status import RunStatus, StageStatus

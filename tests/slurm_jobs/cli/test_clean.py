@@ -100,7 +100,7 @@ def test_links_and_other_users_runs_are_left_out_of_a_search(
     assert command("clean", "--older-than", "30d", "--yes").result == "nothing to remove\n"
     paths.run_dir.unlink()
     elsewhere.rename(paths.run_dir)
-    monkeypatch.setattr("slurm_jobs.cli.clean.os.getuid", lambda: 12345)
+    monkeypatch.setattr("slurm_jobs.cli.runs.clean.os.getuid", lambda: 12345)
     assert command("clean", "--older-than", "30d", "--yes").result == "nothing to remove\n"
     assert files_gone(paths) == set()
 

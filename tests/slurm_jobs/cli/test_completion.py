@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
-from slurm_jobs.cli.completion import MAX_RUNS, SHELLS, complete_value
+from slurm_jobs.cli import command_parser
+from slurm_jobs.cli.tab_completion.completion import MAX_RUNS, SHELLS, complete_value
 from tests.slurm_jobs.cli.typing_shells import PROGRAM, asked, is_there, offered, words_typed
 
 STAMPS = ("20261121-080611-5b9e", "20261122-080611-0a1b", "20261120-235959-ffff")
@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_tab_offers_verbs_and_the_options_of_a_verb(here: Path) -> None:
     assert offered("slurm-jobs st") == ["status"]
-    assert offered("slurm-jobs ") == list(main.VERBS)
+    assert offered("slurm-jobs ") == list(command_parser.VERBS)
     assert offered("slurm-jobs --v") == ["--version"]
     assert offered("slurm-jobs logs --f") == ["--failed", "--follow"]
     assert "--json" not in offered("slurm-jobs status --json --")
@@ -70,9 +70,9 @@ def test_paths_are_specs_and_folders_or_any_file_by_the_argument(here: Path, mon
     assert offered("slurm-jobs check ~/c") == ["~/captions.yaml"]
 
 
-@pytest.mark.parametrize("verb", main.VERBS)
+@pytest.mark.parametrize("verb", command_parser.VERBS)
 def test_every_argument_that_is_a_path_a_run_or_a_spec_has_values(here: Path, verb: str) -> None:
-    parser = main.build_parser([verb]).verb
+    parser = command_parser.build_parser([verb]).verb
     assert parser is not None
     for action in parser._actions:
         if action.dest in ("run", "spec", "target", "folder", "out", "python"):
@@ -84,7 +84,7 @@ def test_every_argument_that_is_a_path_a_run_or_a_spec_has_values(here: Path, ve
     ["", "slurm-jobs nonsense ", "slurm-jobs 'a", "slurm-jobs check a b c ", "slurm-jobs st\\"],
 )
 def test_a_tab_on_a_line_with_nothing_to_complete_prints_no_error(here: Path, line: str) -> None:
-    assert set(offered(line)) <= {*main.VERBS}
+    assert set(offered(line)) <= {*command_parser.VERBS}
 
 
 def test_a_tab_loads_nothing_heavy_and_an_ordinary_start_does_not_load_argcomplete(

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slurm_jobs.cli.data import verdict_lines
+from slurm_jobs.cli.data_sets import verify
+from slurm_jobs.cli.data_sets.verify import verdict_lines
 from slurm_jobs.commands.data import DatasetPlace, Verdict
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
@@ -155,9 +156,8 @@ def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
 def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
     folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from slurm_jobs.cli import data as verb
 
-    monkeypatch.setattr(verb, "_MOST_OF_A_FILE", 3)
+    monkeypatch.setattr(verify, "_MOST_OF_A_FILE", 3)
     (folder / "shards" / "shard-000001.tar").write_bytes(b"")
     _, out, _ = command("verify", folder, "--json")
     (value,) = json.loads(out)["datasets"]
@@ -267,7 +267,7 @@ def test_shard_that_is_cut_short_is_1_and_names_verify(folder: Path, command: Co
 def test_terminal_has_twenty_of_a_kind_and_json_all(
     folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from slurm_jobs.cli import data as verb
+    from slurm_jobs.cli.data_sets import samples as verb
 
     monkeypatch.setattr(verb, "_MOST_OF_A_KIND", 3)
     unlearn(folder, *range(10))

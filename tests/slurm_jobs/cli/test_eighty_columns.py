@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.cli.nodes import _print_probe
+from slurm_jobs.cli.nodes.probe import _print_probe
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, operators_path, trace_path
 from tests.slurm_jobs.cli.command import run_command

@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from slurm_jobs.cli import main
+from slurm_jobs.cli import command_parser
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
@@ -148,7 +148,7 @@ def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Pa
     assert "none.yaml: no such file" in ended.stderr
 
 
-@pytest.mark.parametrize("verb", sorted(main.VERBS))
+@pytest.mark.parametrize("verb", sorted(command_parser.VERBS))
 def test_a_working_directory_that_was_removed_is_named_by_every_verb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, verb: str
 ) -> None:

@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
-from slurm_jobs.cli.run_view import FOOTER, lines_of, watch
-from slurm_jobs.cli.status import end_lines
+from slurm_jobs.cli.run_view.follow_run import lines_of, watch
+from slurm_jobs.cli.run_view.live_view import FOOTER
+from slurm_jobs.cli.runs.watch import end_lines
 from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
@@ -57,7 +58,7 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
-    monkeypatch.setattr("slurm_jobs.cli.run_view.time", played)
+    monkeypatch.setattr("slurm_jobs.cli.run_view.follow_run.time", played)
     monkeypatch.setattr("slurm_jobs.run.observe.time", played)
     monkeypatch.setattr("slurm_jobs.run.observe.time", played)
     return played
@@ -296,7 +297,7 @@ def test_the_live_view_shows_the_end(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("slurm_jobs.cli.options.page_console", lambda: console)
+    monkeypatch.setattr("slurm_jobs.cli.terminal.console.page_console", lambda: console)
     script.events = [lambda: end(paths, "a", [0]), lambda: end(paths, "a", [1])]
     status, _ = watch(paths.run_dir, quiet=False)
     assert status is not None
@@ -357,7 +358,7 @@ def test_the_last_view_omits_failures_that_are_printed_at_the_end(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("slurm_jobs.cli.options.page_console", lambda: console)
+    monkeypatch.setattr("slurm_jobs.cli.terminal.console.page_console", lambda: console)
 
     def fail_one() -> None:
         end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)

@@ -39,7 +39,7 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
-    monkeypatch.setattr("slurm_jobs.cli.follow_logs.time", played)
+    monkeypatch.setattr("slurm_jobs.cli.run_logs.follow_logs.time", played)
     monkeypatch.setattr("slurm_jobs.run.observe.time", played)
     return played
 

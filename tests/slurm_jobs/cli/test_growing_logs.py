@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.growing_logs import GrowingLogs
+from slurm_jobs.cli.run_logs.growing_logs import GrowingLogs
 
 
 def write(log: Path, data: bytes) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import log_files
-from slurm_jobs.cli.log_files import last_lines, numbered_lines
-from slurm_jobs.cli.options import command_text
+from slurm_jobs.cli.run_logs import log_files
+from slurm_jobs.cli.run_logs.log_files import last_lines, numbered_lines
+from slurm_jobs.cli.terminal.shown_paths import command_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records import AttemptRecord, record_to_json
@@ -294,7 +294,7 @@ def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
         "no memory",
     ]
     assert logs(paths, "--failed", "--tail", "1") == (whole, "")
-    monkeypatch.setattr("slurm_jobs.cli.logs.MAX_UNNAMED_LOGS", 3)
+    monkeypatch.setattr("slurm_jobs.cli.run_logs.logs.MAX_UNNAMED_LOGS", 3)
     said = "... and 2 more logs; name a stage for all of its logs\n"
     assert logs(paths, "--failed") == ([*whole[:2], *whole[5:]], said)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.cli.main import VERBS
+from slurm_jobs.cli.command_parser import VERBS
 from slurm_jobs.cli.other_verbs import VERB_OF
 from tests.slurm_jobs.cli.command import Command
 

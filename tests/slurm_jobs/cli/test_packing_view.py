@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from slurm_jobs.cli.data import print_view, remarks, row_cells, row_text
+from slurm_jobs.cli.data_sets.packing_view import print_view, remarks, row_cells, row_text
 
 
 @pytest.mark.parametrize(

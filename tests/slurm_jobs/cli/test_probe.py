@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.cli.nodes import _print_probe, probe_values
+from slurm_jobs.cli.nodes.probe import _print_probe, probe_values
 from slurm_jobs.shared.node_records import ProbePaths, keep_probe
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.options import command_text
-from slurm_jobs.cli.problems import problem_lines
+from slurm_jobs.cli.run_view.problems import problem_lines
+from slurm_jobs.cli.terminal.shown_paths import command_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import NEVER
 from slurm_jobs.shared.files import write_json_atomic

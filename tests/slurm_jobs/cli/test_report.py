@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from slurm_jobs.cli import report
+from slurm_jobs.cli.reports import report
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, InputError
 from slurm_jobs.shared.redact import hidden_text

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli.options import command_text
+from slurm_jobs.cli.terminal.shown_paths import command_text
 from tests.slurm_jobs.cli.command import run_command
 
 SPEC = """

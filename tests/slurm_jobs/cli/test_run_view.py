@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from slurm_jobs.cli.problems import Failure
-from slurm_jobs.cli.run_view import (
-    FOOTER,
-    LETTERS,
-    RunView,
-    grid_lines,
-    legend,
-    live_view,
-    make_grid,
-    printable,
-    task_progress,
-)
+from slurm_jobs.cli.run_view.live_view import FOOTER, live_view, printable
+from slurm_jobs.cli.run_view.problems import Failure
+from slurm_jobs.cli.run_view.run_snapshot import RunView, task_progress
+from slurm_jobs.cli.run_view.slice_grid import LETTERS, grid_lines, legend, make_grid
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.activity import ActiveProgress, Activity
 from slurm_jobs.shared.files import Progress

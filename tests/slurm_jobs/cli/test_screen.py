@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.cli.options import page_console, table_of
+from slurm_jobs.cli.terminal.console import page_console, table_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import MAX_LINE_CHARS, escaped_json, plain
 from tests.slurm_jobs.cli.command import run_command
@@ -187,8 +187,8 @@ main()
         ("slurm_jobs.cli.main", ["status"]),
         ("argparse", ["status"]),
         ("slurm_jobs.shared.errors", ["status"]),
-        ("slurm_jobs.cli.status", ["status"]),
-        ("slurm_jobs.cli.options", ["status"]),
+        ("slurm_jobs.cli.runs.status", ["status"]),
+        ("slurm_jobs.cli.arguments", ["status"]),
         ("slurm_jobs.commands.find_run", ["status"]),
         ("slurm_jobs.commands.read_spec", ["check", "configs/demo.yaml"]),
         ("yaml", ["check", "configs/demo.yaml"]),

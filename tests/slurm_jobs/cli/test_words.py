@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.cli import main
-from slurm_jobs.cli.main import EXAMPLES, examples_text
-from slurm_jobs.cli.options import check_place
+from slurm_jobs.cli import command_parser
+from slurm_jobs.cli.arguments import check_place
+from slurm_jobs.cli.help_examples import EXAMPLES, examples_text
 from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.cli.command import Command
 
 
-@pytest.mark.parametrize("verb", main.VERBS)
+@pytest.mark.parametrize("verb", command_parser.VERBS)
 def test_every_verb_has_two_to_four_examples_that_its_parser_takes(verb: str) -> None:
     examples = EXAMPLES.get(verb, ())
     assert 2 <= len(examples) <= 4, f"slurm_jobs/cli/main.py has {len(examples)} of {verb}"
     for example, _ in examples:
         program, *words = shlex.split(example)
         assert program == "slurm-jobs"
-        assert main.build_parser([verb]).parse_args(words).verb == verb
+        assert command_parser.build_parser([verb]).parse_args(words).verb == verb
 
 
 def test_no_example_is_of_a_verb_that_there_is_not() -> None:
-    assert set(EXAMPLES) <= set(main.VERBS)
+    assert set(EXAMPLES) <= set(command_parser.VERBS)
 
 
-@pytest.mark.parametrize("verb", ["", *main.VERBS])
+@pytest.mark.parametrize("verb", ["", *command_parser.VERBS])
 def test_the_help_shows_the_examples_whole_and_fits_80_columns(
     verb: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,11 +57,11 @@ def test_a_misspelt_option_is_refused_with_the_nearest_of_its_verb(
     assert ended.err.splitlines()[-1] == f"slurm-jobs {words[0]}: error: {near}"
 
 
-@pytest.mark.parametrize("verb", main.VERBS)
+@pytest.mark.parametrize("verb", command_parser.VERBS)
 def test_every_option_of_a_verb_can_be_suggested(verb: str) -> None:
-    parser = main.build_parser([verb]).verb
+    parser = command_parser.build_parser([verb]).verb
     options = {name for action in parser._actions for name in action.option_strings}
-    known = main._OPTION.findall(parser.format_usage())
+    known = command_parser._OPTION.findall(parser.format_usage())
     assert {name for name in options if name.startswith("--")} - {"--help"} <= set(known)
 
 

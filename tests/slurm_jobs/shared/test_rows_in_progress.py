@@ -12,7 +12,7 @@ from threading import Barrier
 
 import pytest
 
-from slurm_jobs.cli.causes import read_reason
+from slurm_jobs.cli.run_view.causes import read_reason
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.heartbeat import RowsInProgress, rows_in_progress, rows_path

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from slurm_jobs.cli.tune import render
+from slurm_jobs.cli.reports.tuning_screen import render
 from slurm_jobs.tuning.headline import TOO_SHORT, disturbed, headline, why_nothing_tried
 from slurm_jobs.tuning.summary import result_of, verdict_of_closing
 from slurm_jobs.tuning.trial_model import Cause

@@ -1,0 +1,1 @@
+"""Verbs on data sets: packing, samples, verify."""

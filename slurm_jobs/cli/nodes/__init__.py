@@ -1,0 +1,1 @@
+"""Verbs on nodes: doctor and probe."""

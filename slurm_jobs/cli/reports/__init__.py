@@ -1,0 +1,1 @@
+"""Verbs on measurements: report, compare, scaling, tune, profile."""

@@ -1,0 +1,1 @@
+"""The verb `logs`: choice of logs, their ends and their growth."""

@@ -1,0 +1,1 @@
+"""Views of a run on a terminal, and the same as JSON."""

@@ -1,0 +1,1 @@
+"""Verbs on runs: run, runs, note, status, watch, resume, cancel, clean, debug."""

@@ -1,0 +1,1 @@
+"""Verbs on a spec: init, check, plan, submit, schema."""

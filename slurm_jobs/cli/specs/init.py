@@ -1,0 +1,161 @@
+"""`slurm-jobs init [FOLDER]`: inspect the cluster and the data, and write a first spec."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.cli.arguments import path_of
+from slurm_jobs.cli.specs.init_questions import ask
+from slurm_jobs.cli.terminal.console import print_json
+from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path, with_short_path
+from slurm_jobs.commands.starter_data import Place, existing, inspect_weights
+from slurm_jobs.shared.errors import InputError, SpecError
+
+if TYPE_CHECKING:
+    from slurm_jobs.commands.init import WrittenSpec
+
+
+def add_init_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=path_of,
+        default=Path("configs"),
+        help="where the files go (default: configs)",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=Path,
+        help="your manifest, or a folder of images with texts next to them",
+    )
+    parser.add_argument("--model", help="a folder, or OWNER/NAME on the Hugging Face hub")
+    parser.add_argument("--name", help="of the spec and its runs (default: finetune)")
+    parser.add_argument(
+        "--recipe",
+        metavar="RECIPE",
+        help="begin with this recipe instead; `all` copies all of them",
+    )
+    parser.add_argument("--account", help="Slurm's account, where you have several")
+    parser.add_argument("--partition", help="for jobs with GPUs, where there are several")
+    parser.add_argument(
+        "--local", action="store_true", help="jobs run on this machine, also where there is Slurm"
+    )
+    parser.add_argument("--yes", action="store_true", help="ask nothing")
+
+
+def run_init(options: argparse.Namespace) -> int:
+    """Inspect, ask, write, and check the result like `check --cluster`."""
+    from slurm_jobs.cli.specs.check import check_cluster
+    from slurm_jobs.commands.init import Request, begin, inspect_cluster
+    from slurm_jobs.commands.read_spec import load
+    from slurm_jobs.commands.stage_packages import package_notes
+
+    _refuse_wrong(options)  # before Slurm is asked, which takes seconds
+    place = inspect_cluster(
+        account=options.account, partition=options.partition, is_local=options.local
+    )
+    given = {"data": options.data, "model": options.model}
+    if not (options.yes or options.json or options.recipe) and sys.stdin.isatty():
+        place, given = ask(place, given)
+    named = {"--account": options.account, "--partition": options.partition}
+    request = Request(
+        folder=options.folder,
+        name=options.name,
+        data=given["data"],
+        recipe=options.recipe,
+        named={option: value for option, value in named.items() if value is not None},
+        **({"model": given["model"]} if given["model"] else {}),
+    )
+    written = begin(request, place)
+    problems: list[str] = []
+    notes: list[str] = []
+    try:
+        loaded = load(written.spec, to_submit=True)
+        notes += [*check_cluster(loaded), *(str(with_short_path(note)) for note in loaded.notes)]
+        notes += package_notes(loaded)
+    except SpecError as error:
+        problems += [str(with_short_path(problem)) for problem in error.problems]
+    if options.json:
+        print_json(
+            {
+                "spec": str(written.spec.absolute()),
+                "files": [str(path) for path in written.files],
+                "kept": [str(path) for path in written.kept],
+                "said": list(written.said),
+                "problems": problems,
+                "notes": notes,
+            }
+        )
+    else:
+        _print_written(written, place, problems, notes, is_local=options.local)
+    return 2 if problems else 0
+
+
+def _refuse_wrong(options: argparse.Namespace) -> None:
+    """Raise InputError for options that exclude each other, and what is invalid or not there."""
+    from slurm_jobs.commands.init import ALL, recipe_text
+    from slurm_jobs.spec.value_types import check_name
+
+    local_options = [
+        f"--{name}" for name in ("data", "model") if getattr(options, name) is not None
+    ]
+    message = ""
+    if options.recipe is not None and local_options:
+        message = (
+            f"{local_options[0]} is for your own data, but a recipe includes data; leave out one "
+            "of the two"
+        )
+    elif options.recipe == "all" and options.name is not None:
+        message = "--name is for one spec, and --recipe all copies several"
+    elif options.name is not None:
+        try:
+            check_name(options.name)
+        except ValueError as error:
+            message = f"--name {options.name}: {error}"
+    if message:
+        raise InputError(message)
+    if options.recipe not in {None, ALL}:
+        recipe_text(options.recipe)
+    if options.data is not None:
+        existing(options.data)
+    if options.model is not None:
+        inspect_weights(options.model, as_named=options.model)
+
+
+def _print_written(
+    written: WrittenSpec, place: Place, problems: list[str], notes: list[str], *, is_local: bool
+) -> None:
+    from slurm_jobs.commands.init import NONE_READ
+    from slurm_jobs.commands.starter.gpu_choice import room_text
+
+    where = "jobs run on this machine"
+    here = f"{where} (--local)" if is_local else f"no Slurm here: {where}"
+    print(f"cluster: {place.name}" if place.is_slurm else here)
+    print(f"CPU jobs: {room_text(place.cpu)}")
+    print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
+    unread = [] if problems else [line for line in written.said if line.startswith(NONE_READ)]
+    for line in (*place.notes, *written.said):
+        if line not in unread:
+            print(line)
+    for path in written.files:
+        print(f"wrote {shown_path(path.absolute())}")
+    for path in written.kept:
+        print(f"kept {shown_path(path.absolute())}: it is as it would be written")
+    for note in notes:
+        print(f"note: {note}")
+    spec = shown_path(written.spec.absolute())
+    if problems:
+        check = command_text("check", spec, *(["--cluster"] if place.is_slurm else []))
+        print("\n".join([*problems, f"fix that, then: {check}"]), file=sys.stderr)
+        return
+    print(f"{spec}: no problems found")
+    for line in unread:
+        print(f"note: {line}; a run would reject these rows, so check the files first")
+    print(f"next: {command_text('plan', spec)}")
+    print(f"then: {command_text('submit' if place.is_slurm else 'run', spec)}")

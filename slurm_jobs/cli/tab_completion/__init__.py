@@ -1,0 +1,1 @@
+"""The verb `completion`, and what a TAB offers."""

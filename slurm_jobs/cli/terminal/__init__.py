@@ -1,0 +1,1 @@
+"""Output on a terminal: guarded text, tables, progress, and values in words."""
