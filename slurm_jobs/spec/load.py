@@ -33,7 +33,7 @@ from slurm_jobs.spec.checks.models.accelerate_config import accelerate_problems
 from slurm_jobs.spec.checks.models.image_kinds import image_pixels_problems, image_problems
 from slurm_jobs.spec.checks.models.layer_patterns import target_problems
 from slurm_jobs.spec.checks.models.model_folders import model_problems
-from slurm_jobs.spec.checks.models.processor_folders import processor_problems
+from slurm_jobs.spec.checks.models.processor_contents import processor_problems
 from slurm_jobs.spec.checks.path_checks import path_problems, runs_dir_problems, unexpanded_notes
 from slurm_jobs.spec.checks.references import reference_problems
 from slurm_jobs.spec.checks.sbatch_conflicts import (

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.plan.pieces import Piece, by_request, cut_slices, num_tasks, pack_for, share_out
+from slurm_jobs.plan.array_pieces import (
+    Piece,
+    by_request,
+    cut_slices,
+    num_tasks,
+    pack_for,
+    share_out,
+)
 from slurm_jobs.plan.planned import SliceRequest
 from slurm_jobs.run_folder.orders import array_indices
 
