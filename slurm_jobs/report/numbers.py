@@ -195,7 +195,7 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
     if rate.value is None:
         return Tile(label="tokens/s", value=units.NOT_KNOWN, note=rate.missing)
     mean = "mean over " if len(main.rank_counts) > 1 else ""
-    note = f"no padding, {mean}{units.ranks(main.rank_counts)}"
+    note = f"real tokens, {mean}{units.ranks(main.rank_counts)}"
     return Tile(label="tokens/s", value=units.significant(rate.value), note=note)
 
 

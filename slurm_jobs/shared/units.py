@@ -208,7 +208,7 @@ _WRITERS: Mapping[str, Callable[[float], str]] = {
 
 def stored_image(means: Mapping[str, float]) -> str:
     """Return the cost of a stored image: `86.9 KiB, read in 0.8 ms, 40.9 dB`."""
-    loss = f"{means['psnr_db']:.1f} dB" if "psnr_db" in means else "every pixel kept"
+    loss = f"{means['psnr_db']:.1f} dB" if "psnr_db" in means else "lossless"
     return f"{num_bytes(means['bytes'])}, read in {means['decode_ms']:.2g} ms, {loss}"
 
 

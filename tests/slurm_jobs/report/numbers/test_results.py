@@ -223,7 +223,7 @@ def test_two_values_of_one_name_both_stand_in_the_evaluation(report_of):
 def test_the_cost_of_a_stored_image_is_shown(report_of):
     assert "86.9 KiB, read in 0.8 ms, 39.5 dB" in render_html(report_of())
     assert units.stored_image({"bytes": 512, "decode_ms": 2.345}) == (
-        "512 B, read in 2.3 ms, every pixel kept"
+        "512 B, read in 2.3 ms, lossless"
     )
 
 

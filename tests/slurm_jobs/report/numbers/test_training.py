@@ -388,7 +388,7 @@ def test_every_form_of_the_report_says_that_ranks_changed(report_of):
     training = replace(report.training[0], **ranks_of(attempts_with(2, 1)))
     tiles = make_tiles(report.header, report.timeline, "", (training,), ())
     report = replace(report, training=(training,), tiles=tiles)
-    assert tiles[2].note == "no padding, mean over 2, then 1 ranks"
+    assert tiles[2].note == "real tokens, mean over 2, then 1 ranks"
     for form in (printed(report, 120), render_html(report)):
         assert "on 2, then 1 ranks" in form
         assert "over 95 steps" in form
