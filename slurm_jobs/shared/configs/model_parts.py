@@ -204,7 +204,7 @@ class QuantizeConfig(CheckedConfig):
     kind: Literal["nf4"] = "nf4"
     """`nf4`: sixteen levels at the quantiles of a normal distribution, in blocks of 64 weights."""
     double: bool = True
-    """Quantise the scales of blocks, too: 4.13 instead of 4.5 bits a weight."""
+    """Quantise the scales of blocks, too: 4.13 instead of 4.5 bits per weight."""
     targets: tuple[str, ...] = ("language",)
     """Quantised linear layers: `language` (all within the layers of the language model, but not
     embeddings, output head, projector and vision tower), or patterns of full names

@@ -257,7 +257,7 @@ class StagingConfig(CheckedConfig):
     num_threads: Count = 4
     """Shards that a node copies at a time."""
     max_mb_per_s: Positive | None = None
-    """Rate limit of a node's copies from the shared file system, in 1e6 bytes a second, over all
+    """Rate limit of a node's copies from the shared file system, in 1e6 bytes per second, over all
     jobs of the user there; null for no limit."""
     max_gb: Positive | None = None
     """Size limit of all copies of the user on a node, in 1e9 bytes; null for all free space."""
