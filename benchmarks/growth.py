@@ -41,7 +41,7 @@ from pipeline.data.format import IndexInfo, ShardInfo, shard_name
 from pipeline.data.index import INDEX_TYPES, open_index
 from pipeline.preprocess.part import SAMPLE_ROW
 from slurm_jobs.shared.configs.stages import ConsolidateConfig
-from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.shared.records.task_context import ParentStage
 
 NUM_PARTS, NUM_TASKS, NUM_LOOKED_UP = 400, 100, 4096
 CONFIG = ConsolidateConfig(num_read_threads=16)

@@ -14,7 +14,7 @@ import xxhash
 from pipeline.data.format import END_OF_ARCHIVE, IndexInfo
 from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter
 from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, npy_bytes, write_part
-from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.shared.records.task_context import ParentStage
 
 _BLOCK = 1 << 20
 _FIELDS_BYTES = SAMPLE_ROW.itemsize - 4

@@ -32,7 +32,7 @@ from pipeline.timing.thread_clock import NOT_TIMED, ThreadClock
 from pipeline.train.batches import StepCounter
 from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
-from slurm_jobs.shared.files import Progress
+from slurm_jobs.shared.records.progress_file import Progress
 
 GOAL_US = 200.0
 """1 % of a step of 20 ms."""

@@ -33,7 +33,7 @@ from slurm_jobs.run_folder.run_records import (
     read_stage_records,
 )
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.status.reconcile import reconcile

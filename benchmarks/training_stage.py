@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.training_job import BETAS, LEARNING_RATE, MAX_NORM, TrainingJob
-from slurm_jobs.shared.records import ParentStage, TaskContext
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.records.task_context import ParentStage, TaskContext
+from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.task_context import TaskContext
 
 LEARNING_RATE = 1e-3
 

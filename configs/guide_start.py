@@ -18,8 +18,9 @@ import shapes_demo
 
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig
-from slurm_jobs.shared.files import Progress, write_text_atomic
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.files import write_text_atomic
+from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.shared.records.task_context import TaskContext
 
 SIDES_PX = (880, 1130)
 """Of a photograph: about one megapixel."""

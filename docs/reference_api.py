@@ -24,7 +24,9 @@ VALUES = {
     "PlannedJob": "slurm_jobs.plan.planned",
 }
 """What it takes and gives back, and where that is defined."""
-STAGE_VALUES = dict.fromkeys(("TaskContext", "ParentStage"), "slurm_jobs.shared.records")
+STAGE_VALUES = dict.fromkeys(
+    ("TaskContext", "ParentStage"), "slurm_jobs.shared.records.attempt_records"
+)
 _API, _ERRORS = "slurm_jobs.api", "slurm_jobs.shared.errors"
 
 

@@ -7,8 +7,9 @@ import re
 import source_docs as source
 
 from pipeline.data.index import INDEX_TYPES
-from slurm_jobs.shared.node_records import MEASURES
-from slurm_jobs.shared.timings import DEVICE_FIELDS, GPU_FIELDS, HOST_FIELDS, STEP_FIELDS
+from slurm_jobs.shared.node_records.probe_measures import MEASURES
+from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS, STEP_FIELDS
+from slurm_jobs.shared.timings.system_readings import GPU_FIELDS, HOST_FIELDS
 
 INTRO = """\
 # Records and files of a run
@@ -19,10 +20,13 @@ completions and probes a field with a default may be missing (an older version w
 fields that are not known (a newer one did) are passed over. Where a quantity has a unit, its \
 name ends in it.
 """
-_TIMINGS, _SYSTEM = "slurm_jobs.shared.timings", "slurm_jobs.shared.timings"
-_RECORDS, _INTENTS = "slurm_jobs.shared.records", "slurm_jobs.run_folder.ledger"
-_CONTEXT = "slurm_jobs.shared.records"
-_PROBES, _INFO = "slurm_jobs.shared.node_records", "pipeline.data.format"
+_TIMINGS, _SYSTEM = (
+    "slurm_jobs.shared.timings.step_records",
+    "slurm_jobs.shared.timings.step_records",
+)
+_RECORDS, _INTENTS = "slurm_jobs.shared.records.attempt_records", "slurm_jobs.run_folder.ledger"
+_CONTEXT = "slurm_jobs.shared.records.attempt_records"
+_PROBES, _INFO = "slurm_jobs.shared.node_records.probe_files", "pipeline.data.format"
 _WORDS = {"i8": "int64", "i4": "int32", "f8": "float64", "f4": "float32"}
 
 
@@ -34,7 +38,11 @@ def page() -> str:
             _record("`run.json`", "slurm_jobs.run_folder.run_records", "RunMeta"),
             _ledger(),
             _record("`jobs/TOKEN/job.json`", "slurm_jobs.run_folder.orders", "JobOrder"),
-            _record("`resources` of an order", "slurm_jobs.shared.records", "JobResources"),
+            _record(
+                "`resources` of an order",
+                "slurm_jobs.shared.records.attempt_records",
+                "JobResources",
+            ),
             _record("`attempts/STAGE/*.json`", _RECORDS, "AttemptRecord"),
             _completions(),
             _record("`tasks/STAGE/ATTEMPT/context.json`", _CONTEXT, "TaskContext"),

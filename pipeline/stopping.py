@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.process import end_requested, stop_requested
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.processes.stop_requests import end_requested, stop_requested
+from slurm_jobs.shared.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

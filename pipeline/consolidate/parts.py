@@ -23,7 +23,8 @@ from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import dump_json
 from slurm_jobs.shared.manifests.text_rows import TextRow
-from slurm_jobs.shared.records import ParentStage, again_command
+from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.shared.records.task_context import again_command
 
 _MAX_NAMED = 10
 _NUM_THREADS = 16

@@ -31,16 +31,13 @@ from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import ConsolidateConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import (
-    Progress,
-    atomic_writer,
-    describe_outputs,
-    make_private_dir,
-    remove_leftovers,
-)
+from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.shared.manifests.text_rows import text_alone
 from slurm_jobs.shared.processors.processor_files import processor_files
-from slurm_jobs.shared.records import TaskContext, resume_command
+from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.shared.records.stage_outputs import describe_outputs
+from slurm_jobs.shared.records.task_context import resume_command
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from pipeline.consolidate.pieces import PieceRows
 from pipeline.consolidate.sample_rows import fetch_rows
 from pipeline.data.format import END_OF_ARCHIVE, ShardInfo, shard_name
 from pipeline.stopping import StopGuard
-from slurm_jobs.shared.files import Progress, atomic_writer
+from slurm_jobs.shared.files import atomic_writer
+from slurm_jobs.shared.records.progress_file import Progress
 
 _WINDOW_SAMPLES = 1 << 18
 """Samples that are looked up at a time: about 40 MB, whatever the number of samples."""

@@ -28,7 +28,7 @@ from pipeline.data.format import (
     view_npy,
 )
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.heartbeat import beat
+from slurm_jobs.shared.records.heartbeat import beat
 from slurm_jobs.shared.regular_files import open_regular
 
 # Opened shard of a data set: memory-mapped, or read in pieces.

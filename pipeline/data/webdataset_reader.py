@@ -39,7 +39,7 @@ from pipeline.data.order import BatchLayout
 from pipeline.data.shard_addresses import address_problem
 from pipeline.timing.thread_clock import ThreadClock, ThreadTimes, add_up
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.heartbeat import beat
+from slurm_jobs.shared.records.heartbeat import beat
 
 _STREAM_WORD = 3
 """Separates these seeds from those of the order and of augmentation."""

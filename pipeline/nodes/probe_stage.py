@@ -25,15 +25,10 @@ from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.stages import ProbeConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.machine import cpu_facts, host_facts, is_local_node
-from slurm_jobs.shared.node_records import (
-    MEASURES,
-    NodeProbe,
-    ProbePaths,
-    keep_probe,
-    make_node_dir,
-)
-from slurm_jobs.shared.process import stop_requested
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.node_records.probe_files import ProbePaths, keep_probe, make_node_dir
+from slurm_jobs.shared.node_records.probe_measures import MEASURES, NodeProbe
+from slurm_jobs.shared.processes.stop_requests import stop_requested
+from slurm_jobs.shared.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any, Literal
 
 from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
-from slurm_jobs.shared.errors import truncated
 from slurm_jobs.shared.manifests.image_paths import ABSOLUTE_HINT
-from slurm_jobs.shared.records import resume_command
+from slurm_jobs.shared.records.task_context import resume_command
+from slurm_jobs.shared.texts.truncation import truncated
 
 Reason = Literal[
     "bad_row",  # the row is invalid

@@ -24,11 +24,11 @@ from pipeline.preprocess.rejects import Reason, Reject, SampleRejectedError
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.configs.stages import ImageFormat
 from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.files import Progress
-from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.row_notes import RowNote
 from slurm_jobs.shared.manifests.text_rows import TextRow
+from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
 
 _ROWS_AHEAD_PER_THREAD = 4
 _MAX_IGNORED = 100

@@ -38,18 +38,14 @@ from slurm_jobs.shared.configs.stages import (
     PreprocessConfig,
 )
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import (
-    Progress,
-    atomic_writer,
-    describe_outputs,
-    make_private_dir,
-    remove_leftovers,
-)
-from slurm_jobs.shared.heartbeat import RowsInProgress
+from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.shared.manifests.row_notes import note_text
 from slurm_jobs.shared.manifests.text_rows import text_so_far
 from slurm_jobs.shared.manifests.values import RowOptions
-from slurm_jobs.shared.records import TaskContext, resume_command
+from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
+from slurm_jobs.shared.records.stage_outputs import describe_outputs
+from slurm_jobs.shared.records.task_context import TaskContext, resume_command
 from slurm_jobs.shared.units import number_of
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pipeline.stage_in.copier import Copier
 from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.process import stop_requested
+from slurm_jobs.shared.processes.stop_requests import stop_requested
 
 if TYPE_CHECKING:
     from typing_extensions import Self

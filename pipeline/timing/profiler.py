@@ -21,16 +21,16 @@ from pipeline.timing.communication import Piece, find_communication
 from pipeline.timing.span_log import SpanLog
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
-from slurm_jobs.shared.records import TaskContext
-from slurm_jobs.shared.timings import (
+from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.shared.timings.profiler_files import (
     OPERATORS_FORMAT_NAME,
-    PROFILE_WRITE_SPAN,
     Operator,
     OperatorTable,
     operators_path,
     operators_text_path,
     trace_path,
 )
+from slurm_jobs.shared.timings.step_records import PROFILE_WRITE_SPAN
 
 if TYPE_CHECKING:
     from typing_extensions import Self

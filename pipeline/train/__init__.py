@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from slurm_jobs.shared.activity import active_progress
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.activity import active_progress
+from slurm_jobs.shared.records.task_context import TaskContext
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:

@@ -37,8 +37,8 @@ from pipeline.train.checkpoint_state import Checkpoints, LaterPhase, compare, ex
 from pipeline.train.ranks import Ranks, new_host_group
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.process import note_stop_time
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.processes.stop_requests import note_stop_time
+from slurm_jobs.shared.records.task_context import TaskContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self

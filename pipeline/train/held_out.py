@@ -44,9 +44,9 @@ from pipeline.train.job import Job
 from pipeline.train.prepare import TrainedModel
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import plain_json
-from slurm_jobs.shared.heartbeat import beat
 from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.process import stop_requested
+from slurm_jobs.shared.processes.stop_requests import stop_requested
+from slurm_jobs.shared.records.heartbeat import beat
 from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_bytes
 
 # Results of held-out evaluations: a line each in `held_out.jsonl`, and in the log.

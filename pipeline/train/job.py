@@ -26,14 +26,14 @@ from pipeline.train.staging import stage_together
 from slurm_jobs.shared.configs.train import TrainConfig, as_training
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.heartbeat import beat
-from slurm_jobs.shared.process import end_requested, stop_requested
+from slurm_jobs.shared.processes.stop_requests import end_requested, stop_requested
 from slurm_jobs.shared.processors.processor_files import (
     changed_files,
     changed_processor,
     processor_checksums,
 )
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.heartbeat import beat
+from slurm_jobs.shared.records.task_context import TaskContext
 
 # Handling of stop requests after the last step of a training.
 #

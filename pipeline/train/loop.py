@@ -34,7 +34,7 @@ from pipeline.train.strategy_checks import check_gradients
 from pipeline.train.verdict import QueuedVerdict, Verdict, judge
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.process import stop_requested
+from slurm_jobs.shared.processes.stop_requests import stop_requested
 
 if TYPE_CHECKING:
     from pipeline.train.trainer import Trainer

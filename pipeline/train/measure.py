@@ -32,7 +32,7 @@ from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import MeasureConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.task_context import TaskContext
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:

@@ -53,7 +53,8 @@ from pipeline.train.strategy_checks import check_dtypes
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import ranges_text, write_json_atomic
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.index_ranges import ranges_text
 
 # Comparison of all ranks.
 #

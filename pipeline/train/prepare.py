@@ -64,7 +64,7 @@ from pipeline.train.strategy_checks import (
 from slurm_jobs.shared.accelerate_file import AccelerateFile
 from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.task_context import TaskContext
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -17,9 +17,10 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed.rendezvous import rendezvous
 
-from slurm_jobs.shared.files import ranges_text, write_bytes_atomic
-from slurm_jobs.shared.heartbeat import is_quiet, stacks_path
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.files import write_bytes_atomic
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.heartbeat import is_quiet, stacks_path
+from slurm_jobs.shared.records.task_context import TaskContext
 
 # Records of torch's flight recorder, written whenever the rank's Python stacks are.
 #

@@ -40,9 +40,10 @@ from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.files import describe_outputs, plain_json
-from slurm_jobs.shared.heartbeat import start_heartbeat
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.files import plain_json
+from slurm_jobs.shared.records.heartbeat import start_heartbeat
+from slurm_jobs.shared.records.stage_outputs import describe_outputs
+from slurm_jobs.shared.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import Progress, read_json, write_json_atomic
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.shared.records.task_context import TaskContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self

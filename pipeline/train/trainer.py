@@ -59,11 +59,11 @@ from pipeline.train.memory.out_of_memory import (
 from pipeline.train.prepare import TrainedModel, build_trained_model, switch_phase
 from pipeline.train.trackers import Trackers, TrainingFacts, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
-from slurm_jobs.shared.activity import current_progress
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.heartbeat import steps_change
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.activity import current_progress
+from slurm_jobs.shared.records.heartbeat import steps_change
 
 log = logging.getLogger(__name__)
 

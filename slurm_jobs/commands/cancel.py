@@ -21,7 +21,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_run, stages_named
 from slurm_jobs.schedulers.protocol import LIVING_STATES
 from slurm_jobs.shared.errors import FileError, SchedulerError
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus
 

@@ -26,11 +26,11 @@ from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import read_plan_values, stages_called
+from slurm_jobs.shared.configs.output_references import substitute_references
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import FileError, InputError, RunFailedError, StageConfigError
-from slurm_jobs.shared.expand import substitute_references
-from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.process import script_command
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.processes.python_commands import script_command
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec

@@ -15,8 +15,10 @@ from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import StageRecords, read_stage_records
 from slurm_jobs.schedulers.batch_script import setup_lines
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import make_private_dir, ranges_text, read_json, write_json_atomic
-from slurm_jobs.shared.records import TaskContext, read_context, record_to_json
+from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.worker.rank import context_path, rank_environment
 
 _TIME_S = 7 * 86400.0

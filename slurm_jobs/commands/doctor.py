@@ -68,8 +68,8 @@ from slurm_jobs.shared.files import (
     write_bytes_atomic,
     write_json_atomic,
 )
-from slurm_jobs.shared.machine import installed_packages, mount_of, user_name
-from slurm_jobs.shared.node_records import (
+from slurm_jobs.shared.machine import mount_of, user_name
+from slurm_jobs.shared.node_records.doctor_facts import (
     SIGNAL_NAME,
     FolderFacts,
     NodeFacts,
@@ -79,10 +79,12 @@ from slurm_jobs.shared.node_records import (
     hello_name,
     node_from_json,
 )
-from slurm_jobs.shared.process import STOP_SIGNAL, ask_together
-from slurm_jobs.shared.records import lead_within
+from slurm_jobs.shared.processes.programs import ask_together
+from slurm_jobs.shared.processes.signal_handlers import handling
+from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
+from slurm_jobs.shared.python_packages import installed_packages
+from slurm_jobs.shared.records.job_resources import lead_within
 from slurm_jobs.shared.regular_files import read_text
-from slurm_jobs.shared.signal_handlers import handling
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import Resources

@@ -17,7 +17,7 @@ from slurm_jobs.run.read_attempts import read_attempts, slices_to_explain
 from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 from slurm_jobs.status.run_status import StageStatus
 
 

@@ -23,8 +23,9 @@ from slurm_jobs.commands.runs_dir import (
 from slurm_jobs.commands.spec_origin import SPEC_SUFFIXES
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths
 from slurm_jobs.shared.dataset_folder import INFO_NAME
-from slurm_jobs.shared.errors import InputError, truncated
+from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.expand import expand_typed
+from slurm_jobs.shared.texts.truncation import truncated
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 """NAME_MAX and PATH_MAX of Linux."""

@@ -30,13 +30,14 @@ from slurm_jobs.commands.submit import limits_of
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.shared.configs.train import DEFAULT_NUM_LANES
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, did_you_mean
-from slurm_jobs.shared.expand import literal_path, shipped_path, shipped_text
+from slurm_jobs.shared.expand import literal_path
 from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.shared.manifests.row_sizes import RowSize, measure, pick_rows, spread
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.model_types import SMALL_VLM
 from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import read_bytes, read_text
+from slurm_jobs.shared.shipped_files import shipped_path, shipped_text
 from slurm_jobs.shared.units import number_of
 from slurm_jobs.spec.checks.data.manifests import unreadable
 from slurm_jobs.spec.overrides.text_edits import edit_text, inline_text

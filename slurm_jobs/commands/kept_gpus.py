@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import kind_begun_on
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
 
 
 def kinds_begun_on(

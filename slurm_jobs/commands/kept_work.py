@@ -17,7 +17,7 @@ from slurm_jobs.run_folder.run_records import (
     read_all_plans,
     read_completion,
 )
-from slurm_jobs.shared.files import parse_ranges, ranges_text
+from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.status.slice_status import completion_of, newest_attempt
 

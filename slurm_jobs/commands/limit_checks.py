@@ -16,7 +16,7 @@ from slurm_jobs.cluster.placement import Placement, place, submit_limit
 from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.shared.configs.stages import TUNE_RUN
 from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.records import JobResources
+from slurm_jobs.shared.records.job_resources import JobResources
 
 _TRAININGS = frozenset({"train", TUNE_RUN})
 """Stages whose ranks train one model together."""

@@ -9,7 +9,7 @@ from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.planned import PlannedStage
 from slurm_jobs.run_folder.run_records import stages_named
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import parse_ranges
+from slurm_jobs.shared.index_ranges import parse_ranges
 
 
 def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:

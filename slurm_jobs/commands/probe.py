@@ -16,7 +16,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.shared.configs.stages import ProbeConfig
 from slurm_jobs.shared.errors import InputError, did_you_mean
-from slurm_jobs.shared.records import gpus_of_options
+from slurm_jobs.shared.records.job_resources import gpus_of_options
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.profile import ClusterProfile

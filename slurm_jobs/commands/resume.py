@@ -69,7 +69,7 @@ from slurm_jobs.run_folder.run_records import (
     read_shell_variables,
 )
 from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
-from slurm_jobs.shared.records import JobResources
+from slurm_jobs.shared.records.job_resources import JobResources
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides.apply import sets_value
 from slurm_jobs.spec.profile import ClusterProfile

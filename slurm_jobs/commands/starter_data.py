@@ -16,7 +16,7 @@ from slurm_jobs.commands.starter.archive_members import member_syntax
 from slurm_jobs.commands.starter.folder_files import has_captions, has_images, refuse_unwritable
 from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
-from slurm_jobs.shared.errors import InputError, PathExpansionError, StageConfigError, plain
+from slurm_jobs.shared.errors import InputError, PathExpansionError, StageConfigError
 from slurm_jobs.shared.expand import expand_typed
 from slurm_jobs.shared.manifests.image_paths import place_of
 from slurm_jobs.shared.manifests.messages import Content
@@ -34,6 +34,7 @@ from slurm_jobs.shared.processors.image_plans import (
 )
 from slurm_jobs.shared.processors.model_types import SMALL_VLM
 from slurm_jobs.shared.regular_files import open_regular, read_bytes
+from slurm_jobs.shared.texts.control_characters import plain
 
 # Facts that are known before a first spec is written: rooms of the cluster, data, model.
 

@@ -47,7 +47,7 @@ from slurm_jobs.schedulers.slurm_environment import (
     variables_applied,
 )
 from slurm_jobs.shared.errors import InputError, SchedulerError, SpecError
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile

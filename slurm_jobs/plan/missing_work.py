@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.dependencies import Slices, barred_slices
 from slurm_jobs.plan.planned import Done, PlannedStage
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.spec.model import RunSpec
 
 

@@ -14,7 +14,7 @@ from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.shared import units
-from slurm_jobs.shared.joined_reasons import Reason, joined_text
+from slurm_jobs.shared.records.joined_reasons import Reason, joined_text
 
 COLUMNS = (
     "slice",

@@ -21,8 +21,12 @@ from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began, job_of, join_rows, newest_row
 from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES
 from slurm_jobs.shared import units
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import AttemptRecord, CompletionRecord, TaskAccounting
+from slurm_jobs.shared.records.attempt_records import (
+    AttemptRecord,
+    CompletionRecord,
+    TaskAccounting,
+)
+from slurm_jobs.shared.records.job_key import JobKey
 
 # Contradictions between the clocks of a run, and which one counts.
 #

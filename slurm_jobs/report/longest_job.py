@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from slurm_jobs.report.attempts import AttemptFacts
 from slurm_jobs.report.steps.intervals import merge, total_s
 from slurm_jobs.shared import units
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 _MAX_ATTEMPTS = 3
 """Attempts that are named one by one."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from string import Template
 
 from slurm_jobs.shared import units
-from slurm_jobs.shared.errors import plain
-from slurm_jobs.shared.expand import shipped_text
+from slurm_jobs.shared.shipped_files import shipped_text
+from slurm_jobs.shared.texts.control_characters import plain
 from slurm_jobs.shared.units import TimeShare, shown
 
 

@@ -16,7 +16,7 @@ from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.load_model import Level, LoaderLoad, NodeLoad, NodeProbes, ProbedNode
 from slurm_jobs.report.values.rank_model import RankNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.node_records import NodeProbe
+from slurm_jobs.shared.node_records.probe_measures import NodeProbe
 
 # Load of each node during a training's measured steps.
 #

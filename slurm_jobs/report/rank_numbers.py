@@ -13,8 +13,8 @@ from slurm_jobs.report.inputs.run_inputs import ProfileTable, RankTiming
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers, Straggler
 from slurm_jobs.report.values.training_model import ExposedCommunication
-from slurm_jobs.shared.files import parse_ranges, ranges_text
-from slurm_jobs.shared.timings import STEP_PHASES
+from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.shared.timings.step_records import STEP_PHASES
 from slurm_jobs.shared.units import TimeShare
 
 # Communication in the profiled steps of a training.

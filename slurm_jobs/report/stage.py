@@ -29,14 +29,15 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.shared.records import TaskAccounting, TaskContext
-from slurm_jobs.shared.timings import STEP_FIELDS
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.shared.timings.step_records import STEP_FIELDS
 
 # Export of all step records of a run as one table, CSV or Parquet.
 #
 # A row is one step of one rank in one attempt, rank after rank, with the fields of the record
-# under their own names; see `slurm_jobs.shared.timings`. It is written rank by rank: memory holds
-# the records of one rank and the current block of the table.
+# under their own names; see `slurm_jobs.shared.timings.step_records`. It is written rank by rank:
+# memory holds the records of one rank and the current block of the table.
 
 
 SUFFIXES = (".csv", ".parquet")

@@ -26,9 +26,9 @@ from slurm_jobs.report.values.data_statistics import read_statistics
 from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
-from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.shared.units import Quantity, known, missing
 
 # Cost of a run in GPU-hours, CPU-hours and money.

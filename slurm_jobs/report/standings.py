@@ -10,7 +10,7 @@ from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import CompletionName, TaskAccounting
+from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import DECIDING_FIRST
 from slurm_jobs.status.slice_status import SliceStatus, Status

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from slurm_jobs.report.attempts import AttemptFacts
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,8 +22,8 @@ from slurm_jobs.report.steps.profile_waits import profile_times
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
 from slurm_jobs.shared import units
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN
+from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN
 from slurm_jobs.shared.units import TimeShare
 
 # Cost of a start of a training besides its steps, as an estimate for further starts.

@@ -31,7 +31,7 @@ from slurm_jobs.report.timeline import attempt_budget, usual_start_s
 from slurm_jobs.report.values.training_model import Curves, RankCountRates, TrainingNumbers
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.shared import units
-from slurm_jobs.shared.timings import DEVICE_PHASES, NOT_TRAINING
+from slurm_jobs.shared.timings.step_records import DEVICE_PHASES, NOT_TRAINING
 from slurm_jobs.shared.units import Quantity, TimeShare, known, missing
 
 # Series over the steps, downsampled so that a page stays small.

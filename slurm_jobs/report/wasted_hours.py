@@ -17,7 +17,7 @@ from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.values.efficiency_model import Waste, WasteKind
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units
-from slurm_jobs.shared.records import CompletionRecord
+from slurm_jobs.shared.records.attempt_records import CompletionRecord
 from slurm_jobs.shared.units import Quantity, known, missing
 
 _LOST: tuple[WasteKind, ...] = ("failed", "repeated")

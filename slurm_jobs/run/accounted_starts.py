@@ -12,8 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES, Answer
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import AttemptRecord, CompletionRecord, TaskAccounting
+from slurm_jobs.shared.records.attempt_records import (
+    AttemptRecord,
+    CompletionRecord,
+    TaskAccounting,
+)
+from slurm_jobs.shared.records.job_key import JobKey
 
 CLOCK_SKEW_S = 5.0
 """A node's clock may be this far behind the controller's."""

@@ -15,14 +15,14 @@ from typing import Literal
 from slurm_jobs.run.accounted_starts import AttemptKey, began, job_of, join_rows, newest_row
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.schedulers.protocol import LIVING_STATES, PENDING_STATES, RUNNING_STATES, Answer
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import (
+from slurm_jobs.shared.records.attempt_records import (
     AFTER_SIGTERM,
     AttemptRecord,
     CompletionRecord,
     StopRequest,
     TaskAccounting,
 )
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.slice_status import CANCELLED_ELSEWHERE, UNRECORDED
 
 AttemptEnding = Literal[

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from slurm_jobs.shared.process import CommandAnswer
+from slurm_jobs.shared.processes.programs import CommandAnswer
 from slurm_jobs.shared.redact import without_url_users
 from slurm_jobs.shared.regular_files import read_text
 

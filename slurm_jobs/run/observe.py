@@ -29,9 +29,10 @@ from slurm_jobs.run_folder.run_records import (
 from slurm_jobs.schedulers import scheduler_named
 from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError
-from slurm_jobs.shared.files import ranges_text, write_text_atomic
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.files import write_text_atomic
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.shared.regular_files import read_bytes
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.reconcile import reconcile

@@ -26,7 +26,7 @@ from slurm_jobs.run.git_facts import (
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import make_private_dir, write_bytes_atomic, write_json_atomic
 from slurm_jobs.shared.machine import host_facts, python_facts
-from slurm_jobs.shared.process import CommandAnswer, ask_together
+from slurm_jobs.shared.processes.programs import CommandAnswer, ask_together
 from slurm_jobs.shared.redact import hidden_setting, hidden_values
 
 ASK_LIMIT_S = 5.0

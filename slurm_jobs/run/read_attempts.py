@@ -14,7 +14,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import StageRecords, read_attempt, read_completion, read_meta
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.records import AttemptRecord, CompletionRecord
+from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionRecord
 from slurm_jobs.status.run_status import StageStatus
 
 

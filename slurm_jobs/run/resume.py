@@ -23,9 +23,10 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_completion, read_run
 from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Scheduler
 from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.files import named_outputs, ranges_text, wrong_outputs
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import JobResources
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.records.job_resources import JobResources
+from slurm_jobs.shared.records.stage_outputs import named_outputs, wrong_outputs
 from slurm_jobs.spec.model import OnResume
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.reconcile import reconcile

@@ -23,22 +23,17 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from slurm_jobs import __version__
-from slurm_jobs.run.code_files import (
-    all_files,
-    content_digest,
-    naming_what_is_closed,
-    public_files,
-)
+from slurm_jobs.run.code_files import all_files, content_digest, naming_what_is_closed, public_files
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
 from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.expand import shipped_path
 from slurm_jobs.shared.files import (
     make_private_dir,
     read_json,
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.shared.shipped_files import shipped_path
 from slurm_jobs.spec.model import RunSpec, Stage
 
 # Script at the top of a snapshot, in syntax that every Python version of a stage can parse.

@@ -43,14 +43,14 @@ from slurm_jobs.shared.files import (
     create_once,
     dump_json,
     make_private_dir,
-    ranges_text,
     write_bytes_atomic,
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.shared.machine import user_name
 from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -26,18 +26,18 @@ from slurm_jobs.run_folder.orders import MOST_SLICES, element_of_slice, slices_o
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import DamagedFileError, FileError, RunFailedError
 from slurm_jobs.shared.files import (
-    CLOCKS_APART_S,
     create_once,
     dump_json,
     last_json_number,
     make_private_dir,
     names_in,
-    parse_ranges,
     private_umask,
     read_json,
 )
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.process_table import living_process
+from slurm_jobs.shared.index_ranges import parse_ranges
+from slurm_jobs.shared.json_values import CLOCKS_APART_S
+from slurm_jobs.shared.processes.process_table import living_process
+from slurm_jobs.shared.records.job_key import JobKey
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
 """Kind of an entry. begin/end: a command starts and stops submitting. refused: sbatch refused the

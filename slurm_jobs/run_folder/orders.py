@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.files import parse_ranges, ranges_text, read_json
-from slurm_jobs.shared.records import (
-    JobResources,
-    ParentStage,
-    record_from_json,
-    record_to_json,
-)
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.shared.records.job_resources import JobResources
+from slurm_jobs.shared.records.record_json import record_from_json, record_to_json
+from slurm_jobs.shared.records.task_context import ParentStage
 
 # Mapping between elements of a job array and slices.
 #

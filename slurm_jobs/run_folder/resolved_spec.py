@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.run_folder.orders import MOST_SLICES
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import damaged, is_count, read_json, write_text_atomic
+from slurm_jobs.shared.files import damaged, read_json, write_text_atomic
+from slurm_jobs.shared.json_values import is_count
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.model import RunSpec

@@ -20,24 +20,18 @@ from slurm_jobs.run_folder.ledger import (
 from slurm_jobs.run_folder.orders import MOST_SLICES
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import DamagedFileError, InputError
-from slurm_jobs.shared.files import (
-    damaged,
-    is_count,
-    is_moment,
-    last_json_number,
-    names_in,
-    read_json,
-)
-from slurm_jobs.shared.records import (
+from slurm_jobs.shared.files import damaged, last_json_number, names_in, read_json
+from slurm_jobs.shared.json_values import is_count, is_moment
+from slurm_jobs.shared.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     attempt_from_json,
     completion_from_json,
-    known_fields,
     parse_attempt_name,
     parse_completion_name,
 )
+from slurm_jobs.shared.records.record_json import known_fields
 
 # GPU type on which work was begun, from its attempt records.
 

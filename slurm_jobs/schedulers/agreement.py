@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Doubt, Question
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 
 AGREE_S = 600.0
 """Seconds after its submission in which a job that squeue does not list may be alive all the same.

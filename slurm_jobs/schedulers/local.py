@@ -33,20 +33,22 @@ from slurm_jobs.shared.files import (
     read_json,
     write_json_atomic,
 )
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.process import (
+from slurm_jobs.shared.processes.process_sessions import (
     NotedProcess,
     Session,
     left_of_session,
-    module_command,
     note_process,
     process_lives,
     session_lives,
     signal_all,
 )
-from slurm_jobs.shared.records import TaskAccounting, accounting_from_json, record_to_json
+from slurm_jobs.shared.processes.python_commands import module_command
+from slurm_jobs.shared.records.attempt_records import TaskAccounting, accounting_from_json
+from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.timings import read_spans, read_steps, read_system
+from slurm_jobs.shared.timings.step_records import read_spans, read_steps
+from slurm_jobs.shared.timings.system_readings import read_system
 
 RUNNER_START_S = 15.0
 """Seconds that a runner may need to start: after a submit, or if its process cannot be seen from

@@ -33,13 +33,13 @@ from slurm_jobs.schedulers.local_state import (
 from slurm_jobs.schedulers.slurm_environment import foreign_to_new_jobs
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import storage_problem
-from slurm_jobs.shared.process import (
+from slurm_jobs.shared.processes.process_sessions import (
     dies_with_parent,
     kill_session,
     memory_of_sessions,
     note_session,
 )
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 POLL_S = 0.05
 MEMORY_SAMPLE_S = 0.5

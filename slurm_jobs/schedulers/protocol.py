@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.shared.config import DependencyKind
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 
 # Interface of a scheduler; no other login-node code depends on a particular one.
 

@@ -31,10 +31,13 @@ from slurm_jobs.schedulers.controller import (
 )
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, is_of
 from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
-from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError, truncated
-from slurm_jobs.shared.files import CLOCKS_APART_S, parse_ranges, write_bytes_atomic
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.shared.files import write_bytes_atomic
+from slurm_jobs.shared.index_ranges import parse_ranges
+from slurm_jobs.shared.json_values import CLOCKS_APART_S
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.texts.truncation import truncated
 
 _FIRST_COLUMN = "JOBID"
 """Header of the first column of every queried table: `%i` of squeue, JobID of sacct."""

@@ -1,4 +1,4 @@
-"""Paths and references expanded: `~`, variables, `${stage.output_dir}`, shipped files."""
+"""Expansion of `~` and variables in a path or other text that a user wrote."""
 
 from __future__ import annotations
 
@@ -6,73 +6,9 @@ import os
 import pwd
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
-
-# References to a stage's output folder in a config, and their replacement.
-#
-# `${stage.output_dir}` is the only form. A shell gets the same folder in a variable.
-
-
-REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-"""Pattern of everything that looks like a reference; its group is the text in the braces."""
-UNESCAPED_REFERENCE = re.compile(r"(?<!\\)\$\{([^{}]*)\}")
-"""Pattern of a reference in text for a shell: after a backslash it is plain text there."""
-_OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
-
-
-def referenced_stage(inner: str) -> str | None:
-    """Return the stage that `${stage.output_dir}` names; None for a reference of another form."""
-    match = _OUTPUT_OF.fullmatch(inner)
-    return match[1] if match else None
-
-
-def stage_that_begins(inner: str) -> str | None:
-    """Return the stage of text that begins with a reference, such as `stage.output_dir/file`.
-
-    None for other text.
-    """
-    match = re.match(rf"{_OUTPUT_OF.pattern}\b", inner)
-    return match[1] if match else None
-
-
-def output_dir_variable(stage: str) -> str:
-    """Return the environment variable with the output folder of a stage in `after`."""
-    return f"SLURM_JOBS_{stage.upper().replace('-', '_')}_OUTPUT_DIR"
-
-
-def substitute_references(value: Any, output_dirs: Mapping[str, str]) -> Any:
-    """Return `value` with every reference in its strings replaced; new containers, same shape.
-
-    References of another form are kept.
-
-    Raises:
-        StageConfigError: a reference to a stage that does not come before this one.
-    """
-
-    def folder(match: re.Match[str]) -> str:
-        stage = referenced_stage(match[1])
-        if stage is None:
-            return match[0]
-        if stage not in output_dirs:
-            known = ", ".join(sorted(output_dirs)) or "none"
-            message = f"`{match[0]}` names no stage that comes before this one (those: {known})"
-            raise StageConfigError(message)
-        return output_dirs[stage]
-
-    if isinstance(value, str):
-        return REFERENCE.sub(folder, value)
-    if isinstance(value, Mapping):
-        return {key: substitute_references(item, output_dirs) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [substitute_references(item, output_dirs) for item in value]
-    return value
-
-
-# Expansion of `~` and variables in a path or other text that a user wrote.
-
+from slurm_jobs.shared.configs.output_references import referenced_stage
+from slurm_jobs.shared.errors import PathExpansionError
 
 _DOLLAR = re.compile(r"\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([^{}]*)\})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -198,42 +134,3 @@ def _variable(shown: str, name: str, variables: Mapping[str, str], what: str) ->
         message = f"the environment variable `{name}` is empty here: set it, or write the {what}"
         raise PathExpansionError(message)
     return value
-
-
-# Location of the files that ship with the code: templates and starter configs.
-#
-# In a checkout they are next to the package; in an installed wheel, inside it.
-
-
-_PACKAGE_DIR = Path(__file__).resolve().parent.parent
-
-
-def shipped_path(*parts: str) -> Path:
-    """Return a shipped file or folder: `shipped_path("templates", "report", "page.html")`.
-
-    Raises:
-        FileNotFoundError: neither the checkout nor the installed package has it.
-    """
-    places = (_PACKAGE_DIR / "_shipped", _PACKAGE_DIR.parent)
-    for place in places:
-        path = place.joinpath(*parts)
-        if path.exists():
-            return path
-    looked = ", ".join(str(place) for place in places)
-    message = f"{'/'.join(parts)} did not ship with slurm-jobs (looked in {looked}); reinstall it"
-    raise FileNotFoundError(message)
-
-
-def shipped_text(*parts: str) -> str:
-    """Return the text of a shipped file, which a job reads from the archive of its run's code.
-
-    Raises:
-        FileNotFoundError: neither the checkout nor the installed package has it.
-    """
-    import pkgutil
-
-    try:
-        data = pkgutil.get_data("slurm_jobs", "/".join(("_shipped", *parts)))
-    except OSError:  # in a checkout
-        data = None
-    return shipped_path(*parts).read_text(encoding="utf-8") if data is None else data.decode()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
 
 # Quantities and parts of a time budget.
 #

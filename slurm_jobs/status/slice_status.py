@@ -22,8 +22,8 @@ from slurm_jobs.schedulers.protocol import (
     Wait,
     wait_of,
 )
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import CompletionName, TaskAccounting
+from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 

@@ -22,17 +22,13 @@ from slurm_jobs.shared.errors import (
     SlurmJobsError,
     StageConfigError,
     StageStoppedError,
-    truncated_lines,
 )
-from slurm_jobs.shared.files import (
-    are_outputs,
-    file_bytes,
-    write_json_atomic,
-    write_text_atomic,
-)
-from slurm_jobs.shared.process import install_stop_handler, stop_requested
-from slurm_jobs.shared.records import TaskContext, read_context
+from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
+from slurm_jobs.shared.processes.stop_requests import install_stop_handler, stop_requested
+from slurm_jobs.shared.records.stage_outputs import are_outputs, file_bytes
+from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.shared.regular_files import MOST_RECORD_BYTES
+from slurm_jobs.shared.texts.truncation import truncated_lines
 from slurm_jobs.worker.code_watch import user_code_dir, watch_used_code
 from slurm_jobs.worker.hangs import register_stacks
 from slurm_jobs.worker.late_exit import (

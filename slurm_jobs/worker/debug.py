@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.records import TaskContext, read_context
+from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.worker.call import StageFunction, call_function, find_function, result_text
 
 _HELP = "`up` and `down` move between the calls, `p NAME` prints a value, `q` leaves the debugger."

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from slurm_jobs.shared.files import ranges_text, read_json
-from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.processes.signal_handlers import write_stacks_on
+from slurm_jobs.shared.records.heartbeat import read_heartbeat, stacks_path
 from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_text
-from slurm_jobs.shared.signal_handlers import write_stacks_on
 from slurm_jobs.worker.late_exit import returned_path
 
 # Python stacks of a running rank, written on request, and the phase that they show.

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.errors import truncated
 from slurm_jobs.shared.redact import hidden_text, known_secrets, printable
 from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.shared.texts.truncation import truncated
 
 MAX_LAST_LINE_CHARS = 300
 _END_BYTES = 16 * 1024

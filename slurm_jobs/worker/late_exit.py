@@ -22,8 +22,8 @@ from typing import Any
 
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.process import RELAY_SIGNAL, stop_requested
-from slurm_jobs.shared.signal_handlers import wake_by
+from slurm_jobs.shared.processes.signal_handlers import wake_by
+from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL, stop_requested
 
 PATIENCE_S = 120.0
 """Patience after a function that returned. Exit handlers of libraries upload last values and tear

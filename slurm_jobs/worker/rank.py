@@ -28,16 +28,15 @@ from typing import Any
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.slurm_environment import default_variables, marked_as_ours
+from slurm_jobs.shared.configs.output_references import output_dir_variable
 from slurm_jobs.shared.errors import (
     NO_RETRY_EXIT_CODE,
     STOPPED_EXIT_CODE,
     PathExpansionError,
     StageConfigError,
     StageError,
-    truncated,
-    truncated_lines,
 )
-from slurm_jobs.shared.expand import expand_path, output_dir_variable
+from slurm_jobs.shared.expand import expand_path
 from slurm_jobs.shared.files import (
     PRIVATE_UMASK,
     make_private_dir,
@@ -47,17 +46,18 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
 )
 from slurm_jobs.shared.machine import interface_towards
-from slurm_jobs.shared.process import (
-    RELAY_SIGNAL,
-    STOP_SIGNAL,
+from slurm_jobs.shared.processes.process_sessions import (
     adopt_orphans,
     dies_with_parent,
-    script_command,
     wait_with_group,
 )
-from slurm_jobs.shared.records import TaskContext, read_context, record_to_json
-from slurm_jobs.shared.signal_handlers import handle
-from slurm_jobs.shared.timings import PROCESS_EXIT_SPAN, spans_path
+from slurm_jobs.shared.processes.python_commands import script_command
+from slurm_jobs.shared.processes.signal_handlers import handle
+from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL, STOP_SIGNAL
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.records.task_context import TaskContext, read_context
+from slurm_jobs.shared.texts.truncation import truncated, truncated_lines
+from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, request_stacks, stalled_path
 from slurm_jobs.worker.idle import IdleWatch

@@ -13,7 +13,7 @@ from PIL import Image
 from slurm_jobs.cli import main
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.shared.errors import SpecError, StageConfigError
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 from tests.end_to_end.driver import Driver
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.kinds import write_kind

@@ -19,14 +19,14 @@ from pipeline.data.format import pack_sample, scan_members, unpack_sample, view_
 from pipeline.tools.verify import run
 from slurm_jobs.shared.errors import DamagedFileError, SlurmJobsError, StageError
 from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.timings import (
+from slurm_jobs.shared.timings.step_records import (
     STEP_FIELDS,
     pack_step,
     read_spans,
     read_steps,
-    read_system,
     steps_header,
 )
+from slurm_jobs.shared.timings.system_readings import read_system
 from tests.fuzz.budget import bounded, examples
 
 FILES = ("shards/shard-000000.tar", "shards/shard-000001.tar", "index.arrow", "dataset.json")

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.schedulers.slurm_environment import default_variables
-from slurm_jobs.shared.heartbeat import read_heartbeat, stacks_path
-from slurm_jobs.shared.records import TaskContext, record_to_json
+from slurm_jobs.shared.records.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.environment import free_port
 from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, request_stacks
 from slurm_jobs.worker.late_exit import read_returned

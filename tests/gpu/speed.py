@@ -14,7 +14,8 @@ import numpy as np
 
 from slurm_jobs.report.profiles.occupancy import occupancy
 from slurm_jobs.report.profiles.profile_trace import Trace, read_trace
-from slurm_jobs.shared.timings import DEVICE_PHASES, trace_path
+from slurm_jobs.shared.timings.profiler_files import trace_path
+from slurm_jobs.shared.timings.step_records import DEVICE_PHASES
 from tests.gpu.models import Trained, open_tiny, train, train_config
 from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving
 from tests.gpu.work import NotPossibleError, Work

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.stopping import Pace, answer_stop, describe_shortage
-from slurm_jobs.shared import process
+from slurm_jobs.shared.processes import stop_requests
 
 # One hour, of which two minutes are left; the first half of the rows took all the time so far.
 SLOW = Pace(num_done=50, num_total=100, spent_s=3480, late_s=0, elapsed_s=3480, left_s=120)
@@ -63,10 +63,10 @@ def test_shortage_names_rows_seconds_and_the_remedy() -> None:
 
 @pytest.fixture
 def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(process, "_signals_seen", set())
-    numbers = (process.STOP_SIGNAL, process.RELAY_SIGNAL, signal.SIGTERM)
+    monkeypatch.setattr(stop_requests, "_signals_seen", set())
+    numbers = (stop_requests.STOP_SIGNAL, stop_requests.RELAY_SIGNAL, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
-    process.install_stop_handler()
+    stop_requests.install_stop_handler()
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
@@ -74,10 +74,10 @@ def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_handlers")
 def test_both_signals_ask_to_stop_and_only_sigterm_says_that_the_end_is_near() -> None:
-    assert (process.stop_requested(), process.end_requested()) == (False, False)
-    os.kill(os.getpid(), process.STOP_SIGNAL)  # as of a whole step
-    assert not process.stop_requested()
-    os.kill(os.getpid(), process.RELAY_SIGNAL)
-    assert (process.stop_requested(), process.end_requested()) == (True, False)
+    assert (stop_requests.stop_requested(), stop_requests.end_requested()) == (False, False)
+    os.kill(os.getpid(), stop_requests.STOP_SIGNAL)  # as of a whole step
+    assert not stop_requests.stop_requested()
+    os.kill(os.getpid(), stop_requests.RELAY_SIGNAL)
+    assert (stop_requests.stop_requested(), stop_requests.end_requested()) == (True, False)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert (process.stop_requested(), process.end_requested()) == (True, True)
+    assert (stop_requests.stop_requested(), stop_requests.end_requested()) == (True, True)

@@ -8,8 +8,8 @@ from typing import Any
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 

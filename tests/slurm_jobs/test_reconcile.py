@@ -5,7 +5,7 @@ import pytest
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import CompletionName, Outcome
+from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus, completed_slices, slice_status

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.node_records import SIGNAL_NAME, ClockFacts, answer_name, hello_name
+from slurm_jobs.shared.node_records.doctor_facts import (
+    SIGNAL_NAME,
+    ClockFacts,
+    answer_name,
+    hello_name,
+)
 
 _EXCHANGE_POLL_S = 0.05
 

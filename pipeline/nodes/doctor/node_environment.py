@@ -17,8 +17,9 @@ from pathlib import Path
 
 from pipeline.train.memory.host_memory import cgroup_limits
 from slurm_jobs.shared.machine import Mount, mount_of
-from slurm_jobs.shared.node_records import FolderFacts, ProgramFacts
-from slurm_jobs.shared.process import ask_together, dies_with_parent
+from slurm_jobs.shared.node_records.doctor_facts import FolderFacts, ProgramFacts
+from slurm_jobs.shared.processes.process_sessions import dies_with_parent
+from slurm_jobs.shared.processes.programs import ask_together
 
 PROGRAM_LIMIT_S = 15.0
 HUB = "https://huggingface.co"

@@ -21,12 +21,12 @@ from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.quantities import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import CLOCKS_APART_S
+from slurm_jobs.shared.json_values import CLOCKS_APART_S
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from slurm_jobs.shared.node_records import NodeProbe
+    from slurm_jobs.shared.node_records.probe_measures import NodeProbe
     from slurm_jobs.status.run_status import RunStatus
 
 
@@ -127,7 +127,7 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     from slurm_jobs.nodes.probe.probe_files import probes_of_run
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.run_folder.run_records import read_completion
-    from slurm_jobs.shared.node_records import MAX_KEPT
+    from slurm_jobs.shared.node_records.probe_files import MAX_KEPT
 
     num_requested = read_resolved_values(paths)["stages"][STAGE]["resources"]["nodes"]
     ((part,),) = (stage.slices for stage in status.stages)
@@ -183,7 +183,7 @@ def _print_probe(
 ) -> None:
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.nodes.probe import probe_text
-    from slurm_jobs.shared.node_records import ProbePaths
+    from slurm_jobs.shared.node_records.probe_files import ProbePaths
 
     screen = console()
     if probes:

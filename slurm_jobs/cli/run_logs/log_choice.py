@@ -18,7 +18,7 @@ from slurm_jobs.cli.run_logs.log_files import (
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records, stages_named
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus

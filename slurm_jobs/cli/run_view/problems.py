@@ -24,8 +24,10 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.protocol import Wait
-from slurm_jobs.shared.errors import DamagedFileError, truncated
-from slurm_jobs.shared.files import ranges_text, read_json
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.texts.truncation import truncated
 from slurm_jobs.status.slice_status import CANCELLED, STOPPED_AND_LEFT
 from slurm_jobs.worker.idle import idle_text
 from slurm_jobs.worker.ignored_end import ignored_end_text

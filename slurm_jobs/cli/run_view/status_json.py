@@ -10,7 +10,7 @@ from slurm_jobs.cli.run_view.causes import reason_of
 from slurm_jobs.cli.run_view.problems import completed_notes, place_notes
 from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus
 

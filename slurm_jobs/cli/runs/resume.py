@@ -12,7 +12,7 @@ from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.specs.submit import job_printer, job_values
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, short_note, shown_path
-from slurm_jobs.shared.files import parse_ranges, ranges_text
+from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

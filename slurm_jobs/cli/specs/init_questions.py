@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, existing, inspect_weights
-from slurm_jobs.shared.errors import InputError, plain
+from slurm_jobs.shared.errors import InputError
+from slurm_jobs.shared.texts.control_characters import plain
 
 T = TypeVar("T")
 _DEFAULT = "Slurm's default"

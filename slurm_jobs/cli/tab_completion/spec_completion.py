@@ -30,7 +30,7 @@ def set_keys(prefix: str, target: str | None) -> list[str]:
     A step ends in a dot, the last one in `=`. A single step is followed by the ones below it,
     because shells add a blank to a single word that ends in a dot.
     """
-    from slurm_jobs.shared.expand import shipped_text
+    from slurm_jobs.shared.shipped_files import shipped_text
 
     spec = _read_spec(target)
     schema = _Schema(json.loads(shipped_text("templates", "schema", "spec.schema.json")), spec)

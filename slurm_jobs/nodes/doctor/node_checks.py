@@ -12,7 +12,7 @@ from slurm_jobs.nodes.doctor.pythons import node_python_checks
 from slurm_jobs.nodes.doctor.site_facts import SpecFacts
 from slurm_jobs.nodes.doctor.torch_build import torch_checks
 from slurm_jobs.shared import units
-from slurm_jobs.shared.node_records import NodeFacts
+from slurm_jobs.shared.node_records.doctor_facts import NodeFacts
 
 _FEW_FILES = 4096
 """Open files of a rank: shards, pipes to workers, sockets to every other rank."""

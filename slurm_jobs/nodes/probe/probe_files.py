@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from slurm_jobs.shared.node_records import (
-    NodeProbe,
+from slurm_jobs.shared.node_records.probe_files import (
     folder_of_probes,
     is_folder_of_probes,
     read_probe,
 )
+from slurm_jobs.shared.node_records.probe_measures import NodeProbe
 from slurm_jobs.shared.redact import printable
 
 _AHEAD_S = 86_400.0

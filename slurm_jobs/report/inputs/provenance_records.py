@@ -18,10 +18,10 @@ from slurm_jobs.report.values.provenance_model import (
     SubmissionFacts,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import truncated_values
 from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.records import AttemptRecord
+from slurm_jobs.shared.records.attempt_records import AttemptRecord
 from slurm_jobs.shared.redact import hidden_values, known_secrets
+from slurm_jobs.shared.texts.truncation import truncated_values
 
 
 def read_secrets(paths: RunPaths, spec: Mapping[str, Any]) -> frozenset[str]:

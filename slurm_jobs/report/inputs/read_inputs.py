@@ -30,9 +30,9 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.errors import DamagedFileError, truncated, truncated_values
+from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.records import (
+from slurm_jobs.shared.records.attempt_records import (
     CompletionRecord,
     TaskAccounting,
     attempt_from_json,
@@ -41,6 +41,7 @@ from slurm_jobs.shared.records import (
     parse_completion_name,
 )
 from slurm_jobs.shared.redact import hidden_text, hidden_values
+from slurm_jobs.shared.texts.truncation import truncated, truncated_values
 
 
 def read_inputs(

@@ -12,9 +12,14 @@ from slurm_jobs.report.profiles.occupancy import Occupancy
 from slurm_jobs.report.values.provenance_model import NodeFacts, PythonFacts, SubmissionFacts
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.node_records import NodeProbe
-from slurm_jobs.shared.records import AttemptRecord, CompletionRecord, TaskAccounting
-from slurm_jobs.shared.timings import OperatorTable, StepFile
+from slurm_jobs.shared.node_records.probe_measures import NodeProbe
+from slurm_jobs.shared.records.attempt_records import (
+    AttemptRecord,
+    CompletionRecord,
+    TaskAccounting,
+)
+from slurm_jobs.shared.timings.profiler_files import OperatorTable
+from slurm_jobs.shared.timings.step_records import StepFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

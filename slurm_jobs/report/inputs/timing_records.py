@@ -18,16 +18,9 @@ from slurm_jobs.report.profiles.occupancy import occupancy
 from slurm_jobs.report.profiles.profile_trace import read_trace
 from slurm_jobs.shared import units
 from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.timings import (
-    StepFile,
-    read_operators,
-    read_spans,
-    read_steps,
-    read_system,
-    spans_path,
-    steps_path,
-    trace_path,
-)
+from slurm_jobs.shared.timings import read_operators, read_steps, read_system
+from slurm_jobs.shared.timings.profiler_files import trace_path
+from slurm_jobs.shared.timings.step_records import StepFile, read_spans, spans_path, steps_path
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from slurm_jobs.report.markup import Html, bullets
 from slurm_jobs.run.attempt_history import AttemptEntry
 from slurm_jobs.shared import units
-from slurm_jobs.shared.files import parse_ranges, ranges_text
+from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 
 _MAX_CAUSES = 12
 _MAX_RANGES = 12

@@ -10,7 +10,7 @@ from slurm_jobs.report.rules.training.straggler import not_compared
 from slurm_jobs.report.values.rank_model import RankNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.shared.units import TimeShare
 
 _MAX_RANKS = 16

@@ -12,7 +12,8 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import stages_named
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import ranges_text, read_json
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.spec.combinations import origin_of
 
 _FILES = "*/rank-*.trace.json.gz"

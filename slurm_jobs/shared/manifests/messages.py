@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slurm_jobs.shared.errors import truncated
 from slurm_jobs.shared.manifests.inline_images import inline_image, is_inline_image
 from slurm_jobs.shared.manifests.row_notes import RowNote
+from slurm_jobs.shared.texts.truncation import truncated
 
 _SHOWN_CHARS = 40
 """Most characters of a picture in text form that messages show."""

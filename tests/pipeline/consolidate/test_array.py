@@ -19,7 +19,8 @@ import pytest
 from pipeline.consolidate import finish, stage
 from pipeline.data.format import read_dataset_info
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.records import ParentStage, record_to_json
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.records.task_context import ParentStage
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -162,7 +163,7 @@ import json, os, signal, sys
 from pathlib import Path
 from pipeline.consolidate import {module}
 from pipeline.consolidate.stage import run
-from slurm_jobs.shared.records import read_context
+from slurm_jobs.shared.records.attempt_records import read_context
 
 really = {module}.{name}
 calls = []

@@ -29,7 +29,7 @@ from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.heartbeat import begin_steps
+from slurm_jobs.shared.records.heartbeat import begin_steps
 from tests.pipeline.models.test_recompute import passes
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss

@@ -18,7 +18,7 @@ from pipeline.train.export import copy_processor
 from slurm_jobs.shared.configs.stages import ImagePixels, PreprocessConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.processors.pixel_limits import with_image_pixels
-from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.shared.records.task_context import ParentStage
 from tests.pipeline.build import make_context, run_consolidate, run_preprocess
 from tests.pipeline.kinds import encode_as_hugging_face, make_processor, write_kind
 

@@ -20,11 +20,11 @@ from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import Progress
-from slurm_jobs.shared.heartbeat import RowsInProgress
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.processors.folder import ProcessorInfo
 from slurm_jobs.shared.processors.image_plans import FixedImages, ImagePlan, Recipe
+from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
 from tests.pipeline.build import make_context
 from tests.pipeline.kinds import write_kind
 

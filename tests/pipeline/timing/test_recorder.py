@@ -8,10 +8,10 @@ import pytest
 
 from pipeline.timing import recorder
 from pipeline.timing.recorder import StepCounts, StepOutcome, StepRecorder
-from slurm_jobs.shared.timings import (
+from slurm_jobs.shared.timings.record_headers import HEADERS_FORMAT_NAME
+from slurm_jobs.shared.timings.step_records import (
     ADDED_FIELDS,
     DEVICE_FIELDS,
-    HEADERS_FORMAT_NAME,
     STEP_FIELDS,
     STEP_PHASES,
     read_steps,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pipeline.train import run
 from slurm_jobs.shared.errors import SlurmJobsError
-from slurm_jobs.shared.process import install_stop_handler
-from slurm_jobs.shared.records import TaskContext, record_from_json
+from slurm_jobs.shared.processes.stop_requests import install_stop_handler
+from slurm_jobs.shared.records.record_json import record_from_json
+from slurm_jobs.shared.records.task_context import TaskContext
 
 
 def main() -> int:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.train import run
-from slurm_jobs.shared.records import TaskContext, record_from_json
+from slurm_jobs.shared.records.record_json import record_from_json
+from slurm_jobs.shared.records.task_context import TaskContext
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 
 

@@ -13,7 +13,7 @@ from pipeline.train import job
 from pipeline.train.checkpoint_files import list_checkpoints
 from pipeline.train.job import TimeLimitError, answer_after_steps
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
-from slurm_jobs.shared.process import RELAY_SIGNAL
+from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
 from tests.pipeline.train.conftest import run_ranks
 
 # Two minutes before the end of an hour; half of the held-out samples took twenty minutes.

@@ -28,7 +28,7 @@ from pipeline.train.strategies import Single
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.timings import read_steps, steps_path
+from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 from tests.pipeline.train.test_scaling import poison_step
 

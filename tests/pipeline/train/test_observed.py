@@ -4,15 +4,10 @@ import re
 
 import pytest
 
-from slurm_jobs.shared.activity import ActiveProgress
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.timings import (
-    operators_path,
-    read_operators,
-    read_system,
-    system_path,
-    trace_path,
-)
+from slurm_jobs.shared.records.activity import ActiveProgress
+from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators, trace_path
+from slurm_jobs.shared.timings.system_readings import read_system, system_path
 
 EVERY_S = 0.1
 

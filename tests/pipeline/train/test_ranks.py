@@ -13,7 +13,7 @@ from pipeline.train import ranks as ranks_module
 from pipeline.train.prepare import build_together
 from pipeline.train.ranks import Ranks, arrive, tell_node, wait_for_all
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.heartbeat import stacks_path
+from slurm_jobs.shared.records.heartbeat import stacks_path
 from slurm_jobs.worker.hangs import describe_cause, read_stacks, request_stacks
 from tests.pipeline.train.conftest import ROOT, rank_env, run_ranks
 

@@ -13,8 +13,8 @@ from pipeline.models.small_vlm import SmallVLM
 from pipeline.train import checkpoint
 from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.shared.process import RELAY_SIGNAL
-from slurm_jobs.shared.timings import STEP_PHASES
+from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
+from slurm_jobs.shared.timings.step_records import STEP_PHASES
 
 NUM_STEPS = 120
 

@@ -25,7 +25,8 @@ from pipeline.train.trackers import (
 from slurm_jobs.shared import files as progress_module
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import Progress, read_json
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.records.progress_file import Progress
 from tests.contexts import make_context
 from tests.pipeline.timing.test_recorder import COUNTS
 

@@ -15,9 +15,10 @@ import pytest
 
 from slurm_jobs.cli.reports import report
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.errors import MAX_LINE_CHARS, InputError
+from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.redact import hidden_text
-from slurm_jobs.shared.timings import read_steps, steps_header, steps_path
+from slurm_jobs.shared.texts.truncation import MAX_LINE_CHARS
+from slurm_jobs.shared.timings.step_records import read_steps, steps_header, steps_path
 from tests.slurm_jobs.report import fabricate_run
 
 

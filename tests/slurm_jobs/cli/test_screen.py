@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from slurm_jobs.cli.terminal.console import page_console, table_of
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import MAX_LINE_CHARS, escaped_json, plain
+from slurm_jobs.shared.texts.control_characters import escaped_json, plain
+from slurm_jobs.shared.texts.truncation import MAX_LINE_CHARS
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm

@@ -30,14 +30,15 @@ from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.run_folder.used_code import record_used_files
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.files import parse_ranges, write_json_atomic
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import (
+from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.shared.index_ranges import parse_ranges
+from slurm_jobs.shared.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
-    record_to_json,
 )
+from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.records.record_json import record_to_json
 
 NUM_SLICES = 6
 NUM_HISTORIES = 16 * int(os.environ.get("SLURM_JOBS_FUZZ", "1"))

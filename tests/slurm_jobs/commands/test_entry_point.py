@@ -20,7 +20,7 @@ from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.process_table import living_process
+from slurm_jobs.shared.processes.process_table import living_process
 from tests.cluster.processes import is_readable
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.worker.orders import order

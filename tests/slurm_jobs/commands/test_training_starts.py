@@ -10,7 +10,8 @@ from slurm_jobs.plan.fingerprints import hash_of
 from slurm_jobs.plan.planned import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records import CompletionName, JobResources
+from slurm_jobs.shared.records.attempt_records import CompletionName
+from slurm_jobs.shared.records.job_resources import JobResources
 
 FIELDS = {
     "run": "r",

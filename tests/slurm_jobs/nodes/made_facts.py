@@ -6,7 +6,7 @@ from typing import Any
 
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
-from slurm_jobs.shared.node_records import (
+from slurm_jobs.shared.node_records.doctor_facts import (
     ClockFacts,
     FolderFacts,
     NodeFacts,

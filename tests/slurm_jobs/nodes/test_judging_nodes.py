@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.node_checks import node_checks
-from slurm_jobs.shared.node_records import (
+from slurm_jobs.shared.node_records.doctor_facts import (
     AllReduceFacts,
     CardFacts,
     ClockFacts,

@@ -27,9 +27,9 @@ from slurm_jobs.nodes.probe.probe_text import (
     reasons,
 )
 from slurm_jobs.run.catalogue import list_runs
-from slurm_jobs.shared import node_records
 from slurm_jobs.shared.files import private_umask
-from slurm_jobs.shared.node_records import MAX_KEPT, ProbePaths, keep_probe
+from slurm_jobs.shared.node_records import probe_files as node_records
+from slurm_jobs.shared.node_records.probe_files import MAX_KEPT, ProbePaths, keep_probe
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 from tests.slurm_jobs.run.closed import close
 

@@ -20,7 +20,8 @@ from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.terminal import print_report
 from slurm_jobs.report.training_numbers import training_numbers
 from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME, StepFile, operators_path, spans_path
+from slurm_jobs.shared.timings.profiler_files import OPERATORS_FORMAT_NAME, operators_path
+from slurm_jobs.shared.timings.step_records import StepFile, spans_path
 from tests.slurm_jobs.report.fabricate_run import CREATED, STEP_DTYPE, Scenario, fabricate_steps
 
 # Changes to the files of a run.

@@ -20,14 +20,14 @@ from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.files import ranges_text
-from slurm_jobs.shared.records import (
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     TaskAccounting,
-    record_to_json,
 )
+from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.status.slice_status import Status
 
 End = Literal["completed", "retried", "failed", "timeout", "scancelled", "running", "waiting"]

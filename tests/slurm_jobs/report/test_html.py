@@ -19,9 +19,10 @@ from slurm_jobs.report.html import render_html
 from slurm_jobs.report.markup import join, prose
 from slurm_jobs.report.rank_numbers import PHASE_KINDS
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import STEERING, SlurmJobsError
-from slurm_jobs.shared.expand import shipped_path
-from slurm_jobs.shared.timings import STEP_PHASES
+from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.shared.shipped_files import shipped_path
+from slurm_jobs.shared.texts.control_characters import STEERING
+from slurm_jobs.shared.timings.step_records import STEP_PHASES
 from tests.fuzz import test_shown_names
 from tests.fuzz.budget import examples
 from tests.slurm_jobs.report.builders import change_steps, report_on

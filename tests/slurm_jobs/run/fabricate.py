@@ -10,7 +10,8 @@ from typing import Any
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records import CompletionName, CompletionRecord, Outcome, record_to_json
+from slurm_jobs.shared.records.attempt_records import CompletionName, CompletionRecord, Outcome
+from slurm_jobs.shared.records.record_json import record_to_json
 from tests.slurm_jobs.schedulers.fake_slurm import name_of
 
 

@@ -7,7 +7,7 @@ from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Done, Plan
 from slurm_jobs.run.submission import Connections, SubmittedJob, dependency_notes, job_dependencies
 from slurm_jobs.shared.config import DependencyKind
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

@@ -11,7 +11,7 @@ from slurm_jobs.run_folder.ledger import (
     latest_intents,
     read_ledger,
 )
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 
 INTENT = {
     "stage": "tokens",

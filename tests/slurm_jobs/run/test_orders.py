@@ -23,7 +23,8 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import kind_begun_on, stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records import JobResources, ParentStage
+from slurm_jobs.shared.records.job_resources import JobResources
+from slurm_jobs.shared.records.task_context import ParentStage
 from tests.slurm_jobs.worker.orders import order
 
 PARENT = ParentStage(stage="p", run="shell", output_dir=Path("/run/p"), num_slices=2)

@@ -11,8 +11,12 @@ from slurm_jobs.run.submission import REMEMBERED_S, TRUSTED_S, Parents, Submitte
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.job_key import JobKey
-from slurm_jobs.shared.records import CompletionName, TaskAccounting, completion_name
+from slurm_jobs.shared.records.attempt_records import (
+    CompletionName,
+    TaskAccounting,
+    completion_name,
+)
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

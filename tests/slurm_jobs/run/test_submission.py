@@ -28,7 +28,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.errors import RunFailedError, SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

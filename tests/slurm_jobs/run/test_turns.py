@@ -25,7 +25,7 @@ from slurm_jobs.run_folder.ledger import (
 )
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import RunFailedError
-from slurm_jobs.shared.process_table import process_entry
+from slurm_jobs.shared.processes.process_table import process_entry
 from tests.end_to_end.driver import wait_for
 
 HOLDER = """

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm import SACCT_FIELDS
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 
 ACCOUNTS_OFF = "Slurm accounting storage is disabled"
 DATABASE_DOWN = (

@@ -13,7 +13,7 @@ from slurm_jobs.schedulers.batch_script import (
     time_limit_text,
 )
 from slurm_jobs.shared.errors import SpecError
-from slurm_jobs.shared.job_key import JobKey
+from slurm_jobs.shared.records.job_key import JobKey
 from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
 from tests.slurm_jobs.worker.orders import order
 

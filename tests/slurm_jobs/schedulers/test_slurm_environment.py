@@ -17,7 +17,7 @@ from slurm_jobs.schedulers.slurm_environment import (
     step_environment,
 )
 from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.records import ParentStage
+from slurm_jobs.shared.records.task_context import ParentStage
 from slurm_jobs.worker.environment import RANK_VARIABLES
 from slurm_jobs.worker.rank import rank_environment
 from tests.contexts import make_context

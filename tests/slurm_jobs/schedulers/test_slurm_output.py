@@ -11,7 +11,7 @@ from slurm_jobs.schedulers.slurm import (
     parse_squeue,
 )
 from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
 SQUEUE = """\

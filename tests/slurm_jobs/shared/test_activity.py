@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.activity import (
+from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.records.activity import (
     ActiveProgress,
     active_progress,
     begin_steps,
@@ -16,7 +17,7 @@ from slurm_jobs.shared.activity import (
     doing,
     end_steps,
 )
-from slurm_jobs.shared.files import MIN_INTERVAL_S, read_json
+from slurm_jobs.shared.records.progress_file import MIN_INTERVAL_S
 
 
 class Task:

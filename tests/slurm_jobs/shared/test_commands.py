@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.shared.process import STOP_SIGNAL, CommandAnswer, ask_together
-from slurm_jobs.shared.process_table import living_process
+from slurm_jobs.shared.processes.process_table import living_process
+from slurm_jobs.shared.processes.programs import CommandAnswer, ask_together
+from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
 
 
 def ask(command: Sequence[str], *, limit_s: float = 60.0, max_bytes: int = 1000) -> CommandAnswer:
@@ -43,7 +44,9 @@ def test_a_program_that_hangs_is_killed_with_its_children(
     def now_s() -> float:
         return 1e9 if next(looks) >= 2 and begun.exists() else 0.0  # time is up once it hangs
 
-    monkeypatch.setattr("slurm_jobs.shared.process.time", SimpleNamespace(monotonic=now_s))
+    monkeypatch.setattr(
+        "slurm_jobs.shared.processes.process_sessions.time", SimpleNamespace(monotonic=now_s)
+    )
     script = f"sleep 1000 & echo $$ $! > {tmp_path}/pids; touch {begun}; echo begun; wait"
     answer = ask(["sh", "-c", script])
     assert answer == CommandAnswer(output=b"begun\n", problem="sh: no answer in 60 s")

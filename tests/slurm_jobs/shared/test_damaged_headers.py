@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.timings import OPERATORS_FORMAT_NAME as OPERATORS
-from slurm_jobs.shared.timings import (
-    ReadingPacker,
-    read_operators,
-    read_steps,
-    read_system,
-    steps_header,
-)
+from slurm_jobs.shared.timings.profiler_files import OPERATORS_FORMAT_NAME as OPERATORS
+from slurm_jobs.shared.timings.profiler_files import read_operators
+from slurm_jobs.shared.timings.step_records import read_steps, steps_header
+from slurm_jobs.shared.timings.system_readings import ReadingPacker, read_system
 
 _FIELDS: list[Any] = [
     None,

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from slurm_jobs.cli.main import main
-from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
-from slurm_jobs.shared.expand import (
-    expand_path,
-    expand_typed,
-    literal_path,
+from slurm_jobs.shared.configs.output_references import (
     output_dir_variable,
     referenced_stage,
     substitute_references,
 )
+from slurm_jobs.shared.errors import PathExpansionError, StageConfigError
+from slurm_jobs.shared.expand import expand_path, expand_typed, literal_path
 
 DIRS = {"a": "/run/data/a", "render-2": "/run/data/render-2"}
 

@@ -22,16 +22,15 @@ from slurm_jobs.shared.files import (
     create_once,
     dump_json,
     make_private_dir,
-    parse_ranges,
     private_umask,
-    ranges_text,
     read_json,
     remove_leftovers,
     write_bytes_atomic,
     write_json_atomic,
     write_text_atomic,
-    wrong_outputs,
 )
+from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.shared.records.stage_outputs import wrong_outputs
 
 
 def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:

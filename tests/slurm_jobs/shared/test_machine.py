@@ -13,11 +13,10 @@ from slurm_jobs.shared.machine import (
     available_memory_bytes,
     cpu_facts,
     host_facts,
-    installed_packages,
     interface_towards,
     memory_bytes,
-    normalized,
 )
+from slurm_jobs.shared.python_packages import installed_packages, normalized
 
 OUTSIDE = "198.51.100.1"
 """An address of documentation (RFC 5737): only its route is asked for."""

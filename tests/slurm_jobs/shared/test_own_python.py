@@ -13,8 +13,8 @@ import pytest
 import slurm_jobs
 from slurm_jobs.run.snapshot import START_SCRIPT
 from slurm_jobs.shared import entry_process
-from slurm_jobs.shared import process as process_module
-from slurm_jobs.shared.process import module_command, script_command
+from slurm_jobs.shared.processes import python_commands
+from slurm_jobs.shared.processes.python_commands import module_command, script_command
 
 SHADOWED = ("argparse", "importlib", "json", "pathlib", "runpy", "signal", "threading")
 
@@ -42,18 +42,18 @@ def write_library(folder: Path, worker: str) -> None:
         library.writestr("slurm_jobs/worker/code_watch.py", "def continue_watch(): pass\n")
 
 
-@pytest.mark.parametrize("words", [(), process_module._SAFE_PATH], ids=["3.10", "this"])
+@pytest.mark.parametrize("words", [(), python_commands._SAFE_PATH], ids=["3.10", "this"])
 def test_a_module_runs_without_the_working_folder(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow(tmp_path)
     plain = [sys.executable, "-m", "json.tool"]
     assert subprocess.run(plain, cwd=tmp_path, capture_output=True, check=False).returncode == 1
-    monkeypatch.setattr(process_module, "_SAFE_PATH", words)
+    monkeypatch.setattr(python_commands, "_SAFE_PATH", words)
     assert json.loads(output(module_command("json.tool", "--indent", "1"), tmp_path, "[3]")) == [3]
 
 
-@pytest.mark.parametrize("words", [(), process_module._SAFE_PATH], ids=["3.10", "this"])
+@pytest.mark.parametrize("words", [(), python_commands._SAFE_PATH], ids=["3.10", "this"])
 def test_a_snapshot_starts_without_the_folder_of_its_script(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_snapshot_starts_without_the_folder_of_its_script(
         "import argparse, json, runpy, threading\ndef main(words): print(json.dumps(words))\n",
     )
     (tmp_path / "start.py").write_text(START_SCRIPT)
-    monkeypatch.setattr(process_module, "_SAFE_PATH", words)
+    monkeypatch.setattr(python_commands, "_SAFE_PATH", words)
     said = output(script_command(tmp_path / "start.py", "task", tmp_path), tmp_path)
     assert json.loads(said) == ["task", str(tmp_path)]
 
@@ -86,7 +86,7 @@ def test_children_of_multiprocessing_find_what_their_parent_finds(
         "        print(pool.apply_async(own.work, (41,)).get(60))\n",
     )
     (tmp_path / "start.py").write_text(START_SCRIPT)
-    monkeypatch.setattr(process_module, "_SAFE_PATH", ())
+    monkeypatch.setattr(python_commands, "_SAFE_PATH", ())
     assert output(script_command(tmp_path / "start.py", user, way), tmp_path) == "42\n"
 
 

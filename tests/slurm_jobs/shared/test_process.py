@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 
-from slurm_jobs.shared.process import dies_with_parent, note_process, process_lives
+from slurm_jobs.shared.processes.process_sessions import (
+    dies_with_parent,
+    note_process,
+    process_lives,
+)
 from tests.cluster.processes import is_readable
 
 PARENT = """
 import signal, subprocess, sys, time
-from slurm_jobs.shared.process import dies_with_parent
+from slurm_jobs.shared.processes.process_sessions import dies_with_parent
 child = subprocess.Popen(["sleep", "600"], preexec_fn=dies_with_parent(signal.SIGKILL))
 print(child.pid, flush=True)
 child.wait()

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from slurm_jobs.shared.process_table import (
+from slurm_jobs.shared.processes.process_table import (
     descendants,
     living_process,
     process_entry,

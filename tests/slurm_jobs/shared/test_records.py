@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.errors import MAX_LINE_CHARS
-from slurm_jobs.shared.records import (
+from slurm_jobs.shared.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
@@ -14,8 +13,9 @@ from slurm_jobs.shared.records import (
     completion_name,
     parse_attempt_name,
     parse_completion_name,
-    record_to_json,
 )
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.texts.truncation import MAX_LINE_CHARS
 
 COMMON: dict[str, Any] = {
     "stage": "train",

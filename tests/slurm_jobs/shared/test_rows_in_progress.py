@@ -15,14 +15,14 @@ import pytest
 from slurm_jobs.cli.run_view.causes import read_reason
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.heartbeat import RowsInProgress, rows_in_progress, rows_path
+from slurm_jobs.shared.records.rows_in_progress import RowsInProgress, rows_in_progress, rows_path
 from slurm_jobs.status.slice_status import UNRECORDED, SliceStatus
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path
 
 KILLED = """
 import os, pathlib, signal, sys
-from slurm_jobs.shared.heartbeat import RowsInProgress
+from slurm_jobs.shared.records.heartbeat import RowsInProgress
 rows = RowsInProgress(pathlib.Path(sys.argv[1]))
 with rows.working_on("train.csv:1: done.jpg"):
     pass

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slurm_jobs.shared.timings import (
+from slurm_jobs.shared.timings.system_readings import (
     GPU_FIELDS,
     HOST_FIELDS,
     ReadingPacker,

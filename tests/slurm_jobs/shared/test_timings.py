@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from slurm_jobs.shared.timings import (
+from slurm_jobs.shared.timings.step_records import (
     STEP_FIELDS,
     pack_step,
     read_spans,

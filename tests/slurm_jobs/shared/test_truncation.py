@@ -7,17 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.errors import (
+from slurm_jobs.shared.errors import Problem, SpecError, StageConfigError
+from slurm_jobs.shared.manifests.messages import RowOrigin, bad_row
+from slurm_jobs.shared.texts.truncation import (
     MAX_LINE_CHARS,
     MAX_LINES,
-    Problem,
-    SpecError,
-    StageConfigError,
     truncated,
     truncated_lines,
     truncated_values,
 )
-from slurm_jobs.shared.manifests.messages import RowOrigin, bad_row
 
 HUGE = "/9j/4AAQSkZJRgABAQ" * 50_000
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared import process as process_module
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.records import TaskContext, record_to_json
+from slurm_jobs.shared.processes import stop_requests
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.tuning import job_trials
 from tests.contexts import make_context
 
@@ -111,7 +112,7 @@ def test_a_stop_request_ends_all_parts(
         return bool(asked)
 
     monkeypatch.setattr(job_trials, "stop_requested", is_stop_due)
-    assert process_module.stop_requested() is False
+    assert stop_requests.stop_requested() is False
     with pytest.raises(StageStoppedError):
         lead(context, 1, rank0="hangs", rank1="hangs")
     assert not _lives(lambda line: f"{context.task_dir}/trials/0001/rank-00000" in line)

@@ -9,7 +9,9 @@ from typing import Any
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records import JobResources, TaskContext, record_to_json
+from slurm_jobs.shared.records.job_resources import JobResources
+from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
 
 

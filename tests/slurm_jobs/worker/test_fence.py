@@ -20,8 +20,10 @@ from slurm_jobs.run_folder.ledger import append_entry, entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.process import STOP_SIGNAL, note_process
-from slurm_jobs.shared.records import AttemptRecord, CompletionName, Outcome, record_to_json
+from slurm_jobs.shared.processes.process_sessions import note_process
+from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
+from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionName, Outcome
+from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.worker import fence
 from slurm_jobs.worker.fence import await_earlier_attempts
 from slurm_jobs.worker.hangs import REQUEST_SIGNAL

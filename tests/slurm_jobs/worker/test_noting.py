@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.process_table import living_process
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.processes.process_table import living_process
+from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker import rank
 from slurm_jobs.worker.rank import end_noting, facts_path, start_noting
 from tests.contexts import make_context

@@ -15,8 +15,8 @@ import pytest
 
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
 from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.process import RELAY_SIGNAL
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
+from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.rank import exit_path, find_rank, nsight_command
 from tests.contexts import make_context

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records import TaskContext
+from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.rank import _node_local_dir
 from tests.contexts import make_context
 

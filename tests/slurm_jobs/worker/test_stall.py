@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.heartbeat import Heartbeat, heartbeat_path, read_heartbeat, stacks_path
+from slurm_jobs.shared.records.heartbeat import (
+    Heartbeat,
+    heartbeat_path,
+    read_heartbeat,
+    stacks_path,
+)
 from slurm_jobs.worker import hangs
 from slurm_jobs.worker.hangs import (
     _COLLECTIVES,

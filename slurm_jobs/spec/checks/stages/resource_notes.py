@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.records import lead_within
+from slurm_jobs.shared.records.job_resources import lead_within
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.model import RunSpec
 

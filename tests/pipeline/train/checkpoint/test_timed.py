@@ -7,9 +7,9 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train import checkpoint, checkpoint_files
 from pipeline.train.checkpoint import StopTime, TimedSaver, Upload
 from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
-from slurm_jobs.shared import process
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.timings import read_spans, spans_path
+from slurm_jobs.shared.processes import stop_requests
+from slurm_jobs.shared.timings.step_records import read_spans, spans_path
 from tests.pipeline.clock import FakeClock
 from tests.pipeline.train.checkpoint.folders import Gate
 
@@ -23,7 +23,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
     save = TimedSaver.save
     with monkeypatch.context() as patch:
         gate = Gate(patch)
-        patch.setattr(process, "_signals_seen", set())
+        patch.setattr(stop_requests, "_signals_seen", set())
 
         def save_and_ask(self, step, loss, *, must_end):
             if must_end:
@@ -31,7 +31,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
                 gate.opened.set()
             save(self, step, loss, must_end=must_end)
             if not must_end:
-                process._signals_seen.add(process.STOP_SIGNAL)
+                stop_requests._signals_seen.add(stop_requests.STOP_SIGNAL)
 
         patch.setattr(TimedSaver, "save", save_and_ask)
         with pytest.raises(StageStoppedError, match="state after step 4 is saved"):
@@ -42,7 +42,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
     found_spans = run.spans()
     assert [s["step"] for s in found_spans if s["name"] == "checkpoint"] == [3, 4]
     assert [s["step"] for s in found_spans if s["name"] == "checkpoint_upload"] == [3]
-    noted_s = process.noted_stop_time_s(run.root / "tasks/1")
+    noted_s = stop_requests.noted_stop_time_s(run.root / "tasks/1")
     upload_s = next(s["duration_s"] for s in found_spans if s["name"] == "checkpoint_upload")
     assert noted_s > 2 * upload_s
 

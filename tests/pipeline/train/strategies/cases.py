@@ -22,7 +22,7 @@ from pipeline.train.strategies import ParallelModel, Replicated
 from pipeline.train.strategy_checks import check_effect, check_equal_weights, check_gradients
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
-from slurm_jobs.shared.timings import operators_path, read_operators
+from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of
 

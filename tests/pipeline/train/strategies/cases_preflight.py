@@ -11,7 +11,7 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.job import Job, phases_of
 from pipeline.train.preflight import PREFLIGHT_NAME, preflight
 from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.timings import read_spans, spans_path
+from slurm_jobs.shared.timings.step_records import read_spans, spans_path
 from tests.contexts import make_context
 from tests.pipeline.train.strategies.cases import case
 from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of

@@ -14,7 +14,7 @@ from pipeline.train.accelerate import _file_variables, make_accelerator
 from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.shared.shipped_files import shipped_path
 from tests.pipeline.train.strategies.trainer import Alone
 
 ALONE = AccelerateFile(

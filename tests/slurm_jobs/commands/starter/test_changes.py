@@ -13,7 +13,7 @@ from slurm_jobs.commands.init import (
     with_download,
 )
 from slurm_jobs.commands.starter_data import Data, Model, Place, Room
-from slurm_jobs.shared.expand import shipped_path
+from slurm_jobs.shared.shipped_files import shipped_path
 from slurm_jobs.spec.overrides.text_edits import edit_text
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -11,8 +11,8 @@ from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.values.report_model import report_to_json
 from slurm_jobs.shared import units
-from slurm_jobs.shared.records import CompletionRecord, TaskAccounting
-from slurm_jobs.shared.timings import spans_path
+from slurm_jobs.shared.records.attempt_records import CompletionRecord, TaskAccounting
+from slurm_jobs.shared.timings.step_records import spans_path
 from tests.slurm_jobs.report.builders import (
     NOT_STARTED,
     add_span,

@@ -17,7 +17,7 @@ from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN
 from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.timings import spans_path, steps_header, steps_path
+from slurm_jobs.shared.timings.step_records import spans_path, steps_header, steps_path
 from tests.slurm_jobs.report.builders import (
     add_span,
     check,

@@ -14,7 +14,7 @@ from slurm_jobs.report.standings import Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger, submitting
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records import TaskAccounting
+from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.slice_status import Status
 from tests.slurm_jobs.report.builders import (

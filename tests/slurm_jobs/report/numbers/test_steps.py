@@ -14,7 +14,7 @@ from slurm_jobs.report.training_numbers import (
     has_device_times,
     rates,
 )
-from slurm_jobs.shared.timings import DEVICE_FIELDS
+from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS
 from tests.slurm_jobs.report.builders import attempts_of, make_steps, rank_timing, seconds_of
 
 

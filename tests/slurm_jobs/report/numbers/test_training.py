@@ -15,7 +15,7 @@ from slurm_jobs.report.rules.training.meetings import meetings
 from slurm_jobs.report.rules.training.straggler import straggler
 from slurm_jobs.report.training_numbers import ranks_of, rates
 from slurm_jobs.report.values.report_model import report_to_json
-from slurm_jobs.shared.records import AttemptRecord
+from slurm_jobs.shared.records.attempt_records import AttemptRecord
 from tests.slurm_jobs.report.builders import (
     attempts_of,
     edited,

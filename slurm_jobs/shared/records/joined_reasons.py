@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.shared.failure_reason import rank_place, with_last_line
-from slurm_jobs.shared.files import ranges_text
+from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.failure_reason import rank_place, with_last_line
 
 _MAX_NODES_NAMED = 3
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from slurm_jobs.shared import heartbeat
-from slurm_jobs.shared.files import Progress
+from slurm_jobs.shared.records import heartbeat
+from slurm_jobs.shared.records.progress_file import Progress
 
 Activity = Literal[
     "importing",

@@ -1,0 +1,1 @@
+"""Records of `doctor` and `probe`, as nodes write them."""

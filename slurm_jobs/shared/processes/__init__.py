@@ -1,0 +1,1 @@
+"""Processes: signals, child processes that end with their parent, and programs run for facts."""

@@ -1,0 +1,8 @@
+"""Records that jobs write and the login node reads, and the context of a stage's function.
+
+The names here are the import path of the documentation (docs/own-stages.md).
+"""
+
+from slurm_jobs.shared.records.task_context import ParentStage, TaskContext
+
+__all__ = ["ParentStage", "TaskContext"]

@@ -1,0 +1,1 @@
+"""Text of foreign origin, made safe to record and to print."""
