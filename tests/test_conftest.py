@@ -14,8 +14,10 @@ def outcome(folder: Path, text: str, *words: str) -> str:
     path = folder / "test_it.py"
     path.write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml"]
+    # pytest reads all folders above a file up to there, also those of thousands of earlier tests.
+    command += ["-p", "no:cacheprovider", f"--confcutdir={folder}"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", str(path), *words],
+        [*command, str(path), *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
