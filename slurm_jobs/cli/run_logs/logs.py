@@ -213,6 +213,23 @@ def _print_failures(choice: LogChoice) -> None:
     if len(failed) > len(shown) and not options.failed:
         command = command_text("logs", shown_path(choice.run_dir), "--failed")
         print(f"logs of all {len(failed)} failed slices: {command}", file=sys.stderr)
+    _offer_debugger(choice, shown)
+
+
+def _offer_debugger(choice: LogChoice, causes: Sequence[Cause]) -> None:
+    """Name the command that calls a failed function again, if one raised."""
+    from slurm_jobs.cli.run_view.causes import failure_record
+
+    for cause in causes:
+        stage, part = cause.stage.stage, cause.parts[0]
+        record = failure_record(choice.run_dir, stage.name, part)
+        if record is None or ":" not in stage.run or record.failed_rank is None:
+            continue
+        if record.signal is None and record.last_line is None:
+            where = ["--slice", str(part.slice_index)] if stage.is_array else []
+            command = command_text("debug", shown_path(choice.run_dir), stage.name, *where)
+            print(f"call it again under Python's debugger: {command}", file=sys.stderr)
+            return
 
 
 def _parts(choice: LogChoice, cause: Cause) -> Sequence[SliceStatus]:

@@ -162,3 +162,9 @@ def test_ctrl_c_opens_the_debugger_where_the_function_waits(failed: tuple[Driver
         process.kill()
         driver.write("own.py", CODE)
     assert (process.returncode, "(Pdb) 1\n" in out) == (1, True), out
+
+
+def test_logs_offers_the_debugger_for_what_a_function_raised(failed: tuple[Driver, Path]) -> None:
+    driver, run_dir = failed
+    errors = driver.run("logs", str(run_dir)).stderr
+    assert errors.endswith(f"debug runs/{run_dir.name} half --slice 2\n")
