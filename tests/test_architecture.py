@@ -30,7 +30,7 @@ PURE = {
     "slurm_jobs/report/rules/rule_table.py",
     "slurm_jobs/report/rules/loading/data_wait.py",
     "slurm_jobs/schedulers/batch_script.py",
-    *(f"slurm_jobs/shared/{name}.py" for name in ("accelerate_file", "statistics", "units")),
+    *(f"slurm_jobs/shared/{name}.py" for name in ("accelerate_file", "step_stretches", "units")),
     *(
         f"slurm_jobs/spec/{name}.py"
         for name in ("graph", "load", "matrix", "model", "marked_paths")

@@ -9,17 +9,11 @@ from pathlib import Path
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
 from slurm_jobs.run.resume import adopt_lost_jobs
-from slurm_jobs.run_folder.ledger import (
-    Intent,
-    append_entry,
-    is_perhaps_submitting,
-    latest_intents,
-    read_ledger,
-    submitting,
-)
+from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, read_run, stages_named
-from slurm_jobs.schedulers.protocol import LIVING_STATES
+from slurm_jobs.run_folder.submission_lock import is_perhaps_submitting, submitting
+from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.shared.errors import FileError, SchedulerError
 from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.run_status import RunStatus

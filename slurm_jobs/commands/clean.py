@@ -30,10 +30,12 @@ from slurm_jobs.run_folder.cleanings import (
     unfinished,
     write_cleanings,
 )
-from slurm_jobs.run_folder.ledger import intents, read_ledger, submitting
+from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import RunRecords, last_plan_number, read_meta, read_run
-from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer
+from slurm_jobs.run_folder.submission_lock import submitting
+from slurm_jobs.schedulers.job_states import LIVING_STATES
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, SlurmJobsError
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus

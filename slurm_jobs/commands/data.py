@@ -31,7 +31,7 @@ from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import FileError, InputError, RunFailedError, StageConfigError
 from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.shared.processes.python_commands import script_command
-from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.written_values import printable
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 

@@ -19,7 +19,8 @@ from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atom
 from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.shared.records.task_context import TaskContext, read_context
-from slurm_jobs.worker.rank import context_path, rank_environment
+from slurm_jobs.worker.rank import context_path
+from slurm_jobs.worker.rank_command import rank_environment
 
 _TIME_S = 7 * 86400.0
 """Time until the end that the function sees, because a person at a debugger has no time limit."""

@@ -49,9 +49,10 @@ from slurm_jobs.plan.make_plan import options_of
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
-from slurm_jobs.schedulers.slurm import SQUEUE_FORMAT, ask
+from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT
+from slurm_jobs.schedulers.slurm import ask
 from slurm_jobs.schedulers.slurm_environment import query_environment
-from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN
+from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN
 from slurm_jobs.shared.errors import (
     DamagedFileError,
     FileError,

@@ -14,7 +14,7 @@ from slurm_jobs.commands.submit import profile_of
 from slurm_jobs.plan.fingerprints import without_new_defaults
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec, write_resolved_spec
-from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.configs.command_stages import TUNE_RUN
 from slurm_jobs.shared.errors import InputError, PathExpansionError, SpecError
 from slurm_jobs.shared.expand import expand_path, expand_text
 from slurm_jobs.shared.files import read_json, write_json_atomic, write_text_atomic

@@ -35,10 +35,10 @@ from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.shared.manifests.row_sizes import RowSize, measure, pick_rows, spread
 from slurm_jobs.shared.manifests.values import RowOptions
 from slurm_jobs.shared.processors.model_types import SMALL_VLM
-from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import read_bytes, read_text
 from slurm_jobs.shared.shipped_files import shipped_path, shipped_text
 from slurm_jobs.shared.units import number_of
+from slurm_jobs.shared.written_values import printable
 from slurm_jobs.spec.checks.data.manifests import unreadable
 from slurm_jobs.spec.overrides.text_edits import edit_text, inline_text
 from slurm_jobs.spec.profile import ClusterProfile

@@ -14,7 +14,7 @@ from slurm_jobs.cluster.limits import ClusterLimits, Partition
 from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.cluster.placement import Placement, place, submit_limit
 from slurm_jobs.plan.planned import Plan, PlannedJob
-from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.configs.command_stages import TUNE_RUN
 from slurm_jobs.shared.errors import did_you_mean
 from slurm_jobs.shared.records.job_resources import JobResources
 

@@ -59,7 +59,6 @@ from slurm_jobs.run.resume import (
 )
 from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, write_plan
 from slurm_jobs.run_folder.cleanings import cleaned_note
-from slurm_jobs.run_folder.ledger import submitting
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
     read_all_plans,
@@ -68,6 +67,7 @@ from slurm_jobs.run_folder.run_records import (
     read_run,
     read_shell_variables,
 )
+from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
 from slurm_jobs.shared.records.job_resources import JobResources
 from slurm_jobs.spec.model import RunSpec

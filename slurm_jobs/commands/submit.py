@@ -34,8 +34,8 @@ from slurm_jobs.run.submission import (
     submit_plan,
     write_plan,
 )
-from slurm_jobs.run_folder.ledger import submitting
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers import scheduler_for
 from slurm_jobs.schedulers.batch_script import chosen_options
 from slurm_jobs.schedulers.launcher_variables import left_by_launchers

@@ -15,12 +15,12 @@ from slurm_jobs.commands.read_spec import disk_files
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.shared.config import build_config
+from slurm_jobs.shared.configs.command_stages import RESULT_NAME, SPEC_NAME, TUNE_RUN, TuneConfig
 from slurm_jobs.shared.configs.output_references import (
     REFERENCE,
     referenced_stage,
     substitute_references,
 )
-from slurm_jobs.shared.configs.stages import RESULT_NAME, SPEC_NAME, TUNE_RUN, TuneConfig
 from slurm_jobs.shared.configs.train import OWN
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import InputError, SpecError

@@ -19,7 +19,7 @@ from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageI
 from slurm_jobs.report.steps.attempt_steps import CLOCK_TOLERANCE
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began, job_of, join_rows, newest_row
-from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.job_states import LIVING_STATES, RUNNING_STATES
 from slurm_jobs.shared import units
 from slurm_jobs.shared.records.attempt_records import (
     AttemptRecord,

@@ -32,7 +32,8 @@ from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN, ReportConfig
+from slurm_jobs.shared.configs.command_stages import SAID, TUNE_RUN
+from slurm_jobs.shared.configs.stages import ReportConfig
 from slurm_jobs.shared.units import TimeShare
 
 # Provenance of a run and its nodes, for its report.

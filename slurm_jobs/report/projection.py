@@ -19,7 +19,7 @@ from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import Pace, TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.records.job_resources import gpus_of_options
-from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS
+from slurm_jobs.shared.step_stretches import MIN_BLOCK_STEPS
 
 TO_THE_END = "to the end"
 _NONE_BEGUN: Mapping[str, float] = MappingProxyType({})

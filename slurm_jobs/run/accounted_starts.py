@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.run_folder.orders import name_of_job
-from slurm_jobs.schedulers.protocol import LIVING_STATES, RUNNING_STATES, Answer
+from slurm_jobs.schedulers.job_states import LIVING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import (
     AttemptRecord,
     CompletionRecord,

@@ -14,7 +14,8 @@ from typing import Literal
 
 from slurm_jobs.run.accounted_starts import AttemptKey, began, job_of, join_rows, newest_row
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.schedulers.protocol import LIVING_STATES, PENDING_STATES, RUNNING_STATES, Answer
+from slurm_jobs.schedulers.job_states import LIVING_STATES, PENDING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import (
     AFTER_SIGTERM,
     AttemptRecord,

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from slurm_jobs import __version__
 from slurm_jobs.run.code_files import all_files, content_digest, naming_what_is_closed, public_files
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
-from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN, TUNE_RUN
+from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import (
     make_private_dir,

@@ -17,7 +17,7 @@ from slurm_jobs import __version__
 from slurm_jobs.dependencies import Slices, corresponds, not_side_by_side
 from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
-from slurm_jobs.run_folder.ledger import Turn, append_entry, refuse_if_lost
+from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import (
     JobOrder,
     StageWork,
@@ -29,13 +29,9 @@ from slurm_jobs.run_folder.orders import (
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import write_resolved_spec
 from slurm_jobs.run_folder.run_records import RunMeta, last_plan_number, read_stage_records
-from slurm_jobs.schedulers.protocol import (
-    LIVING_STATES,
-    Answer,
-    JobDependencies,
-    Question,
-    Scheduler,
-)
+from slurm_jobs.run_folder.submission_lock import Turn, refuse_if_lost
+from slurm_jobs.schedulers.job_states import LIVING_STATES
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, Scheduler
 from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.errors import InputError, SchedulerError, SubmissionUnknownError
 from slurm_jobs.shared.files import (

@@ -14,13 +14,10 @@ from slurm_jobs.shared.records.job_resources import JobResources
 from slurm_jobs.shared.records.record_json import record_from_json, record_to_json
 from slurm_jobs.shared.records.task_context import ParentStage
 
-# Mapping between elements of a job array and slices.
-#
+
 # If the site's limits allow it, the number of an element equals its slice, so that squeue and
 # `status` show the same numbers. Otherwise elements are numbered from 0, and each processes
 # `slices_per_task` slices in order.
-
-
 def array_indices(slices: Sequence[int], slices_per_task: int | None) -> tuple[int, ...]:
     """Return the numbers of the elements that work on `slices`; both ascending."""
     if slices_per_task is None:

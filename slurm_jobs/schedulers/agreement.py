@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from slurm_jobs.schedulers.protocol import LIVING_STATES, Answer, Doubt, Question
+from slurm_jobs.schedulers.job_states import LIVING_STATES
+from slurm_jobs.schedulers.protocol import Answer, Doubt, Question
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
 

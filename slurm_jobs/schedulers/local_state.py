@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.schedulers.protocol import NEVER
+from slurm_jobs.schedulers.job_states import NEVER
 from slurm_jobs.shared.errors import DamagedFileError
 
 ENDED_STATES = frozenset(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths
-from slurm_jobs.schedulers.protocol import LIVING_STATES
-from slurm_jobs.schedulers.slurm import SQUEUE_FORMAT, ask, split_rows
+from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT, split_rows
+from slurm_jobs.schedulers.job_states import LIVING_STATES
+from slurm_jobs.schedulers.slurm import ask
 from slurm_jobs.shared.records.job_key import JobKey
 
 _NUM_FIELDS = SQUEUE_FORMAT.count("|") + 1

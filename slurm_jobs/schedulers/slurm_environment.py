@@ -11,12 +11,8 @@ from collections.abc import Collection, Mapping
 
 from slurm_jobs.schedulers.launcher_variables import left_by_launchers, rank_identity
 
-# Variables that describe the surrounding job, and that no new job may inherit.
-#
 # A stage may submit jobs of its own. Variables from its scheduler, our supervisor and our rank
 # keepers (identity, output folders) do not apply to those jobs.
-
-
 OWN_PREFIX = "SLURM_JOBS_"
 _OF_THE_USER = frozenset({"SLURM_JOBS_RUNS_DIR"})
 """Variables with our prefix that are nevertheless a user's settings."""

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.shared.errors import PathExpansionError, Problem, SpecError, did_you_mean
-from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.written_values import printable
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.checked_spec import CheckedSpec, LoadedSpec
 from slurm_jobs.spec.checks.data.datasets import dataset_problems

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.shared.errors import Problem, SpecError
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.processors.image_plans import ImageRules, Size
-from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.written_values import printable
 from slurm_jobs.spec.marked_paths import Surroundings
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from typing import Literal
 
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import StageRecords
-from slurm_jobs.schedulers.local_state import NO_RUNNER
-from slurm_jobs.schedulers.protocol import (
+from slurm_jobs.schedulers.job_states import (
     LIVING_STATES,
     NEVER,
     PENDING_STATES,
     RUNNING_STATES,
-    Answer,
     Wait,
     wait_of,
 )
+from slurm_jobs.schedulers.local_state import NO_RUNNER
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
 

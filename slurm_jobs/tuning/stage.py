@@ -17,7 +17,7 @@ from typing import Any
 import slurm_jobs
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import RESULT_NAME, SAID, TuneConfig
+from slurm_jobs.shared.configs.command_stages import RESULT_NAME, SAID, TuneConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.records.progress_file import Progress

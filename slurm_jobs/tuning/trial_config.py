@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import TuneConfig
+from slurm_jobs.shared.configs.command_stages import TuneConfig
 from slurm_jobs.shared.configs.train import TrainConfig, as_training
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.tuning.trial_model import Ask, Change

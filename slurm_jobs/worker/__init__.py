@@ -23,8 +23,8 @@ from slurm_jobs.shared.files import storage_problem
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command that the first word names, and exit with its exit code."""
-    from slurm_jobs.worker.hangs import REQUEST_SIGNAL
     from slurm_jobs.worker.rank import HELD
+    from slurm_jobs.worker.stacks import REQUEST_SIGNAL
 
     verb, folder, *rest = arguments
     try:

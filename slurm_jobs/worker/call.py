@@ -30,7 +30,6 @@ from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.shared.regular_files import MOST_RECORD_BYTES
 from slurm_jobs.shared.texts.truncation import truncated_lines
 from slurm_jobs.worker.code_watch import user_code_dir, watch_used_code
-from slurm_jobs.worker.hangs import register_stacks
 from slurm_jobs.worker.late_exit import (
     FAILED_PATIENCE_S,
     end_if_late,
@@ -39,6 +38,7 @@ from slurm_jobs.worker.late_exit import (
     read_returned,
 )
 from slurm_jobs.worker.rank import asked_path, result_path, write_error
+from slurm_jobs.worker.stacks import register_stacks
 
 BUILTIN_ENTRY_POINTS = {
     "preprocess": "pipeline.preprocess.stage:run",

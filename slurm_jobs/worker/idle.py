@@ -17,9 +17,10 @@ from pathlib import Path
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.processes.process_table import descendants
 from slurm_jobs.shared.records.heartbeat import heartbeat_path, stacks_path
-from slurm_jobs.worker.hangs import DUMP_S, describe_cause, read_stacks, request_stacks
+from slurm_jobs.worker.hangs import DUMP_S, describe_cause
 from slurm_jobs.worker.late_exit import returned_path, seconds_of
 from slurm_jobs.worker.place_notes import read_place_note, write_place_note
+from slurm_jobs.worker.stacks import read_stacks, request_stacks
 
 PATIENCE_S = 600.0
 """Time without work before the place is named. Locks, retries and starting downloads rarely take

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from slurm_jobs.worker.hangs import find_cause, read_stacks
+from slurm_jobs.worker.hangs import find_cause
 from slurm_jobs.worker.place_notes import read_place_note, write_place_note
+from slurm_jobs.worker.stacks import read_stacks
 
 PATIENCE_S = 2.0
 """Time that a stage may take to end after SIGTERM. The local scheduler sends SIGKILL after 10 s,

@@ -33,7 +33,7 @@ from slurm_jobs.shared.records.job_resources import near_gpus
 from slurm_jobs.shared.records.rows_in_progress import rows_in_progress
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment, is_preempted
 from slurm_jobs.worker.fence import FENCE_PATIENCE_S, FENCE_POLL_S
-from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, StallWatch, find_cause, stalled_path
+from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, stalled_path
 from slurm_jobs.worker.ignored_end import IgnoredEnd
 from slurm_jobs.worker.late_exit import read_returned
 from slurm_jobs.worker.rank import (
@@ -46,6 +46,7 @@ from slurm_jobs.worker.rank import (
     result_path,
     started_path,
 )
+from slurm_jobs.worker.stacks import REQUEST_SIGNAL
 
 STOP_TIME_FACTOR = 1.5
 """Ranks are asked to stop this many times their measured stopping time before the limit."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import os
 import shutil
 import signal
@@ -20,15 +19,12 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.schedulers.slurm_environment import default_variables, marked_as_ours
-from slurm_jobs.shared.configs.output_references import output_dir_variable
 from slurm_jobs.shared.errors import (
     NO_RETRY_EXIT_CODE,
     STOPPED_EXIT_CODE,
@@ -37,32 +33,26 @@ from slurm_jobs.shared.errors import (
     StageError,
 )
 from slurm_jobs.shared.expand import expand_path
-from slurm_jobs.shared.files import (
-    PRIVATE_UMASK,
-    make_private_dir,
-    read_json,
-    remove_leftovers,
-    write_bytes_atomic,
-    write_json_atomic,
-)
-from slurm_jobs.shared.machine import interface_towards
+from slurm_jobs.shared.files import PRIVATE_UMASK, make_private_dir, read_json, write_json_atomic
 from slurm_jobs.shared.processes.process_sessions import (
     adopt_orphans,
     dies_with_parent,
     wait_with_group,
 )
-from slurm_jobs.shared.processes.python_commands import script_command
 from slurm_jobs.shared.processes.signal_handlers import handle
 from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL, STOP_SIGNAL
 from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.shared.texts.truncation import truncated, truncated_lines
-from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.worker.environment import rank_variables
-from slurm_jobs.worker.hangs import DUMP_S, REQUEST_SIGNAL, request_stacks, stalled_path
+from slurm_jobs.worker.fact_recording import end_noting, note_exit, start_noting
+from slurm_jobs.worker.hangs import DUMP_S, stalled_path
 from slurm_jobs.worker.idle import IdleWatch
 from slurm_jobs.worker.last_line import read_last_line
 from slurm_jobs.worker.late_exit import KEEPER_MARGIN_S, LateExit, late_text, read_returned
+from slurm_jobs.worker.nsight import find_rank, nsight_command
+from slurm_jobs.worker.rank_command import rank_command, rank_environment
+from slurm_jobs.worker.stacks import REQUEST_SIGNAL, request_stacks
 
 CHECK_S = KEEPER_MARGIN_S / 2
 """Interval between two checks of a function's process."""
@@ -359,238 +349,3 @@ def _node_local_dir(context: TaskContext) -> Path:
         raise StageConfigError(message)
     make_private_dir(folder / node)
     return folder / node
-
-
-# Command and variables of a rank's process.
-#
-# Linux takes no argument or variable over 128 KiB. A longer shell command is passed to bash as a
-# file, and for a longer config the variable names a file.
-
-
-MAX_WORD_BYTES = 2**17
-"""Size limit of an argument, or of a variable with its name, including the final zero:
-MAX_ARG_STRLEN of execve(2) with pages of 4 KiB; with larger pages Linux takes more."""
-
-
-def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
-    """Return the command; write a shell command that is too long to a file next to the context.
-
-    `nsight_command` prepends nsys if requested.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    if order["shell"] is None:
-        return script_command(order["start_script"], "call", rank_context)
-    shell = os.fsencode(order["shell"])
-    if len(shell) < MAX_WORD_BYTES:
-        return ["/bin/bash", "-c", order["shell"]]
-    return ["/bin/bash", str(_written(rank_context, "shell.sh", shell))]
-
-
-def rank_environment(
-    context: TaskContext, order: dict[str, Any], rank_context: Path
-) -> dict[str, str]:
-    """Return the environment of the stage's process: torch's names, and ours for shell stages.
-
-    Raises:
-        OSError: a config that is too long for a variable cannot be written.
-    """
-    config = json.dumps(context.config)  # ASCII: a character is a byte
-    if len(f"SLURM_JOBS_CONFIG={config}") < MAX_WORD_BYTES:
-        config_variable = {"SLURM_JOBS_CONFIG": config}
-    else:
-        path = _written(rank_context, "config.json", config.encode())
-        config_variable = {"SLURM_JOBS_CONFIG_FILE": str(path)}
-    variables = {
-        "RANK": context.rank,
-        "WORLD_SIZE": context.num_ranks,
-        "LOCAL_RANK": context.local_rank,
-        "LOCAL_WORLD_SIZE": context.num_local_ranks,
-        "GROUP_RANK": context.node_rank,
-        "MASTER_ADDR": context.main_addr,
-        "MASTER_PORT": context.main_port,
-        "SLURM_JOBS_RUN_DIR": context.run_dir,
-        "SLURM_JOBS_STAGE": context.stage,
-        "SLURM_JOBS_SLICE": context.slice_index,
-        "SLURM_JOBS_NUM_SLICES": context.num_slices,
-        "SLURM_JOBS_ATTEMPT": context.attempt,
-        "SLURM_JOBS_OUTPUT_DIR": context.output_dir,
-        "SLURM_JOBS_NODE_LOCAL_DIR": context.node_local_dir,
-        **config_variable,
-        "PYTHONUNBUFFERED": "1",
-    }
-    for parent in context.parents:
-        variables[output_dir_variable(parent.stage)] = parent.output_dir
-        if parent.origin:
-            variables[output_dir_variable(parent.origin)] = parent.output_dir
-    # The first node's own name may resolve to a loopback address there; the route to the second
-    # node is more reliable.
-    addresses = [address for address in (context.main_addr, order.get("second_addr")) if address]
-    defaults = default_variables(
-        os.environ.keys(),
-        num_threads=order["cpus_per_task"],
-        num_ranks=context.num_ranks,
-        num_gpus=order.get("num_gpus", 0),
-        flight_prefix=str(context.task_dir / "flight-"),
-        interface=interface_towards(addresses) if context.num_ranks > 1 else None,
-    )
-    shown = {key: str(value) for key, value in variables.items()}
-    return {**os.environ, **marked_as_ours(defaults), **shown}
-
-
-def _written(rank_context: Path, kind: str, data: bytes) -> Path:
-    """Write `rank-00003.KIND` next to `rank-00003.context.json`, and return its path."""
-    path = rank_context.with_name(f"{rank_context.name.partition('.')[0]}.{kind}")
-    write_bytes_atomic(path, data)
-    return path
-
-
-# Command of a rank under Nsight Systems: `nsys profile` around it, one report for each rank.
-#
-# nsys runs between the keeper and the rank. Signals for the rank need its pid, which only a scan
-# of the processes gives.
-
-
-_START_PATIENCE_S = 30.0
-"""Patience until nsys has started the rank, which takes some seconds on a slow file system."""
-_NSIGHT_POLL_S = 0.05
-
-
-def nsight_command(command: Sequence[str], context: TaskContext) -> list[str]:
-    """Return a rank's command under nsys, which writes `rank-00003.nsys-rep` next to its steps."""
-    output = str(context.timing_dir / f"rank-{context.rank:05d}").replace("%", "%%")
-    return [
-        "nsys",
-        "profile",
-        f"--output={output}",
-        "--trace=cuda,nvtx,osrt",
-        "--force-overwrite=true",
-        "--wait=primary",  # the rank; the keeper ends what it leaves behind
-        "--kill=none",  # a rank that is asked to stop saves first
-        *command,
-    ]
-
-
-def find_rank(command: Sequence[str], nsys_pid: int) -> int | None:
-    """Return the pid of the rank, which runs `command`; wait if nsys has not started it yet.
-
-    None if it did not start, or nsys has ended.
-    """
-    end_s = time.monotonic() + _START_PATIENCE_S
-    arguments = [os.fsencode(word) for word in command[1:]]
-    ended = os.WEXITED | os.WNOWAIT | os.WNOHANG  # without reaping it
-    with suppress(ChildProcessError):
-        while time.monotonic() < end_s and os.waitid(os.P_PID, nsys_pid, ended) is None:
-            parents: dict[int, int] = {}  # by pid, of the processes with this command
-            for folder in Path("/proc").glob("[0-9]*"):
-                with suppress(OSError):  # it has ended meanwhile, or is another user's
-                    if (folder / "cmdline").read_bytes().split(b"\0")[1:-1] == arguments:
-                        status = (folder / "stat").read_text(errors="replace")
-                        parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
-            for pid, parent in parents.items():
-                if parent not in parents:  # forks of the rank have its command, too
-                    return pid
-            time.sleep(_NSIGHT_POLL_S)
-    return None
-
-
-# Recording of a node's facts next to its ranks, in a process that no rank depends on.
-#
-# The keeper of a node's first rank forks once that rank runs. The child may be slow (nvidia-smi
-# is), may hang and may be killed. After the rank has ended, the keeper waits at most
-# `FACTS_PATIENCE_S` for the first facts and `GPUS_PATIENCE_S` for the GPUs, and ignores the
-# result.
-
-
-FACTS_PATIENCE_S = 3.0
-"""Patience for the first facts. They take milliseconds, more if all cores are busy; a rank rarely
-ends before them."""
-GPUS_PATIENCE_S = 0.3
-KILLED_PATIENCE_S = 3.0
-"""Patience for the end of a killed process, which needs a moment of a core, and has a low priority.
-"""
-_POLL_S = 0.005
-_NICENESS = 10
-
-
-def facts_path(context: TaskContext) -> Path:
-    """Return the file with the facts of this node, for this attempt."""
-    return RunPaths(context.run_dir).node_facts(
-        context.stage, context.slice_index, context.attempt, context.node_rank
-    )
-
-
-def start_noting(context: TaskContext) -> int | None:
-    """Fork a process that records the facts of this node, and return its pid at once.
-
-    The caller has one thread, and blocks the signals that it handles. Return None if the node
-    cannot fork any more.
-    """
-    die_with_keeper = dies_with_parent(signal.SIGKILL)
-    try:
-        pid = os.fork()
-    except OSError:
-        return None
-    if pid:
-        return pid
-    try:
-        die_with_keeper()
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.nice(_NICENESS)
-        from slurm_jobs.worker.node_facts import note_node  # late: not in the ranks' way
-
-        note_node(context, facts_path(context), os.environ)
-    except Exception as error:  # noqa: BLE001 - missing facts never fail an attempt
-        print(f"slurm-jobs: facts of this node not noted: {error!r}", file=sys.stderr, flush=True)
-    finally:
-        os._exit(0)
-
-
-def end_noting(pid: int, context: TaskContext) -> None:
-    """Give the recording process a moment more, end it, and remove partly written files."""
-    facts = facts_path(context)
-    has_ended = _ends(pid, FACTS_PATIENCE_S, unless=facts) or _ends(pid, GPUS_PATIENCE_S)
-    if not has_ended:
-        os.kill(pid, signal.SIGKILL)
-        if _ends(pid, KILLED_PATIENCE_S):  # else it is stuck in the kernel
-            remove_leftovers(facts.parent, facts.name)
-
-
-def _ends(pid: int, patience_s: float, unless: Path | None = None) -> bool:
-    """Return whether the process ends within `patience_s`; stop waiting once `unless` exists."""
-    end_s = time.monotonic() + patience_s
-    while os.waitpid(pid, os.WNOHANG) == (0, 0):
-        if time.monotonic() > end_s or (unless is not None and unless.exists()):
-            return False
-        time.sleep(_POLL_S)
-    return True
-
-
-def note_exit(context: TaskContext, reports: list[Path], ended_unix_s: float) -> None:
-    """Append the span of a process's end to those of its rank; do nothing if it records none.
-
-    Python needs seconds to release what a training held, and cannot time that itself. If the span
-    cannot be written, the time stays unexplained: a rank does not fail for it.
-
-    Args:
-        context: of the rank.
-        reports: files that its process may have written last, as its function returned.
-        ended_unix_s: time at which the process exited on its own. A killed process may have left
-            half a line.
-    """
-    spans = spans_path(context.timing_dir, context.rank)
-    if not spans.exists():
-        return
-    written = []
-    for path in (*reports, spans):
-        with suppress(OSError):
-            written.append(path.stat().st_mtime)
-    start_unix_s = min(max(written, default=ended_unix_s), ended_unix_s)
-    span = {
-        "name": PROCESS_EXIT_SPAN,
-        "start_unix_s": start_unix_s,
-        "duration_s": ended_unix_s - start_unix_s,
-    }
-    with suppress(OSError), spans.open("ab", buffering=0) as stream:
-        stream.write(json.dumps(span).encode() + b"\n")

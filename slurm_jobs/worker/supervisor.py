@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.run_folder.gpu_kinds import kind_begun_on
 from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import kind_begun_on
 from slurm_jobs.shared.configs.output_references import substitute_references
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE, StageConfigError
 from slurm_jobs.shared.files import (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_jobs.schedulers.slurm import SQUEUE_FORMAT
+from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT
 from tests.end_to_end.driver import COMMAND, Driver
 
 _CACHED = """\

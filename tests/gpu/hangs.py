@@ -18,8 +18,9 @@ from slurm_jobs.shared.records.heartbeat import read_heartbeat, stacks_path
 from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.environment import free_port
-from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, request_stacks
+from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause
 from slurm_jobs.worker.late_exit import read_returned
+from slurm_jobs.worker.stacks import request_stacks
 from tests.contexts import make_context
 from tests.gpu.models import open_tiny, train_config
 from tests.gpu.rank_functions import LAST_STEP

@@ -23,7 +23,7 @@ from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.schedulers.protocol import Wait
+from slurm_jobs.schedulers.job_states import Wait
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.index_ranges import ranges_text

@@ -18,9 +18,9 @@ from slurm_jobs.commands.starter.suffixes import REMEDIES, Kind, kind_of
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format
 from slurm_jobs.shared.manifests.image_heads import begins_as_image
-from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
+from slurm_jobs.shared.written_values import printable
 
 _LEFTOVERS = frozenset(
     {

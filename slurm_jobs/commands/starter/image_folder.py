@@ -28,9 +28,9 @@ from slurm_jobs.commands.starter.label_files import is_number, label_kind
 from slurm_jobs.commands.starter.picture_lists import lists_of_pictures
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifests.splits import Split, split_of
-from slurm_jobs.shared.redact import printable
 from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
+from slurm_jobs.shared.written_values import printable
 
 _TRAIN: Split = "train"
 _VALIDATION: Split = "validation"

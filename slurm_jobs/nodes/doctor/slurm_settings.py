@@ -15,7 +15,7 @@ from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.clocks import clock_difference
 from slurm_jobs.nodes.doctor.preemption import preemption_checks
 from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
-from slurm_jobs.schedulers.slurm import split_rows
+from slurm_jobs.schedulers.job_rows import split_rows
 from slurm_jobs.shared.errors import SchedulerError
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")

@@ -12,7 +12,7 @@ from slurm_jobs.shared.node_records.probe_files import (
     read_probe,
 )
 from slurm_jobs.shared.node_records.probe_measures import NodeProbe
-from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.written_values import printable
 
 _AHEAD_S = 86_400.0
 """A record further in the future comes from a wrong clock. Own choice."""

@@ -14,7 +14,7 @@ from slurm_jobs.report.comparison.speed_verdict import (
 )
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS
 from slurm_jobs.shared import units
-from slurm_jobs.shared.statistics import MIN_BLOCK_STEPS
+from slurm_jobs.shared.step_stretches import MIN_BLOCK_STEPS
 
 
 def headline(comparison: Comparison) -> str:

@@ -26,7 +26,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import WARMUP_STEPS
 from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.statistics import start_share, stretch_speeds
+from slurm_jobs.shared.step_stretches import start_share, stretch_speeds
 from slurm_jobs.shared.timings.step_records import NOT_TRAINING, PROFILE_WRITE_SPAN
 
 

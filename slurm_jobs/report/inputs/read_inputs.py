@@ -25,10 +25,11 @@ from slurm_jobs.report.inputs.record_files import UNREADABLE, list_files, read_e
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN, sound_result
 from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings, read_timings
-from slurm_jobs.run_folder.ledger import Entry, intents, open_command, read_ledger
+from slurm_jobs.run_folder.ledger import Entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_meta
+from slurm_jobs.run_folder.submission_lock import open_command
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.files import read_json

@@ -12,7 +12,8 @@ from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.steps.newest_steps import of_newest, phase_of
 from slurm_jobs.report.values.training_model import Pace
-from slurm_jobs.shared.statistics import CONFIDENCE, stretch_speeds, two_sided
+from slurm_jobs.shared.step_stretches import stretch_speeds
+from slurm_jobs.shared.student_t import CONFIDENCE, two_sided
 
 
 def find_pace(

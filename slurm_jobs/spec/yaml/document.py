@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.redact import printable
+from slurm_jobs.shared.written_values import printable
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indices from the top of a file down to a value."""

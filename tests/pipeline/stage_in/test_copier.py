@@ -26,7 +26,8 @@ from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.worker.hangs import describe_cause, read_stacks, request_stacks
+from slurm_jobs.worker.hangs import describe_cause
+from slurm_jobs.worker.stacks import read_stacks, request_stacks
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
 T = TypeVar("T")

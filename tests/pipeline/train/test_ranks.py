@@ -14,7 +14,8 @@ from pipeline.train.prepare import build_together
 from pipeline.train.ranks import Ranks, arrive, tell_node, wait_for_all
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.records.heartbeat import stacks_path
-from slurm_jobs.worker.hangs import describe_cause, read_stacks, request_stacks
+from slurm_jobs.worker.hangs import describe_cause
+from slurm_jobs.worker.stacks import read_stacks, request_stacks
 from tests.pipeline.train.conftest import ROOT, rank_env, run_ranks
 
 RANK = """

@@ -22,7 +22,7 @@ from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.submit import profile_of
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable
 from slurm_jobs.run.snapshot import own_functions
-from slurm_jobs.shared.configs.stages import DRILL_RUN, NODE_RUN
+from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN
 from slurm_jobs.spec.checked_spec import LoadedSpec
 
 

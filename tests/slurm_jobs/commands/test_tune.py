@@ -20,7 +20,7 @@ from slurm_jobs.commands.tune import (
 )
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.configs.stages import TUNE_RUN
+from slurm_jobs.shared.configs.command_stages import TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.tuning.trial_model import budget_settings

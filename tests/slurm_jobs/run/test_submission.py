@@ -22,9 +22,10 @@ from slurm_jobs.run.submission import (
     submit_plan,
     write_plan,
 )
-from slurm_jobs.run_folder.ledger import Entry, append_entry, intents, read_ledger, submitting
+from slurm_jobs.run_folder.ledger import Entry, append_entry, intents, read_ledger
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.config import DependencyKind
 from slurm_jobs.shared.errors import RunFailedError, SchedulerError, SubmissionUnknownError

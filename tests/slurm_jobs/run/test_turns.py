@@ -13,17 +13,14 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.run_folder.ledger import (
+from slurm_jobs.run_folder.ledger import Entry, EntryKind, append_entry, read_ledger
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.submission_lock import (
     OTHER_HOST_PATIENCE_S,
-    Entry,
-    EntryKind,
-    append_entry,
     open_command,
-    read_ledger,
     refuse_if_lost,
     submitting,
 )
-from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import RunFailedError
 from slurm_jobs.shared.processes.process_table import process_entry
 from tests.end_to_end.driver import wait_for

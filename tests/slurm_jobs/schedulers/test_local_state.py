@@ -2,6 +2,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from slurm_jobs.schedulers.job_states import NEVER
 from slurm_jobs.schedulers.local_state import (
     NO_ROOM,
     THROTTLED,
@@ -11,7 +12,6 @@ from slurm_jobs.schedulers.local_state import (
     dependency_reason,
     out_of_memory_reason,
 )
-from slurm_jobs.schedulers.protocol import NEVER
 
 
 def job(

@@ -19,7 +19,7 @@ from slurm_jobs.schedulers.slurm_environment import (
 from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
 from slurm_jobs.shared.records.task_context import ParentStage
 from slurm_jobs.worker.environment import RANK_VARIABLES
-from slurm_jobs.worker.rank import rank_environment
+from slurm_jobs.worker.rank_command import rank_environment
 from tests.contexts import make_context
 from tests.slurm_jobs.worker.orders import order as make_order
 from tests.slurm_variables import NAMES

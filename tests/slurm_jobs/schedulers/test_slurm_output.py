@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_jobs.schedulers.slurm import (
+from slurm_jobs.schedulers.job_rows import (
     SACCT_FIELDS,
     is_refusal,
     parse_bytes,

@@ -1,6 +1,6 @@
 import pytest
 
-from slurm_jobs.schedulers.protocol import wait_of
+from slurm_jobs.schedulers.job_states import wait_of
 
 # Every reason of src/common/job_state_reason.c of Slurm 26.11, and sentences of src/slurmctld.
 CURED = """\

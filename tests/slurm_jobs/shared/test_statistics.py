@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from slurm_jobs.shared.statistics import (
+from slurm_jobs.shared.step_stretches import (
     MIN_BLOCK_STEPS,
     NUM_STRETCHES,
     start_share,
     stretch_speeds,
-    two_sided,
 )
+from slurm_jobs.shared.student_t import two_sided
 
 
 def test_stretches_together_are_the_run():

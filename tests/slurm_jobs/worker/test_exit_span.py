@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN, read_spans, spans_path
-from slurm_jobs.worker.rank import note_exit
+from slurm_jobs.worker.fact_recording import note_exit
 from tests.contexts import make_context
 
 ENDED_UNIX_S = 1_700_000_000.0

@@ -26,8 +26,8 @@ from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionN
 from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.worker import fence
 from slurm_jobs.worker.fence import await_earlier_attempts
-from slurm_jobs.worker.hangs import REQUEST_SIGNAL
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd
+from slurm_jobs.worker.stacks import REQUEST_SIGNAL
 from slurm_jobs.worker.supervisor import SliceTask, _is_fenced_off, _supervise_slice
 from tests.slurm_jobs.worker.orders import environment, order
 

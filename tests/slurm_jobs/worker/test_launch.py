@@ -15,9 +15,9 @@ from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.worker import launch
 from slurm_jobs.worker.environment import RANK_VARIABLES
-from slurm_jobs.worker.hangs import REQUEST_SIGNAL
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
 from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
+from slurm_jobs.worker.stacks import REQUEST_SIGNAL
 from tests.slurm_jobs.worker.orders import environment, order
 
 

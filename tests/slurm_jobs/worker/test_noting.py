@@ -11,8 +11,8 @@ import pytest
 
 from slurm_jobs.shared.processes.process_table import living_process
 from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.worker import rank
-from slurm_jobs.worker.rank import end_noting, facts_path, start_noting
+from slurm_jobs.worker import fact_recording
+from slurm_jobs.worker.fact_recording import end_noting, facts_path, start_noting
 from tests.contexts import make_context
 from tests.end_to_end.driver import wait_for
 
@@ -80,7 +80,7 @@ def test_a_rank_that_ends_at_once_has_its_node_noted_all_the_same(context: TaskC
 def test_facts_that_never_come_are_not_waited_for_without_end(
     context: TaskContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank, "FACTS_PATIENCE_S", 0.1)
+    monkeypatch.setattr(fact_recording, "FACTS_PATIENCE_S", 0.1)
     child = subprocess.Popen(["sleep", "1000"])
     end_noting(child.pid, context)
     assert is_gone(child.pid)

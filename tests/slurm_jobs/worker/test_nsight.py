@@ -18,7 +18,8 @@ from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
 from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.launch import read_end
-from slurm_jobs.worker.rank import exit_path, find_rank, nsight_command
+from slurm_jobs.worker.nsight import find_rank, nsight_command
+from slurm_jobs.worker.rank import exit_path
 from tests.contexts import make_context
 from tests.slurm_jobs.worker.orders import start_keeper
 

@@ -12,7 +12,7 @@ import pytest
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.launch import RanksEnd, read_end
-from slurm_jobs.worker.rank import MAX_WORD_BYTES, rank_command, rank_environment
+from slurm_jobs.worker.rank_command import MAX_WORD_BYTES, rank_command, rank_environment
 from tests.contexts import make_context
 from tests.slurm_jobs.worker.orders import start_keeper
 

@@ -21,21 +21,19 @@ from slurm_jobs.shared.records.heartbeat import (
     stacks_path,
 )
 from slurm_jobs.worker import hangs
-from slurm_jobs.worker.hangs import (
+from slurm_jobs.worker.hangs import StallWatch, describe_cause, patience_s
+from slurm_jobs.worker.late_exit import note_return
+from slurm_jobs.worker.stacks import (
     _COLLECTIVES,
     _DEVICE_WAITS,
     _LOOP,
     _LOOP_PHASES,
     PHASES,
     RankStacks,
-    StallWatch,
-    describe_cause,
     parse_stacks,
-    patience_s,
     read_stacks,
     request_stacks,
 )
-from slurm_jobs.worker.late_exit import note_return
 
 SITE = "/venv/lib/python3.11/site-packages"
 CODE = "/runs/r/code/0a1b/lib.zip"

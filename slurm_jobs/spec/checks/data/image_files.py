@@ -18,8 +18,8 @@ from slurm_jobs.shared.manifests.image_paths import (
 )
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow
 from slurm_jobs.shared.manifests.row_sizes import pick_rows, spread
-from slurm_jobs.shared.redact import printable, shortened
 from slurm_jobs.shared.texts.truncation import truncated
+from slurm_jobs.shared.written_values import printable, shortened
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, row_options, row_problem

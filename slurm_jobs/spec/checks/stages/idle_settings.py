@@ -15,7 +15,7 @@ from slurm_jobs.shared.configs.model_parts import RANDOM_LANGUAGE, RANDOM_VISION
 from slurm_jobs.shared.configs.train import OWN
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.processors.model_types import LANGUAGE_PART, SMALL_VLM, VISION_PART
-from slurm_jobs.shared.redact import describe
+from slurm_jobs.shared.written_values import describe
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
 from slurm_jobs.spec.yaml.document import KeyPath

@@ -15,7 +15,7 @@ from slurm_jobs.report.values.report_model import report_to_json
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.stages import SAID, TUNE_RUN
+from slurm_jobs.shared.configs.command_stages import SAID, TUNE_RUN
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.timings.step_records import spans_path, steps_header, steps_path
 from tests.slurm_jobs.report.builders import (
