@@ -9,6 +9,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 from unittest.mock import DEFAULT, patch
 
@@ -17,7 +18,7 @@ import pytest
 
 from pipeline import stopping
 from pipeline.preprocess import slice_writer
-from pipeline.preprocess.images import row_images
+from pipeline.preprocess.images import load_pixels, row_images
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import run, token_histogram
 from slurm_jobs.shared.configs.stages import ImageFormat, PreprocessConfig
@@ -312,15 +313,23 @@ def test_what_a_killed_attempt_left_of_its_own_part_is_removed(
     assert (own.exists(), other.exists()) == (False, True)
 
 
-@pytest.mark.parametrize("place", ["open_image", "read_upright_size", "load_pixels"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (load_pixels, "open_image"),
+        (row_images, "read_upright_size"),
+        (row_images, "load_pixels"),
+    ],
+    ids=["open_image", "read_upright_size", "load_pixels"],
+)
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError("division by zero"), RuntimeError("odd"), OSError("decoder error")]
 )
 def test_whatever_a_decoder_raises_is_a_reject_and_the_slice_goes_on(
-    tmp_path: Path, config: Config, place: str, error: Exception
+    tmp_path: Path, config: Config, module: ModuleType, name: str, error: Exception
 ) -> None:
     once = itertools.chain([error], itertools.repeat(DEFAULT))
-    with patch.object(row_images, place, wraps=getattr(row_images, place), side_effect=once):
+    with patch.object(module, name, wraps=getattr(module, name), side_effect=once):
         result = run({**config, "num_threads": 1, "max_reject_share": 0.1}, make_context(tmp_path))
     assert result["num_samples"] == 9
     assert result["rejects_by_reason"] == {"unexpected_error": 1}
