@@ -163,7 +163,7 @@ import json, os, signal, sys
 from pathlib import Path
 from pipeline.consolidate import {module}
 from pipeline.consolidate.stage import run
-from slurm_jobs.shared.records.attempt_records import read_context
+from slurm_jobs.shared.records.task_context import read_context
 
 really = {module}.{name}
 calls = []

@@ -21,7 +21,8 @@ SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}
 ROOT = Path(__file__).parents[4]
 _RANK = """
 import json, sys
-from slurm_jobs.shared.records.attempt_records import TaskContext, record_from_json
+from slurm_jobs.shared.records.record_json import record_from_json
+from slurm_jobs.shared.records.task_context import TaskContext
 from pipeline.nodes.probe_stage import run
 values = json.loads(sys.stdin.read())
 print(json.dumps(run(values["config"], record_from_json(TaskContext, values["context"]))))
