@@ -1,4 +1,4 @@
-"""Whether a model fits a data set: tokens, pixels, images and features."""
+"""Checks that a model fits a data set: tokens, pixels, images and features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image features in the place of image tokens, and a zero that keeps their gradients."""
+"""Image features instead of image tokens, and a zero that keeps their gradients."""
 
 from __future__ import annotations
 
