@@ -191,7 +191,7 @@ def render(report: RunReport) -> RenderableType:
         _heading("Method and what is missing"),
         _indented(
             f"Rules: {len(report.findings)} found, {outcomes['clear']} clear, "
-            f"{outcomes['abstained']} abstained; the page says which, and why."
+            f"{outcomes['abstained']} could not judge. The page shows which, and why."
         ),
     ]
     if report.findings:
