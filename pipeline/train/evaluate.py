@@ -32,7 +32,8 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import Ending
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
-from slurm_jobs.shared.configs.train import EvaluateConfig, LevelConfig
+from slurm_jobs.shared.configs.train import EvaluateConfig
+from slurm_jobs.shared.configs.training_phases import LevelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
 from slurm_jobs.shared.manifests.messages import Content, ManifestRow, Message

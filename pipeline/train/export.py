@@ -19,7 +19,7 @@ from pipeline.models.finetuning.packed_linear import dequantize_weights
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.checkpoint_files import hash_file, publish, remove_folder, remove_leftovers
 from pipeline.train.ranks import Ranks
-from slurm_jobs.shared.configs.train import LevelConfig
+from slurm_jobs.shared.configs.training_phases import LevelConfig
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.processors.processor_files import processor_files
 

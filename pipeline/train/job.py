@@ -23,7 +23,8 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.staging import stage_together
-from slurm_jobs.shared.configs.train import TrainConfig, as_training
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_phases import as_training
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.processes.stop_requests import end_requested, stop_requested

@@ -62,7 +62,8 @@ from pipeline.train.strategy_checks import (
     hash_quantized,
 )
 from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_phases import LevelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.records.task_context import TaskContext
 

@@ -28,7 +28,7 @@ from slurm_jobs.commands.starter.gpu_choice import gpu_comments, gpu_lines
 from slurm_jobs.commands.starter_data import Data, Lengths, Model, Place, Room, choose_lengths
 from slurm_jobs.commands.submit import limits_of
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
-from slurm_jobs.shared.configs.train import DEFAULT_NUM_LANES
+from slurm_jobs.shared.configs.training_parts import DEFAULT_NUM_LANES
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, did_you_mean
 from slurm_jobs.shared.expand import literal_path
 from slurm_jobs.shared.files import write_bytes_atomic

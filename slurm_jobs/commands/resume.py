@@ -48,6 +48,7 @@ from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedStage
 from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.observe import refuse_elsewhere
+from slurm_jobs.run.parents import SubmittedJob
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import (
     NO_TROUBLE,
@@ -57,7 +58,7 @@ from slurm_jobs.run.resume import (
     clear_the_way,
     prepare_resume,
 )
-from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, write_plan
+from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (

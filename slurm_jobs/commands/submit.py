@@ -15,6 +15,7 @@ from slurm_jobs.commands.runs_dir import default_runs_dir
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.code_files import private_files_note
+from slurm_jobs.run.parents import SubmittedJob
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.snapshot import (
     CodeSnapshot,
@@ -26,7 +27,6 @@ from slurm_jobs.run.snapshot import (
 from slurm_jobs.run.submission import (
     Connections,
     RunContext,
-    SubmittedJob,
     create_run,
     dependency_notes,
     job_dependencies,

@@ -21,8 +21,8 @@ from slurm_jobs.shared.configs.output_references import (
     referenced_stage,
     substitute_references,
 )
-from slurm_jobs.shared.configs.train import OWN
 from slurm_jobs.shared.configs.training_parts import CompileConfig
+from slurm_jobs.shared.configs.training_phases import OWN
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.expand import literal_path, literal_text
 from slurm_jobs.shared.files import read_json, write_text_atomic

@@ -9,7 +9,8 @@ from typing import Any
 
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.command_stages import TuneConfig
-from slurm_jobs.shared.configs.train import TrainConfig, as_training
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_phases import as_training
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.tuning.trial_model import Ask, Change
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.models.finetuning.parameter_names import is_adapter, near_patterns, visible_name
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.train import ALL, PARTS, Part
+from slurm_jobs.shared.configs.training_phases import ALL, PARTS, Part
 from slurm_jobs.shared.errors import StageConfigError
 
 

@@ -12,7 +12,7 @@ from slurm_jobs.cli.terminal.shown_paths import command_text, short_note, shown_
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.submit import Submission
-    from slurm_jobs.run.submission import SubmittedJob
+    from slurm_jobs.run.parents import SubmittedJob
 
 
 def add_submit_arguments(parser: argparse.ArgumentParser) -> None:

@@ -301,3 +301,6 @@ class TrackersConfig(CheckedConfig):
                 f"options of {', '.join(sorted(unused))} are given, which use does not name: add "
                 "it to use, or leave them out"
             )
+
+
+DEFAULT_NUM_LANES = 8

@@ -4,12 +4,9 @@ import pytest
 
 from pipeline.train.checkpoint_files import describe_changes, fingerprint, lasting_config
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
-from slurm_jobs.shared.configs.train import LevelConfig, TrainConfig
-from slurm_jobs.shared.configs.training_parts import (
-    CompileConfig,
-    OptimizerConfig,
-    ShardingConfig,
-)
+from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.shared.configs.training_parts import CompileConfig, OptimizerConfig, ShardingConfig
+from slurm_jobs.shared.configs.training_phases import LevelConfig
 
 QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfig()}
 

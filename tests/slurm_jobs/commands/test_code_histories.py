@@ -22,7 +22,8 @@ from slurm_jobs.commands import submit as submit_module
 from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.submit import submit
-from slurm_jobs.run import observe, snapshot
+from slurm_jobs.run import observe
+from slurm_jobs.run import snapshot as start_script
 from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
@@ -177,7 +178,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
 
     monkeypatch.setattr(submit_module, "scheduler_for", at_once)
     monkeypatch.setattr(observe, "scheduler_named", at_once)
-    monkeypatch.setattr(snapshot, "_write_library", lambda target, *_, **__: target.touch())
+    monkeypatch.setattr(start_script, "_write_library", lambda target, *_, **__: target.touch())
     for module in (submit_module, resume_module):
         monkeypatch.setattr(module, "record_provenance", lambda *_, **__: None)
     return model

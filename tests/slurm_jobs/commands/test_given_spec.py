@@ -13,8 +13,9 @@ from slurm_jobs.commands.read_spec import load
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig, as_training
+from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig
+from slurm_jobs.shared.configs.training_phases import as_training
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.spec.profile import LOCAL

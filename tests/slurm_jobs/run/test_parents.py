@@ -7,7 +7,7 @@ import pytest
 
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedJob
-from slurm_jobs.run.submission import REMEMBERED_S, TRUSTED_S, Parents, SubmittedJob
+from slurm_jobs.run.parents import REMEMBERED_S, TRUSTED_S, Parents, SubmittedJob
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.shared.errors import SchedulerError
@@ -90,7 +90,7 @@ def hand_in(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> HandIn:
         ago_s: float = TRUSTED_S + 1,
         active: Mapping[str, Mapping[JobKey, frozenset[int]]] | None = None,
     ) -> Parents:
-        monkeypatch.setattr("slurm_jobs.run.submission.time", fake)
+        monkeypatch.setattr("slurm_jobs.run.parents.time", fake)
         parents = Parents(paths, fake, active)  # type: ignore[arg-type]
         for job_id, stage in (("11", "clean"), ("12", "cut")):
             token = f"t{job_id}"

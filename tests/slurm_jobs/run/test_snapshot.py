@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.run import snapshot
+from slurm_jobs.run import snapshot as start_script
 from slurm_jobs.run.code_files import public_files
 from slurm_jobs.run.snapshot import (
     refuse_uncopyable,
@@ -307,7 +308,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module.parent.mkdir(parents=True)
     (module.parent / "__init__.py").touch()
     module.write_text("A = 1\n")
-    monkeypatch.setattr(snapshot, "PACKAGE_DIR", module.parent)
+    monkeypatch.setattr(start_script, "PACKAGE_DIR", module.parent)
     monkeypatch.setattr(snapshot, "shipped_path", lambda _name: module)
     return module
 

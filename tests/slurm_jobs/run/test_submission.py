@@ -12,12 +12,11 @@ import pytest
 
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Done, Plan, PlannedJob
+from slurm_jobs.run.parents import TRUSTED_S, SubmittedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import (
-    TRUSTED_S,
     Connections,
     RunContext,
-    SubmittedJob,
     job_dependencies,
     submit_plan,
     write_plan,
@@ -348,7 +347,7 @@ def test_a_submit_that_was_held_up_leaves_no_intent_for_what_can_never_be_waited
 
     def hold_up(_job: SubmittedJob) -> None:
         late_s = time.time() + TRUSTED_S + 1
-        monkeypatch.setattr("slurm_jobs.run.submission.time", SimpleNamespace(time=lambda: late_s))
+        monkeypatch.setattr("slurm_jobs.run.parents.time", SimpleNamespace(time=lambda: late_s))
 
     with pytest.raises(SchedulerError, match="`b` comes after `a`, whose job 11 is gone"):
         submit_all(given, plan(), Connections(), on_job=hold_up)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import slurm_jobs
-from slurm_jobs.run.snapshot import START_SCRIPT
+from slurm_jobs.run.start_script import START_SCRIPT
 from slurm_jobs.shared import entry_process
 from slurm_jobs.shared.processes import python_commands
 from slurm_jobs.shared.processes.python_commands import module_command, script_command

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.shared.configs.model_parts import RANDOM_LANGUAGE, RANDOM_VISION
-from slurm_jobs.shared.configs.train import OWN
+from slurm_jobs.shared.configs.training_phases import OWN
 from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.processors.model_types import LANGUAGE_PART, SMALL_VLM, VISION_PART
 from slurm_jobs.shared.written_values import describe
