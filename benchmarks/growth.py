@@ -37,8 +37,8 @@ from pipeline.consolidate.dealing import index_rows, make_deal, shards_of_task
 from pipeline.consolidate.parts import gather_parts
 from pipeline.consolidate.pieces import PIECES_DIR, PiecePaths, PieceRows, read_pieces, write_piece
 from pipeline.consolidate.sample_rows import fetch_rows
-from pipeline.data.format import IndexInfo, ShardInfo, shard_name
-from pipeline.data.index import INDEX_TYPES, open_index
+from pipeline.data.disk_format.dataset_info import IndexInfo, ShardInfo, shard_name
+from pipeline.data.disk_format.index import INDEX_TYPES, open_index
 from pipeline.preprocess.part import SAMPLE_ROW
 from slurm_jobs.shared.configs.stages import ConsolidateConfig
 from slurm_jobs.shared.records.task_context import ParentStage

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from pipeline.data.format import END_OF_ARCHIVE, IndexInfo
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter
+from pipeline.data.disk_format.columns import ColumnsWriter
+from pipeline.data.disk_format.dataset_info import IndexInfo
+from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, npy_bytes, write_part
 from slurm_jobs.shared.records.task_context import ParentStage
 

@@ -36,10 +36,14 @@ import numpy as np
 
 from benchmarks.sample_lengths import SampleLengths, distributions
 from benchmarks.table import Row, arguments, row, show
-from pipeline.data.packing.algorithms import LONGEST_DELAY, POOL_SIZE, STRATEGIES, ffd, knapsack
+from pipeline.data.packing.algorithms import STRATEGIES, ffd, knapsack
 from pipeline.data.packing.budget import PackBudget, Packs
 from pipeline.data.packing.deal import deal_epoch
-from pipeline.data.packing.packs import Padding, make_packs, pack_work, padding, waits, work_model
+from pipeline.data.packing.epoch_packs import make_packs
+from pipeline.data.packing.pack_statistics import Padding, padding, waits
+from pipeline.data.packing.pool_search import POOL_SIZE
+from pipeline.data.packing.window_search import LONGEST_DELAY
+from pipeline.data.packing.work_model import pack_work, work_model
 from pipeline.data.permutation import make_permutation
 
 WORDS = (0, 0)

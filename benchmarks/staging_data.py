@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from pipeline.data.format import (
+from pipeline.data.disk_format.columns import ColumnsWriter
+from pipeline.data.disk_format.dataset_info import (
     DatasetInfo,
     IndexInfo,
     ShardInfo,
     dataset_info_to_json,
     shard_name,
 )
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter
-from pipeline.data.shards import ReadCounts, ShardFiles
+from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
+from pipeline.data.shard_reading.shard_files import ReadCounts, ShardFiles
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 
 SAMPLE_BYTES = 1 << 18

@@ -179,7 +179,7 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     """Read the model's sizes, without its weights."""
     import torch
 
-    from pipeline.data.format import read_dataset_info
+    from pipeline.data.disk_format.dataset_info import read_dataset_info
     from pipeline.models.build import make_unloaded
     from pipeline.models.computation.model_work import read_work
     from pipeline.models.data_facts import load_tokenizer, read_facts

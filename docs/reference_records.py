@@ -6,7 +6,7 @@ import re
 
 import source_docs as source
 
-from pipeline.data.index import INDEX_TYPES
+from pipeline.data.disk_format.index import INDEX_TYPES
 from slurm_jobs.shared.node_records.probe_measures import MEASURES
 from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS, STEP_FIELDS
 from slurm_jobs.shared.timings.system_readings import GPU_FIELDS, HOST_FIELDS
@@ -26,7 +26,10 @@ _TIMINGS, _SYSTEM = (
 )
 _RECORDS, _INTENTS = "slurm_jobs.shared.records.attempt_records", "slurm_jobs.run_folder.ledger"
 _CONTEXT = "slurm_jobs.shared.records.attempt_records"
-_PROBES, _INFO = "slurm_jobs.shared.node_records.probe_files", "pipeline.data.format"
+_PROBES, _INFO = (
+    "slurm_jobs.shared.node_records.probe_files",
+    "pipeline.data.disk_format.dataset_info",
+)
 _WORDS = {"i8": "int64", "i4": "int32", "f8": "float64", "f4": "float32"}
 
 
@@ -119,13 +122,15 @@ def _dataset() -> str:
     info = [_record("`dataset.json`", _INFO, "DatasetInfo").replace("\n\n`", f"\n\n{lies}\n\n`", 1)]
     info.append(_record("`shards` of `dataset.json`", _INFO, "ShardInfo"))
     info.append(_record("`index` of `dataset.json`", _INFO, "IndexInfo"))
-    said = {f.name: f.meaning for f in source.fields("pipeline.data.index", "DatasetIndex")}
+    said = {
+        f.name: f.meaning for f in source.fields("pipeline.data.disk_format.index", "DatasetIndex")
+    }
     rows = []
     for name, kind in INDEX_TYPES.items():
         meaning = re.sub(rf"^{kind.name}[.:,]? ?", "", said[name])
         rows.append((f"`{name}`", f"`{kind.name}`", meaning))
     table = source.table(("column", "type", "meaning"), rows)
-    body = source.module_doc("pipeline.data.index")
+    body = source.module_doc("pipeline.data.disk_format.index")
     return "".join(info) + _section("`index.arrow`", f"{body}\n\n{table}")
 
 

@@ -167,7 +167,7 @@ def _measured(answer: Mapping[str, Any]) -> Measured:
 
 def _folder(name: str, effort: Effort) -> Path:
     """Return the folder of the sets; it depends on their sizes and on our format."""
-    from pipeline.data.format import DATASET_FORMAT
+    from pipeline.data.disk_format.dataset_info import DATASET_FORMAT
 
     sizes = "-".join(str(num) for num in effort.num_samples.values())
     name = f"slurm-jobs-{name}-{os.getuid()}-{DATASET_FORMAT}-{sizes}"

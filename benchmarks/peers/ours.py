@@ -40,8 +40,9 @@ def _raw(dataset, job: Job) -> Pass:
 
 
 def _batches(dataset, job: Job) -> Pass:
-    from pipeline.data.loader import BatchReader, ReadingPlan, plan_shuffled
+    from pipeline.data.loader import BatchReader
     from pipeline.data.order import BatchLayout
+    from pipeline.data.reading_plan import ReadingPlan, plan_shuffled
 
     layout = BatchLayout(
         global_batch_size=job.batch_size, num_lanes=1, num_ranks=1, num_microbatches=1

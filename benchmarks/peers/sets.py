@@ -71,7 +71,8 @@ def make_set(folder: Path, kind: str, num_samples: int) -> tuple[Path, Source]:
 
 def _stored_pictures(dataset: Any) -> Iterator[memoryview]:
     """Yield the member `image0` of each sample: a JPEG file, or the pixels of an `.npy`."""
-    from pipeline.data.format import scan_members, view_npy
+    from pipeline.data.disk_format.sample_members import view_npy
+    from pipeline.data.disk_format.tar_format import scan_members
 
     for number in range(len(dataset)):
         sample = dataset.raw(number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES
+from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
 from pipeline.data.permutation import Permutation, make_permutation
 from slurm_jobs.shared.configs.stages import ConsolidateConfig
 

@@ -17,8 +17,14 @@ import xxhash
 
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
-from pipeline.data.format import REJECTS_NAME, DatasetInfo, IndexInfo, dataset_info_to_json
-from pipeline.data.index import INDEX_TYPES, ColumnsWriter
+from pipeline.data.disk_format.columns import ColumnsWriter
+from pipeline.data.disk_format.dataset_info import (
+    REJECTS_NAME,
+    DatasetInfo,
+    IndexInfo,
+    dataset_info_to_json,
+)
+from pipeline.data.disk_format.index import INDEX_TYPES
 from pipeline.preprocess.processor_folders import hash_folder
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.shared.errors import StageConfigError, StageError

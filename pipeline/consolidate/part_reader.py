@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from pipeline.consolidate.parts import Parts
-from pipeline.data.index import format_key
+from pipeline.data.disk_format.index import format_key
 from slurm_jobs.shared.errors import StageError
 
 _RUN_SAMPLES = 8

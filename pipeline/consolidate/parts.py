@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from pipeline.data.format import END_OF_ARCHIVE
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.shared.errors import StageError

@@ -19,8 +19,8 @@ from typing import IO, Any
 import numpy as np
 import xxhash
 
-from pipeline.data.format import ShardInfo
-from pipeline.data.index import INDEX_ROW
+from pipeline.data.disk_format.dataset_info import ShardInfo
+from pipeline.data.disk_format.index import INDEX_ROW
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.regular_files import read_bytes

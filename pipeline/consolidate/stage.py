@@ -23,8 +23,12 @@ from pipeline.consolidate.pieces import (
     write_piece,
 )
 from pipeline.consolidate.write_shards import write_shards
-from pipeline.data.format import REJECTS_NAME, shard_name
-from pipeline.data.index import index_statistics, open_index
+from pipeline.data.disk_format.dataset_info import (
+    REJECTS_NAME,
+    shard_name,
+)
+from pipeline.data.disk_format.index import open_index
+from pipeline.data.disk_format.index_statistics import index_statistics
 from pipeline.preprocess.rejects import pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config

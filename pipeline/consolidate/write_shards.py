@@ -14,7 +14,8 @@ from pipeline.consolidate.part_reader import open_reader, read_ahead
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PieceRows
 from pipeline.consolidate.sample_rows import fetch_rows
-from pipeline.data.format import END_OF_ARCHIVE, ShardInfo, shard_name
+from pipeline.data.disk_format.dataset_info import ShardInfo, shard_name
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.files import atomic_writer
 from slurm_jobs.shared.records.progress_file import Progress

@@ -23,19 +23,23 @@ import numpy as np
 import torch
 import xxhash
 
-from pipeline.data.batch import Batch, BufferPool, ModelNeeds, collate, refuse_batch
-from pipeline.data.dataset import ShardedDataset, image_rule
-from pipeline.data.format import (
+from pipeline.data.augmentation import Augmentation
+from pipeline.data.batch import Batch, ModelNeeds, collate
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.batches.learned_targets import refuse_batch
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.disk_format.dataset_info import DatasetInfo
+from pipeline.data.disk_format.sample_members import (
     IMAGE_PREFIX,
     META_SUFFIX,
     TOKENS_SUFFIX,
-    DatasetInfo,
     Sample,
     decode_stored_image,
     view_npy,
 )
-from pipeline.data.loader import Augmentation, Prefetcher, make_pool
+from pipeline.data.gathered import image_rule
 from pipeline.data.order import BatchLayout
+from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.shard_addresses import address_problem
 from pipeline.timing.thread_clock import ThreadClock, ThreadTimes, add_up
 from slurm_jobs.shared.errors import StageConfigError, StageError

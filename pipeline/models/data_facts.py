@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.data.format import DatasetInfo
+from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.layouts.pixel_scale import PixelScale
 from slurm_jobs.shared.errors import StageConfigError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pipeline.data.format import DatasetInfo
+from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.families import check_image_kind, find_family
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from pipeline.data.format import DatasetInfo
+from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.layouts.native_patches import NativePatches

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.format import DatasetInfo
-from pipeline.data.index import DatasetIndex
+from pipeline.data.disk_format.dataset_info import DatasetInfo
+from pipeline.data.disk_format.index import DatasetIndex
 
 _BLOCK_ROWS = 1 << 20
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline.data.batch import ClassPlaces
+from pipeline.data.batches.learned_targets import ClassPlaces
 from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.cross_entropy import summed_cross_entropy
 from pipeline.models.generation import Prompt

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 import xxhash
 
-from pipeline.data.format import END_OF_ARCHIVE
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.preprocess.rejects import Reject
 from slurm_jobs.shared.files import write_bytes_atomic, write_text_atomic
 from slurm_jobs.shared.manifests.text_rows import TextRow

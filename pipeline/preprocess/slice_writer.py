@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 
-from pipeline.data.format import pack_sample
+from pipeline.data.disk_format.sample_members import pack_sample
 from pipeline.preprocess.chat.token_sequences import TokenSequence
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.images.storage import MEMBER_SUFFIX, StoredPrice, image_to_bytes, price_of

@@ -11,8 +11,8 @@ import time
 from collections import deque
 from pathlib import Path
 
-from pipeline.data.format import DatasetInfo, ShardInfo
-from pipeline.data.index import is_sound_index
+from pipeline.data.disk_format.dataset_info import DatasetInfo, ShardInfo
+from pipeline.data.disk_format.index import is_sound_index
 from pipeline.stage_in.copy_plan import SPARE_BYTES, CopyPlan, plan_copy
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.store import Lease, Store

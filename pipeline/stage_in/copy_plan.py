@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.data.format import ShardInfo
+from pipeline.data.disk_format.dataset_info import ShardInfo
 
 SPARE_BYTES = 64 << 20
 """Left free on the local disk for other programs."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pipeline.data.format import DatasetInfo, read_dataset_info
+from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
 from pipeline.stage_in.copier import Copier
 from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.shared.configs.training_parts import StagingConfig

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.loader import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.data.order import stream_range
 from pipeline.data.packing.budget import OverBudgetError, PackBudget, Packs, join_packs
-from pipeline.data.packing.packs import STRETCH_SIZE, WorkModel, pack_order, pack_work, sums_of
+from pipeline.data.packing.epoch_packs import STRETCH_SIZE, pack_order
+from pipeline.data.packing.pack_statistics import sums_of
+from pipeline.data.packing.work_model import WorkModel, pack_work
+from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.train.batching import batch_layout, rows_per_step
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.loader import ReadingPlan
-from pipeline.data.packing.packs import STRETCH_SIZE, WorkModel
+from pipeline.data.packing.epoch_packs import STRETCH_SIZE
+from pipeline.data.packing.work_model import WorkModel
+from pipeline.data.reading_plan import ReadingPlan
 from pipeline.tools.arrangements import (
     SETTINGS,
     Counts,

@@ -20,8 +20,9 @@ import torch
 import xxhash
 
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.loader import BatchReader, ReadingPlan
+from pipeline.data.loader import BatchReader
 from pipeline.data.order import rank_microbatches
+from pipeline.data.reading_plan import ReadingPlan
 from pipeline.models.build import make_unloaded
 from pipeline.models.computation.recompute import recompute_layers
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts

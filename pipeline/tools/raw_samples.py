@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.format import (
-    BLOCK,
+from pipeline.data.disk_format.index import DatasetIndex
+from pipeline.data.disk_format.sample_members import (
     IMAGE_PREFIX,
     META_SUFFIX,
     TOKENS_SUFFIX,
-    scan_members,
     view_npy,
 )
-from pipeline.data.index import DatasetIndex
+from pipeline.data.disk_format.tar_format import BLOCK, scan_members
 
 BROKEN = (ValueError, TypeError, KeyError, SyntaxError, ArithmeticError, RecursionError)
 """Errors from parsing bytes that are not a valid sample."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.index import DatasetIndex, format_key
+from pipeline.data.disk_format.index import DatasetIndex, format_key
 from pipeline.tools.raw_samples import BROKEN, read_head
 from pipeline.tools.sample_rules import NOTHING_SUPERVISED, Kind, Rules, find
 from slurm_jobs.shared.dataset_folder import SHARDS_DIR

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.data.format import IGNORED_LABEL, DatasetInfo
+from pipeline.data.disk_format.dataset_info import DatasetInfo
+from pipeline.data.disk_format.sample_members import IGNORED_LABEL
 from slurm_jobs.shared.processors.image_plans import ImageRules
 
 Kind = Literal[

@@ -14,16 +14,10 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from pipeline.data.format import (
-    END_OF_ARCHIVE,
-    IMAGE_PREFIX,
-    TOKENS_SUFFIX,
-    DatasetInfo,
-    ShardInfo,
-    scan_members,
-    view_npy,
-)
-from pipeline.data.index import DatasetIndex, format_key
+from pipeline.data.disk_format.dataset_info import DatasetInfo, ShardInfo
+from pipeline.data.disk_format.index import DatasetIndex, format_key
+from pipeline.data.disk_format.sample_members import IMAGE_PREFIX, TOKENS_SUFFIX, view_npy
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE, scan_members
 from slurm_jobs.shared.dataset_folder import SHARDS_DIR
 from slurm_jobs.shared.regular_files import open_regular
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.format import read_dataset_info
-from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, index_statistics, open_index
+from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.disk_format.index import INDEX_TYPES, DatasetIndex, format_key, open_index
+from pipeline.data.disk_format.index_statistics import index_statistics
 from pipeline.preprocess.chat.tokenizer import load_tokenizer, named_tokens
 from pipeline.tools.raw_samples import BROKEN, read_whole
 from pipeline.tools.sample_audit import Report, SampleAudit

@@ -8,7 +8,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from pipeline.data.format import decode_stored_image
+from pipeline.data.disk_format.sample_members import decode_stored_image
 
 _MAX_SIDE = 768
 _SIDES = (_MAX_SIDE, 512, 384, 256, 192, 128, 96, 64)

@@ -16,8 +16,12 @@ import xxhash
 
 from pipeline.consolidate.dealing import shards_of_task
 from pipeline.consolidate.finish import SHARD_FILE
-from pipeline.data.format import REJECTS_NAME, DatasetInfo, read_dataset_info
-from pipeline.data.index import INDEX_TYPES, DatasetIndex, open_index
+from pipeline.data.disk_format.dataset_info import (
+    REJECTS_NAME,
+    DatasetInfo,
+    read_dataset_info,
+)
+from pipeline.data.disk_format.index import INDEX_TYPES, DatasetIndex, open_index
 from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.tools.shard_check import BLOCK_BYTES, Problem, Report, ShardReader, shard_problems
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR

@@ -36,7 +36,7 @@ from pipeline.train.trials import leaving_no_trace
 from slurm_jobs.shared.errors import StageConfigError
 
 if TYPE_CHECKING:
-    from pipeline.data.format import DatasetInfo
+    from pipeline.data.disk_format.dataset_info import DatasetInfo
 
 
 # Comparison of varlen attention with the dense mask on the first batch of an attempt.

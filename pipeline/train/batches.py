@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from pipeline.data.batch import Batch, ClassPlaces
-from pipeline.data.format import DatasetInfo
-from pipeline.data.work import count_work
+from pipeline.data.batch import Batch
+from pipeline.data.batches.batch_work import count_work
+from pipeline.data.batches.learned_targets import ClassPlaces
+from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.computation.model_work import read_work
 from pipeline.models.layouts.image_layout import ImageLayout, StoredImages, VisionInputs

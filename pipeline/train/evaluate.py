@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.data.batch import BufferPool, collate
-from pipeline.data.dataset import image_rule
-from pipeline.data.format import IGNORED_LABEL, Sample
+from pipeline.data.batch import collate
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.disk_format.sample_members import IGNORED_LABEL, Sample
+from pipeline.data.gathered import image_rule
 from pipeline.models.build import load_model
 from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
 from pipeline.models.data_facts import DataFacts

@@ -22,9 +22,10 @@ import numpy as np
 import torch
 import xxhash
 
-from pipeline.data.batch import Batch, BufferPool, ModelNeeds, collate
-from pipeline.data.dataset import image_rule
-from pipeline.data.format import Sample
+from pipeline.data.batch import Batch, ModelNeeds, collate
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.disk_format.sample_members import Sample
+from pipeline.data.gathered import image_rule
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder

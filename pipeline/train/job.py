@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from pipeline.data.augmentation import check_augmentation
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.format import PACKS_DIR, DatasetInfo, read_dataset_info
-from pipeline.data.loader import check_augmentation
+from pipeline.data.disk_format.dataset_info import PACKS_DIR, DatasetInfo, read_dataset_info
 from pipeline.models.data_fit import check_images
 from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.stage_in.stage import Staged

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.data.batch import Batch
-from pipeline.data.format import read_dataset_info
-from pipeline.data.loader import Prefetcher
+from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.prefetch import Prefetcher
 from pipeline.models.data_facts import load_tokenizer, read_facts
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.sampler import sample_system

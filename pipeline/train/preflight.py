@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from pipeline.data.format import DatasetInfo, read_dataset_info
-from pipeline.data.index import open_index
+from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
+from pipeline.data.disk_format.index import open_index
 from pipeline.models.attention_kernels.shared_keys import repeat_shared_keys
 from pipeline.models.computation.compiling import check_can_compile, check_towers
 from pipeline.models.data_facts import DataFacts

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 import xxhash
 
-from pipeline.data.batch import ClassReader, LevelRules, ModelNeeds
+from pipeline.data.batch import ModelNeeds
+from pipeline.data.batches.learned_targets import ClassReader, LevelRules
 from pipeline.models.attention_kernels.packed_rows import takes_masks
 from pipeline.models.attention_kernels.varlen import why_no_varlen
 from pipeline.models.build import build_model, make_unloaded

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.shards import ReadCounts
+from pipeline.data.shard_reading.shard_files import ReadCounts
 from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.ranks import Ranks

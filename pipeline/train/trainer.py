@@ -20,9 +20,12 @@ from typing import Any
 
 import torch
 
+from pipeline.data.augmentation import make_augmentation
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.format import PACKS_DIR
-from pipeline.data.loader import BatchReader, Prefetcher, ReadingPlan, make_augmentation
+from pipeline.data.disk_format.dataset_info import PACKS_DIR
+from pipeline.data.loader import BatchReader
+from pipeline.data.prefetch import Prefetcher
+from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models.computation.compiling import USUAL_VARIANTS
 from pipeline.models.data_facts import DataFacts

@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from pipeline.data.batch import Batch, ModelNeeds
+from pipeline.data.batches.heaviest import SampleSizes, find_heaviest
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.loader import BatchReader, ReadingPlan
+from pipeline.data.loader import BatchReader
 from pipeline.data.order import BatchLayout
-from pipeline.data.work import SampleSizes, find_heaviest
+from pipeline.data.reading_plan import ReadingPlan
 from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.span_log import SpanLog

@@ -185,7 +185,7 @@ def trains(config, context):
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
-    from pipeline.data.loader import Prefetcher
+    from pipeline.data.prefetch import Prefetcher
     from pipeline.train.ranks import join_ranks, new_host_group
     from slurm_jobs.shared.records import heartbeat
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import pack_sample, scan_members, unpack_sample, view_npy
+from pipeline.data.disk_format.sample_members import pack_sample, unpack_sample, view_npy
+from pipeline.data.disk_format.tar_format import scan_members
 from pipeline.tools.verify import run
 from slurm_jobs.shared.errors import DamagedFileError, SlurmJobsError, StageError
 from slurm_jobs.shared.files import read_json

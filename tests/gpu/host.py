@@ -9,8 +9,8 @@ import time
 import torch
 from torch import nn
 
-from pipeline.data.batch import BufferPool
-from pipeline.data.loader import make_pool
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.prefetch import make_pool
 from pipeline.train.optimizer.local_adamw import LocalAdamW
 from pipeline.train.verdict import judge
 from tests.gpu.work import Work

@@ -8,8 +8,9 @@ from unittest import mock
 
 import torch
 
-from pipeline.data import batch as batch_module
-from pipeline.data.batch import Batch, BufferPool, collate
+from pipeline.data.batch import Batch, collate
+from pipeline.data.batches import buffer_pool
+from pipeline.data.batches.buffer_pool import BufferPool
 from pipeline.train import loop
 from pipeline.train.loop import CopyAhead
 from tests.gpu.models import open_tiny, train, train_config
@@ -73,7 +74,7 @@ def _overwritten(work: Work, kind: Any) -> None:
     The device is behind the host by a slow kernel a step, and verdicts are read a step late: a
     batch that is given up before it was copied would change the losses.
     """
-    give_back, losses_of = batch_module._Lease.__del__, loop.losses_of
+    give_back, losses_of = buffer_pool._Lease.__del__, loop.losses_of
 
     def overwrite(self: Any) -> None:
         self._buffer.fill_(255)
@@ -87,7 +88,7 @@ def _overwritten(work: Work, kind: Any) -> None:
     config = train_config(kind, work, num_steps=12)
     plain = train(work.folder / "plain", config)
     with (
-        mock.patch.object(batch_module._Lease, "__del__", overwrite),
+        mock.patch.object(buffer_pool._Lease, "__del__", overwrite),
         mock.patch.object(loop, "losses_of", slow_losses_of),
     ):
         found = train(work.folder / "overwritten", config)

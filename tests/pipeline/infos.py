@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.data.format import DatasetInfo, IndexInfo
+from pipeline.data.disk_format.dataset_info import DatasetInfo, IndexInfo
 
 _FIELDS: dict[str, Any] = {
     "num_samples": 0,

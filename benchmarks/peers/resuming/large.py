@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.loader import ReadingPlan, plan_packed, plan_shuffled
 from pipeline.data.order import BatchLayout, rank_microbatches
 from pipeline.data.packing.budget import PackBudget
-from pipeline.data.packing.packs import open_packs, pack_order, pack_work, work_model, write_packs
+from pipeline.data.packing.epoch_packs import pack_order
+from pipeline.data.packing.pack_files import open_packs, write_packs
+from pipeline.data.packing.work_model import pack_work, work_model
+from pipeline.data.reading_plan import ReadingPlan, plan_packed, plan_shuffled
 
 SEED = 7
 MAX_TOKENS = 4096

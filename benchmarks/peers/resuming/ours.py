@@ -11,11 +11,14 @@ import pyarrow.dataset  # noqa: F401 - what reading the index imports when it fi
 
 from benchmarks.peers.resuming.going_on import SEED, Place
 from pipeline.data.dataset import open_dataset
-from pipeline.data.index import DatasetIndex
-from pipeline.data.loader import BatchReader, ReadingPlan, plan_packed, plan_shuffled
+from pipeline.data.disk_format.index import DatasetIndex
+from pipeline.data.loader import BatchReader
 from pipeline.data.order import BatchLayout, rank_microbatches
 from pipeline.data.packing.budget import PackBudget
-from pipeline.data.packing.packs import open_packs, pack_order, pack_work, work_model, write_packs
+from pipeline.data.packing.epoch_packs import pack_order
+from pipeline.data.packing.pack_files import open_packs, write_packs
+from pipeline.data.packing.work_model import pack_work, work_model
+from pipeline.data.reading_plan import ReadingPlan, plan_packed, plan_shuffled
 
 NAME = "ours"
 NEEDS = "torch"

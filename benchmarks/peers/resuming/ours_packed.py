@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.peers.resuming import ours
 from benchmarks.peers.resuming.going_on import Place
-from pipeline.data.packing.packs import open_packs
+from pipeline.data.packing.pack_files import open_packs
 
 NAME = "ours, packed"
 NEEDS = ours.NEEDS

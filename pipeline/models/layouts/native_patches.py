@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pipeline.data.batch import ModelNeeds, TokenRows
-from pipeline.data.dataset import ImageSize
+from pipeline.data.gathered import ImageSize
 from pipeline.models.layouts.image_layout import StoredImages, VisionInputs
 from pipeline.models.layouts.pixel_scale import PixelScale
 

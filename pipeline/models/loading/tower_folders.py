@@ -18,7 +18,7 @@ from transformers import (
     SiglipVisionModel,
 )
 
-from pipeline.data.format import DatasetInfo
+from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.loading.pretrained import load_part, read_config_values
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.data.format import IGNORED_LABEL
+from pipeline.data.disk_format.sample_members import IGNORED_LABEL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from pipeline.data.format import decode_stored_image
+from pipeline.data.disk_format.sample_members import decode_stored_image
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageFormat
 

@@ -1,6 +1,6 @@
 """Statistics of a data set from `consolidate` and `samples`. PURE.
 
-The values are those of `pipeline.data.statistics`, which documents them.
+The values are those of `pipeline.data.disk_format.index_statistics`, which documents them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pipeline.consolidate import finish, stage
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.shared.records.task_context import ParentStage

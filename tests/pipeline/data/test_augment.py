@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.format import Sample, read_dataset_info
-from pipeline.data.loader import Augmentation, check_augmentation, draw_box, make_augmentation
+from pipeline.data.augmentation import Augmentation, check_augmentation, draw_box, make_augmentation
+from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.disk_format.sample_members import Sample
 from slurm_jobs.shared.configs.training_parts import AugmentConfig
 from slurm_jobs.shared.errors import StageConfigError
 

@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.batch import Batch, BufferPool, ModelNeeds, TokenRows, collate, lay_out_tokens
-from pipeline.data.dataset import ImageRule, gather_samples
-from pipeline.data.format import Sample
+from pipeline.data.batch import Batch, ModelNeeds, TokenRows, collate, lay_out_tokens
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.disk_format.sample_members import Sample
+from pipeline.data.gathered import ImageRule, gather_samples
 from tests.pipeline.batches import images_of
 
 PAD = 0

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data import batch
-from pipeline.data.batch import BufferPool
+from pipeline.data.batches import buffer_pool
+from pipeline.data.batches.buffer_pool import BufferPool
 
 
 def address(array: np.ndarray) -> int:
@@ -68,8 +68,8 @@ def test_no_more_than_an_eighth_is_pinned_in_vain_and_all_is_given_back(
 ) -> None:
     """CUDA is a stand-in that notes what is registered with it."""
     pinned: dict[int, int] = {}
-    monkeypatch.setattr(batch._pin_memory_utils, "pin_memory", pinned.__setitem__)
-    monkeypatch.setattr(batch._pin_memory_utils, "unpin_memory", pinned.pop)
+    monkeypatch.setattr(buffer_pool._pin_memory_utils, "pin_memory", pinned.__setitem__)
+    monkeypatch.setattr(buffer_pool._pin_memory_utils, "unpin_memory", pinned.pop)
     for num_bytes in (1_100_000, 17_000_000, 33_600_000, 68_000_000):
         pool = BufferPool(pin_memory=True)
         array = pool.take(num_bytes)

@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.index import ColumnsWriter, map_columns, rows_type
+from pipeline.data.disk_format.columns import ColumnsWriter, map_columns, rows_type
 
 TYPES = {"key": np.dtype("<i8"), "count": np.dtype("<i4"), "xxh3": np.dtype("<u8")}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.data import format as format_module
-from pipeline.data.format import is_on_this_machine
+from pipeline.data.shard_reading import file_systems
+from pipeline.data.shard_reading.file_systems import is_on_this_machine
 
 
 def test_memory_is_of_this_machine_and_what_the_kernel_makes_up_is_not_taken_for_it() -> None:
@@ -14,4 +14,4 @@ def test_memory_is_of_this_machine_and_what_the_kernel_makes_up_is_not_taken_for
 
 
 def test_a_device_that_nothing_is_mounted_by_is_not_taken_for_this_machine() -> None:
-    assert format_module._type_of(0) == ""
+    assert file_systems._type_of(0) == ""

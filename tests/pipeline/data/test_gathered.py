@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.data.dataset import ImageRule, gather_samples
-from pipeline.data.format import Sample
+from pipeline.data.disk_format.sample_members import Sample
+from pipeline.data.gathered import ImageRule, gather_samples
 
 SHAPE = (2, 3, 3)
 RULE = ImageRule(size=(2, 3))

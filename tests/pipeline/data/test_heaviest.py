@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.data import work
-from pipeline.data.loader import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
+from pipeline.data.batches import heaviest as work
+from pipeline.data.batches.heaviest import SampleSizes, find_heaviest
 from pipeline.data.order import BatchLayout, rank_microbatches
 from pipeline.data.packing.budget import Packs
-from pipeline.data.work import SampleSizes, find_heaviest
+from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 
 LAYOUT = BatchLayout(global_batch_size=24, num_lanes=4, num_ranks=2, num_microbatches=1)
 NUM_SAMPLES, NUM_STEPS = 300, 31

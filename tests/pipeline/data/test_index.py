@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.index import INDEX_TYPES
+from pipeline.data.disk_format.index import INDEX_TYPES
 from slurm_jobs.shared.errors import StageError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.data.format import dataset_info_to_json, read_dataset_info
+from pipeline.data.disk_format.dataset_info import dataset_info_to_json, read_dataset_info
 from slurm_jobs.shared.dataset_folder import INFO_NAME
 from slurm_jobs.shared.errors import StageError
 

@@ -8,7 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.batch import Learned, LevelRules, UnfitSampleError, find_learned, refuse_batch
+from pipeline.data.batches.learned_targets import (
+    Learned,
+    LevelRules,
+    UnfitSampleError,
+    find_learned,
+    refuse_batch,
+)
 from slurm_jobs.shared.errors import StageConfigError, StageError
 
 

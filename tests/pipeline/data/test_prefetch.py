@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.data.loader import Prefetcher, make_pool
+from pipeline.data.prefetch import Prefetcher, make_pool
 
 
 class Steps(Prefetcher):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.format import Sample, pack_sample, sample_bytes, unpack_sample
-from pipeline.data.shards import RawLayout, raw_layout
+from pipeline.data.disk_format.sample_members import Sample, pack_sample, unpack_sample
+from pipeline.data.disk_format.tar_format import sample_bytes
+from pipeline.data.shard_reading.raw_layout import RawLayout, raw_layout
 
 SHAPE = (5, 7, 3)
 

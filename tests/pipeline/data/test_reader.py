@@ -16,11 +16,15 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data import batch as batch_module
-from pipeline.data import shards
-from pipeline.data.dataset import ImageRule, open_dataset
-from pipeline.data.loader import Augmentation, BatchReader, plan_shuffled
+from pipeline.data.augmentation import Augmentation
+from pipeline.data.batches import buffer_pool
+from pipeline.data.dataset import open_dataset
+from pipeline.data.gathered import ImageRule
+from pipeline.data.loader import BatchReader
 from pipeline.data.order import BatchLayout
+from pipeline.data.reading_plan import plan_shuffled
+from pipeline.data.shard_reading import opened_shards
+from pipeline.data.shard_reading import shard_files as shards
 from slurm_jobs.shared.configs.training_parts import AugmentConfig
 from slurm_jobs.shared.errors import StageError
 
@@ -143,7 +147,7 @@ def test_gathered_arrays_are_those_of_the_samples(
     known: list[int],
     is_mapped: bool,
 ) -> None:
-    monkeypatch.setattr(shards, "is_on_this_machine", lambda _path: is_mapped)
+    monkeypatch.setattr(opened_shards, "is_on_this_machine", lambda _path: is_mapped)
     opened = open_dataset(make_dataset(9, image_format=image_format))
     for number in known:
         opened.sample(number)
@@ -322,8 +326,8 @@ def test_threads_use_the_gpu_that_they_pin_memory_for(
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: note(str(gpu)))
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    monkeypatch.setattr(batch_module._pin_memory_utils, "pin_memory", lambda *_: note("pin"))
-    monkeypatch.setattr(batch_module._pin_memory_utils, "unpin_memory", lambda _: None)
+    monkeypatch.setattr(buffer_pool._pin_memory_utils, "pin_memory", lambda *_: note("pin"))
+    monkeypatch.setattr(buffer_pool._pin_memory_utils, "unpin_memory", lambda _: None)
     with reader(dataset_dir, gpu=torch.device("cuda", 3)) as steps:
         next(steps)
     threads = {thread for thread, _ in uses}
@@ -339,6 +343,6 @@ def test_without_a_gpu_nothing_is_pinned(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", None)  # a call fails
-    monkeypatch.setattr(batch_module._pin_memory_utils, "pin_memory", None)
+    monkeypatch.setattr(buffer_pool._pin_memory_utils, "pin_memory", None)
     with reader(dataset_dir) as steps:
         assert next(steps)

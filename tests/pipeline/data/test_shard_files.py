@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.data import shards
 from pipeline.data.dataset import ShardedDataset, open_dataset
+from pipeline.data.shard_reading import opened_shards
+from pipeline.data.shard_reading import shard_files as shards
 from slurm_jobs.shared.errors import StageError
 
 
@@ -30,7 +31,7 @@ def local(dataset_dir: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def _network(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shared folder passes for a network's; there is none here."""
-    monkeypatch.setattr(shards, "is_on_this_machine", lambda _path: False)
+    monkeypatch.setattr(opened_shards, "is_on_this_machine", lambda _path: False)
 
 
 def keys_of(dataset: ShardedDataset) -> list[str]:
@@ -106,13 +107,13 @@ def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    really = shards.MappedShard.__init__
+    really = opened_shards.MappedShard.__init__
 
     def note(self, path: Path, expected) -> None:
         looks.append(path)
         really(self, path, expected)
 
-    monkeypatch.setattr(shards.MappedShard, "__init__", note)
+    monkeypatch.setattr(opened_shards.MappedShard, "__init__", note)
     monkeypatch.setattr(shards, "_LOOK_AGAIN_S", 3600.0)
     keys_of(open_dataset(shared, tmp_path / "nowhere"))
     assert len([path for path in looks if "nowhere" in str(path)]) == 3
@@ -216,7 +217,7 @@ def test_shared_shard_that_vanishes_after_an_error_is_named(
     def stale(*_: object) -> bytes:
         raise OSError(116, "Stale file handle")
 
-    monkeypatch.setattr(shards.os, "pread", stale)
+    monkeypatch.setattr(opened_shards.os, "pread", stale)
     with pytest.raises(StageError, match=r"shard-\d{6}\.tar: the shard cannot be opened"):
         dataset.sample(0)
 
@@ -230,14 +231,14 @@ def test_a_stale_handle_is_reopened_once(shared: Path, monkeypatch: pytest.Monke
             raise OSError(116, "Stale file handle")
         return really(*arguments)
 
-    monkeypatch.setattr(shards.os, "pread", stale_once)
+    monkeypatch.setattr(opened_shards.os, "pread", stale_once)
     assert len(keys_of(dataset)) == 23
 
 
 @pytest.mark.usefixtures("_network")
 def test_short_reads_are_gone_on_with(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, really = keys_of(open_dataset(shared)), os.pread
-    monkeypatch.setattr(shards.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
+    monkeypatch.setattr(opened_shards.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
     assert keys_of(open_dataset(shared)) == expected
 
 

@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.data import index as module
 from pipeline.data.dataset import open_dataset
-from pipeline.data.index import MAX_BINS, PERCENTILES, bins, index_statistics, summary
+from pipeline.data.disk_format.index_statistics import (
+    MAX_BINS,
+    PERCENTILES,
+    bins,
+    index_statistics,
+    summary,
+)
 from tests.pipeline.build import preprocess_23, run_consolidate
 from tests.pipeline.tools.build import write_kind_set
 
@@ -53,7 +58,7 @@ def test_nothing_has_no_summary() -> None:
 def test_blocks_decide_nothing(dataset_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = open_dataset(dataset_dir)
     expected = index_statistics(dataset.index, dataset.info)
-    monkeypatch.setattr(module, "_BLOCK_ROWS", 5)
+    monkeypatch.setattr("pipeline.data.disk_format.index_statistics._BLOCK_ROWS", 5)
     assert index_statistics(dataset.index, dataset.info) == expected
     assert expected["num_samples"] == 23
     assert expected["image_size"] == [32, 32]

@@ -9,14 +9,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from pipeline.data.format import (
-    END_OF_ARCHIVE,
-    pack_sample,
-    sample_bytes,
-    scan_members,
-    unpack_sample,
-    view_npy,
-)
+from pipeline.data.disk_format.sample_members import pack_sample, unpack_sample, view_npy
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE, sample_bytes, scan_members
 
 MEMBERS = [("a.bin", b"x" * 513), ("b.bin", b""), ("c.bin", b"y" * 512)]
 

@@ -17,18 +17,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.data import shards as shards_module
+from pipeline.data.augmentation import make_augmentation
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import (
-    BLOCK,
-    END_OF_ARCHIVE,
-    read_dataset_info,
-    sample_bytes,
-    scan_members,
-)
-from pipeline.data.loader import make_augmentation
+from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.disk_format.tar_format import BLOCK, END_OF_ARCHIVE, sample_bytes, scan_members
 from pipeline.data.order import BatchLayout
+from pipeline.data.shard_reading import shard_files as shards_module
 from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
 from slurm_jobs.shared.configs.training_parts import AugmentConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError

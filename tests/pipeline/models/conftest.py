@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.batch import Batch, BufferPool, collate
+from pipeline.data.batch import Batch, collate
+from pipeline.data.batches.buffer_pool import BufferPool
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.format import Sample
+from pipeline.data.disk_format.sample_members import Sample
 from pipeline.models.build import build_model
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.data.batch import Batch
-from pipeline.data.format import Sample
+from pipeline.data.disk_format.sample_members import Sample
 from pipeline.models.build import build_model, load_model
 from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
 from pipeline.models.generation import Prompt, before

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.batch import Batch, BufferPool, LevelRules, collate
-from pipeline.data.format import Sample
+from pipeline.data.batch import Batch, collate
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.batches.learned_targets import LevelRules
+from pipeline.data.disk_format.sample_members import Sample
 from pipeline.models.build import build_model
 from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.data.batch import Batch, BufferPool, collate
-from pipeline.data.dataset import ImageRule
-from pipeline.data.format import Sample
+from pipeline.data.batch import Batch, collate
+from pipeline.data.batches.buffer_pool import BufferPool
+from pipeline.data.disk_format.sample_members import Sample
+from pipeline.data.gathered import ImageRule
 from pipeline.models.build import build_model
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.train import batches

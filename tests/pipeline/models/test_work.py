@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.data.work import count_work
+from pipeline.data.batches.batch_work import count_work
 from pipeline.models.build import build_model
 from pipeline.models.computation.model_work import read_work
 from pipeline.models.finetuning.adapters import add_adapters

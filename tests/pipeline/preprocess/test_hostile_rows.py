@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipeline.data.format import decode_stored_image
+from pipeline.data.disk_format.sample_members import decode_stored_image
 from pipeline.preprocess import archives
 from pipeline.preprocess.archives import BrokenArchiveError, list_zip
 from pipeline.preprocess.images.decode import decode_upright, open_image

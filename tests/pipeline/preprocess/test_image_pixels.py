@@ -11,7 +11,7 @@ from transformers import Qwen2VLImageProcessorPil
 
 from pipeline.consolidate.parts import gather_parts
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.preprocess.stage import run
 from pipeline.train.export import copy_processor

@@ -12,7 +12,7 @@ import webdataset as wds
 from PIL import Image
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.models.data_fit import check_small_images
 from pipeline.preprocess.part import PartPaths
 from slurm_jobs.shared.errors import StageConfigError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.preprocess.chat.chat_templates import REPLACEMENTS, prepare_folder
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest

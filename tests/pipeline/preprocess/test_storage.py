@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from benchmarks.photographs import make_photograph
-from pipeline.data.format import decode_stored_image
+from pipeline.data.disk_format.sample_members import decode_stored_image
 from pipeline.preprocess.images.storage import MEMBER_SUFFIX, image_to_bytes, mean_price, price_of
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.shared.configs.stages import ImageFormat

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pipeline.data import shards
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.shard_reading import shard_files as shards
 from pipeline.stage_in import copier
 from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.stage_in.store import Store

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.format import ShardInfo
+from pipeline.data.disk_format.dataset_info import ShardInfo
 from pipeline.stage_in.copy_plan import SPARE_BYTES, OtherCopy, Room, plan_copy
 
 ROOM = Room(free_bytes=1000 + SPARE_BYTES, cap_bytes=None, present_bytes=0)

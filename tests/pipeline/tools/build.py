@@ -14,14 +14,11 @@ import xxhash
 from PIL import Image
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import (
-    END_OF_ARCHIVE,
-    IndexInfo,
-    ShardInfo,
-    dataset_info_to_json,
-    pack_sample,
-)
-from pipeline.data.index import INDEX_ROW, INDEX_TYPES, ColumnsWriter, format_key
+from pipeline.data.disk_format.columns import ColumnsWriter
+from pipeline.data.disk_format.dataset_info import IndexInfo, ShardInfo, dataset_info_to_json
+from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES, format_key
+from pipeline.data.disk_format.sample_members import pack_sample
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.tools.raw_samples import RawSample, parse
 from slurm_jobs.shared.files import write_json_atomic
 from tests.pipeline.build import run_consolidate, run_preprocess

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.data.packing.budget import PackBudget
-from pipeline.data.packing.packs import WorkModel
+from pipeline.data.packing.work_model import WorkModel
 from pipeline.tools.arrangements import Lengths, Settings, plan_of
 from pipeline.tools.packing_timing import NUM_ROUNDS, Step, share, summarise, take_turns
 from slurm_jobs.shared.configs.train import TrainConfig

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.tools.sample_rules import Rules, find
 
 IMAGE, NUM_IMAGE_TOKENS = 7, 4

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.tools import sample_audit, show_samples
 from pipeline.tools.show_samples import run
 from slurm_jobs.shared.errors import StageError

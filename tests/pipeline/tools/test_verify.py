@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.format import read_dataset_info
-from pipeline.data.index import format_key
+from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.disk_format.index import format_key
 from pipeline.tools import shard_check
 from pipeline.tools import verify as verify_module
 from pipeline.tools.shard_check import Problem

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from pipeline.data.format import read_dataset_info
+from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train import evaluate, stage
 from pipeline.train.device.rank_device import RankDevice

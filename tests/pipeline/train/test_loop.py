@@ -14,7 +14,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch, ModelNeeds
-from pipeline.data.loader import BatchReader, Prefetcher
+from pipeline.data.loader import BatchReader
+from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepCounts, StepRecorder
 from pipeline.train import loop, stage, trainer
 from pipeline.train.batches import Copied

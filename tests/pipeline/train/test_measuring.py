@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.loader import Prefetcher, make_pool
+from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.train.batches import StepCounter
 from pipeline.train.measure import Dropping, run
 from pipeline.train.ranks import leave_ranks

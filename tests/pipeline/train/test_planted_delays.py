@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.recording import Marks
-from pipeline.data.loader import Prefetcher
+from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train import loop, trainer
 from pipeline.train.batches import StepCounter

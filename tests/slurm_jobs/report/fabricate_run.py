@@ -52,7 +52,7 @@ STATISTICS = {
     "num_tokens_bins": [[9, 63, 9000], [64, 128, 984]],
     "num_images_bins": [[1, 1, 9900], [2, 4, 84]],
 }
-"""What `pipeline.data.index` says of a data set."""
+"""What `pipeline.data.disk_format.index` says of a data set."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ LOADER = (
     f'  File "{CODE}/pipeline/train/loop.py", line 95 in run_steps',
 )
 READER = (
-    f'  File "{CODE}/pipeline/data/shards.py", line 88 in pread',
+    f'  File "{CODE}/pipeline/data/shard_reading/shard_files.py", line 88 in pread',
     '  File "/usr/lib/python3.11/concurrent/futures/thread.py", line 58 in run',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
@@ -134,7 +134,10 @@ FROZEN = parse_stacks(
 )
 GONE = parse_stacks("main thread 0x01\n")
 IN_LOADER = "was in the data loader, at "
-PREAD, NEXT = "pread (pipeline/data/shards.py:88)", "__next__ (pipeline/data/loader.py:44)"
+PREAD, NEXT = (
+    "pread (pipeline/data/shard_reading/shard_files.py:88)",
+    "__next__ (pipeline/data/loader.py:44)",
+)
 ONE_WAITS = "; rank 1 waits in"
 IN_PASS = "was in the forward or backward pass, at _engine_run_backward"
 ON_DEVICE = "was in a wait for the device, at "

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pipeline.data.packing.budget import PackBudget
 from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work, deal_epoch
-from pipeline.data.packing.packs import make_packs, pack_work, work_model
+from pipeline.data.packing.epoch_packs import make_packs
+from pipeline.data.packing.work_model import pack_work, work_model
 from tests.pipeline.data.packing.lengths import captions, documents
 
 

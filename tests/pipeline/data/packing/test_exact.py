@@ -8,22 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pipeline.data.packing.algorithms import (
-    LONGEST_DELAY,
-    POOL_SIZE,
-    Measures,
-    bfd,
-    exact,
-    fewest_packs,
-    ffd,
-    knapsack,
-    measure,
-    pack_by_pool,
-    pack_by_windows,
-    windows_are_better,
-)
+from pipeline.data.packing.algorithms import bfd, ffd, knapsack
 from pipeline.data.packing.budget import PackBudget, Packs
-from pipeline.data.packing.packs import waits
+from pipeline.data.packing.exact_packing import exact, windows_are_better
+from pipeline.data.packing.lower_bound import fewest_packs
+from pipeline.data.packing.pack_statistics import waits
+from pipeline.data.packing.pool_search import POOL_SIZE, pack_by_pool
+from pipeline.data.packing.sample_costs import Measures, measure
+from pipeline.data.packing.window_search import LONGEST_DELAY, pack_by_windows
 from tests.pipeline.data.packing.lengths import Sized, captions, documents, sized_samples, sums
 
 BUDGET = PackBudget(max_tokens=4096)

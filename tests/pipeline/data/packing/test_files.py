@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing import packs as files_module
+from pipeline.data.packing import pack_files
 from pipeline.data.packing.budget import Packs
-from pipeline.data.packing.packs import open_packs, plan_name, write_packs
+from pipeline.data.packing.pack_files import open_packs, plan_name, write_packs
 from slurm_jobs.shared.errors import DamagedFileError
 
 KEY = {"fingerprint": "abc", "strategy": "exact", "budget": [4096, None], "words": [0, 1]}
@@ -75,7 +75,7 @@ def test_every_byte_of_a_file_counts(plan: Path) -> None:
         damaged = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         if is_taken(plan, damaged):
             unchecked.add(place)
-    gap = files_module._HEADER_BYTES + 4 * int(some_packs(40).bounds[-1])
+    gap = pack_files._HEADER_BYTES + 4 * int(some_packs(40).bounds[-1])
     assert unchecked <= set(range(gap, gap + 8))  # between items and bounds, to a multiple of 8
 
 
@@ -101,7 +101,7 @@ def test_packs_made_from_something_else_are_refused_with_what_differs(plan: Path
 
 
 def test_another_version_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_module, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(pack_files, "FORMAT_VERSION", 2)
     with pytest.raises(DamagedFileError, match="it has version 1, and this is 2"):
         open_packs(plan, KEY)
 
@@ -144,7 +144,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from pipeline.data.packing.budget import Packs
-from pipeline.data.packing.packs import write_packs
+from pipeline.data.packing.epoch_packs import write_packs
 
 def parts():
     for _ in range(100):

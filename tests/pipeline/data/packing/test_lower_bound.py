@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing.algorithms import fewest_packs
 from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.lower_bound import fewest_packs
 
 
 def fewest_by_search(sizes: list[int], limit: int) -> int:

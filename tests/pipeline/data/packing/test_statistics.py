@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.packing.budget import PackBudget, Packs
-from pipeline.data.packing.packs import padding, waits
+from pipeline.data.packing.pack_statistics import padding, waits
 
 TOKENS = np.array([4, 6, 10, 3])
 IMAGES = np.zeros(4, dtype=int)

@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing.algorithms import (
-    STRATEGIES,
-    bfd,
-    fewest_packs,
-    ffd,
-    greedy,
-    knapsack,
-    one_by_one,
-)
+from pipeline.data.packing.algorithms import STRATEGIES, bfd, ffd, greedy, knapsack, one_by_one
 from pipeline.data.packing.budget import PackBudget, Packs
+from pipeline.data.packing.lower_bound import fewest_packs
 from tests.pipeline.data.packing.lengths import Sized, captions, sized_samples, sums
 
 NO_IMAGES = [0] * 100

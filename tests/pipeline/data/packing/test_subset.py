@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing.algorithms import fill, fill_within
+from pipeline.data.packing.subset_sum import fill, fill_within
 
 SIZES = st.lists(st.integers(0, 30), max_size=9)
 

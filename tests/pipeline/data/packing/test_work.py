@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.packing.budget import Packs
-from pipeline.data.packing.packs import WorkModel, pack_work, work_model
+from pipeline.data.packing.work_model import WorkModel, pack_work, work_model
 
 PACKS = Packs(bounds=np.array([0, 2, 3]), items=np.array([2, 0, 1], dtype=np.int32))
 TOKENS = np.array([10, 20, 30], dtype=np.int32)

@@ -1,4 +1,9 @@
-"""Work of samples: token counts, and the heaviest batches of a data set."""
+"""Microbatches of a training that take the most memory, from the index and the plan.
+
+Pure. Memory grows with the tokens of the padded rows, with the pixels and with the tokens whose
+logits are computed. The weight of each depends on the model, so this finds the heaviest by each
+of them, and by tokens and pixels together.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.data.batch import Batch
-from pipeline.data.loader import ReadingPlan
 from pipeline.data.order import lanes_of_rank, stream_range
-from pipeline.data.packing.packs import sums_of
-from pipeline.timing.flops import WorkCounts
-
-# Microbatches of a training that take the most memory, from the index and the plan.
-#
-# Pure. Memory grows with the tokens of the padded rows, with the pixels and with the tokens whose
-# logits are computed. The weight of each depends on the model, so this finds the heaviest by each
-# of them, and by tokens and pixels together.
-
+from pipeline.data.packing.pack_statistics import sums_of
+from pipeline.data.reading_plan import ReadingPlan
 
 MOST_ROWS = 1 << 24
 """Rows of the order that are searched; later ones are assumed to be no heavier. A million take
@@ -129,54 +125,3 @@ def _weigh(
 
 
 # Counts of a batch from which a model's operations follow.
-
-
-def count_work(
-    batch: Batch,
-    *,
-    patch_size: int,
-    image_token_id: int,
-    pad_token_id: int,
-    window_patches: int | None = None,
-) -> WorkCounts:
-    """Count the work of a batch on the host, without padding.
-
-    Args:
-        batch: Batch with its token ids.
-        patch_size: Side of a patch, in pixels.
-        image_token_id: Id of the image token.
-        pad_token_id: Id of the padding token.
-        window_patches: See `ModelWork`.
-    """
-    ids = batch.input_ids.numpy().reshape(-1)
-    lengths = _sample_lengths(ids, batch, pad_token_id)
-    grids = batch.image_sizes.numpy() // patch_size
-    num_patches = grids.prod(axis=1)
-    windows = 0
-    if window_patches is not None:
-        windows = int(_window_squares(grids, window_patches).prod(axis=1).sum())
-    return WorkCounts(
-        num_patches=int(num_patches.sum()),
-        num_patch_pairs=int((num_patches**2).sum()),
-        num_window_pairs=windows,
-        num_image_tokens=int(np.count_nonzero(ids == image_token_id)),
-        num_tokens=batch.num_tokens,
-        num_token_pairs=int((lengths**2).sum()),
-        num_learned=len(batch.learned.places),
-    )
-
-
-def _sample_lengths(ids: np.ndarray, batch: Batch, pad_token_id: int) -> np.ndarray:
-    """Return the lengths of segments that are not padding: int64 [num_samples]."""
-    bounds = batch.segment_bounds.numpy().astype(np.int64)
-    is_sample = np.logical_or.reduceat(ids != pad_token_id, bounds[:-1])  # no segment is empty
-    lengths: np.ndarray = np.diff(bounds)[is_sample]
-    assert len(lengths) == batch.num_samples
-    return lengths
-
-
-def _window_squares(lengths: np.ndarray, side: int) -> np.ndarray:
-    """Return the sum of squares of the pieces when each length is cut into pieces of `side`."""
-    whole, rest = np.divmod(lengths, side)
-    squares: np.ndarray = whole * side**2 + rest**2
-    return squares

@@ -1,11 +1,18 @@
-"""Shards opened for reading, from the node's disk or the shared file system."""
+"""Choice of where a sample's bytes are read: the node's local disk, or the shared file system.
+
+A shard is read from the local disk once it is complete there. A local shard is memory-mapped;
+other processes may unlink it but never truncate it. A shard on a network file system is read
+with `pread`: an error there is a `StageError` that names it, where a memory map would end the
+process with SIGBUS. Samples are compared with their checksums unless `dataset` has verified
+them in that place; bytes that come over a network are always compared. A damaged local copy is
+deleted and the sample is read from the shared file system, so that the next staging copies it
+again.
+"""
 
 from __future__ import annotations
 
-import io
 import logging
 import mmap
-import os
 import resource
 import threading
 import time
@@ -13,219 +20,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-import numpy as np
 import xxhash
 
-from pipeline.data.format import (
-    BLOCK,
-    Sample,
-    ShardInfo,
-    StoredMeta,
-    is_on_this_machine,
-    padded,
-    view_npy,
-)
+from pipeline.data.disk_format.dataset_info import ShardInfo
+from pipeline.data.shard_reading.opened_shards import MappedShard, check_size, open_shared
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.records.heartbeat import beat
-from slurm_jobs.shared.regular_files import open_regular
-
-# Opened shard of a data set: memory-mapped, or read in pieces.
-
-
-class MappedShard:
-    """Shard in memory; the kernel loads the pages that are read."""
-
-    def __init__(self, path: Path, expected: ShardInfo) -> None:
-        """Map it.
-
-        Raises:
-            OSError: it cannot be opened or mapped.
-            StageError: its size is wrong.
-        """
-        self.path = path
-        with open_regular(path, buffering=0) as stream:
-            status = os.fstat(stream.fileno())
-            check_size(path, status.st_size, expected)
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        self._inode = status.st_ino
-        self.view = memoryview(mapped)
-        self.data = np.frombuffer(mapped, dtype=np.uint8)
-        """uint8 [num_bytes]."""
-        self.words = self.data[: len(self.data) // 4 * 4].view("<i4")
-        """int32 [num_bytes // 4]."""
-
-    def read(self, start: int, num_bytes: int) -> memoryview:
-        """Return a view, without a copy; a reference to it keeps the shard mapped."""
-        return self.view[start : start + num_bytes]
-
-    def unlink(self) -> None:
-        """Delete the file if it is still the mapped one; existing maps stay valid."""
-        try:
-            if self.path.stat().st_ino == self._inode:
-                self.path.unlink()
-        except OSError as error:
-            log.warning("%s is left there: %s", self.path, error)
-
-
-class StreamedShard:
-    """Shard that is read in pieces."""
-
-    def __init__(self, path: Path, expected: ShardInfo) -> None:
-        # Closed by its last reference, which may be after `_Recent` dropped it.
-        self._stream: IO[bytes] = open_regular(path, buffering=0)
-        check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
-
-    def read(self, start: int, num_bytes: int) -> memoryview:
-        """Return a copy.
-
-        Raises:
-            OSError: the file ends too early.
-        """
-        pieces = []
-        while num_bytes:
-            piece = os.pread(self._stream.fileno(), num_bytes, start)
-            if not piece:
-                message = "it ends too early"
-                raise OSError(message)
-            pieces.append(piece)
-            start, num_bytes = start + len(piece), num_bytes - len(piece)
-        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-
-
-def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | StreamedShard:
-    """Map the shard where that is safe.
-
-    Raises:
-        StageError: it is missing or its size is wrong.
-    """
-    path = folder / expected.name
-    try:
-        is_safe = is_on_this_machine(path)
-        return MappedShard(path, expected) if is_safe else StreamedShard(path, expected)
-    except OSError as error:
-        message = f"{path}: the shard cannot be opened: {error}"
-        raise StageError(message) from error
-
-
-def check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
-    """Check the size of a shard's file.
-
-    Raises:
-        StageError: it has another size than expected.
-    """
-    if num_bytes != expected.num_bytes:
-        message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; it is damaged"
-        raise StageError(message)
-
-
-# Layout of the arrays of a sample with raw images, computed from its sizes alone.
-#
-# Tar headers are for other readers. This one knows from the index how many tokens and images a
-# sample has, and how large the images are. So it takes the arrays from their offsets directly, in
-# a fifth of the time that parsing the headers takes. The first read of a sample verifies the
-# offsets.
-
-
-_NPY_HEADER_BYTES = 128
-"""Size of the header of an array with few dimensions, as NumPy pads it."""
-_TOKEN = np.dtype("<i4")
-_TOKENS_START = BLOCK + _NPY_HEADER_BYTES
-"""Tokens are the first member (`pack_sample`)."""
-Place: TypeAlias = tuple[int, int, int, int]
-"""Offset of a sample (a multiple of 512), its bytes, tokens and images."""
-Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, list[np.ndarray], list[tuple[int, int]]]
-"""Input ids and labels of a sample, int32 [num_tokens], the bytes of each image, uint8, and its
-height and width."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RawLayout:
-    """Layout of samples whose images are raw and all of one shape."""
-
-    image_shape: tuple[int, int, int]
-    image_size: tuple[int, int]
-    image_bytes: int
-    image_header: bytes
-    """Header of an image's `.npy`."""
-    image_stride: int
-    """Bytes from one image to the next; the last image ends with the sample."""
-
-    def fits(self, buffer: memoryview, num_tokens: int, num_images: int) -> bool:
-        """Check if the members of the sample in `buffer` have the offsets that `unpack` uses."""
-        first_image = len(buffer) - num_images * self.image_stride
-        if first_image < _TOKENS_START + 8 * num_tokens:
-            return False
-        try:
-            tokens = view_npy(buffer[BLOCK : _TOKENS_START + 8 * num_tokens])
-        except ValueError:
-            return False
-        return (tokens.dtype, tokens.shape) == (_TOKEN, (2, num_tokens)) and all(
-            buffer[start + BLOCK : start + BLOCK + _NPY_HEADER_BYTES] == self.image_header
-            for start in range(first_image, len(buffer), self.image_stride)
-        )
-
-    def arrays(self, data: np.ndarray, words: np.ndarray, place: Place) -> Arrays:
-        """Return the arrays of a sample that `fits`; all but the sizes are views.
-
-        `data` is uint8 and `words` the same memory as int32.
-        """
-        start, num_bytes, num_tokens, num_images = place
-        first = (start + _TOKENS_START) // _TOKEN.itemsize
-        middle = first + num_tokens
-        end = start + num_bytes
-        from_image, size = BLOCK + _NPY_HEADER_BYTES, self.image_bytes
-        images = [
-            data[image + from_image : image + from_image + size]
-            for image in range(end - num_images * self.image_stride, end, self.image_stride)
-        ]
-        sizes = [self.image_size] * num_images
-        return words[first:middle], words[middle : middle + num_tokens], images, sizes
-
-    def unpack(self, buffer: memoryview, *, key: str, num_tokens: int, num_images: int) -> Sample:
-        """Return what `unpack_sample` returns, for a buffer that `fits`."""
-        data = np.frombuffer(buffer, dtype=np.uint8)
-        words = data.view(_TOKEN)
-        place = 0, len(data), num_tokens, num_images
-        input_ids, labels, images, _ = self.arrays(data, words, place)
-        meta_start = BLOCK + padded(_NPY_HEADER_BYTES + 8 * num_tokens)
-        return Sample(
-            key=key,
-            input_ids=input_ids,
-            labels=labels,
-            images=tuple(image.reshape(self.image_shape) for image in images),
-            meta=StoredMeta(buffer[meta_start : len(buffer) - num_images * self.image_stride]),
-        )
-
-
-def raw_layout(image_shape: tuple[int, int, int]) -> RawLayout | None:
-    """Return the layout for raw images of this shape; None if NumPy writes them differently."""
-    stream = io.BytesIO()
-    header = {"descr": "|u1", "fortran_order": False, "shape": image_shape}
-    np.lib.format.write_array_header_1_0(stream, header)
-    if stream.tell() != _NPY_HEADER_BYTES:
-        return None
-    image_bytes = int(np.prod(image_shape))
-    return RawLayout(
-        image_shape=image_shape,
-        image_size=image_shape[:2],
-        image_bytes=image_bytes,
-        image_header=stream.getvalue(),
-        image_stride=BLOCK + padded(_NPY_HEADER_BYTES + image_bytes),
-    )
-
-
-# Choice of where a sample's bytes are read: the node's local disk, or the shared file system.
-#
-# A shard is read from the local disk once it is complete there. A local shard is memory-mapped;
-# other processes may unlink it but never truncate it. A shard on a network file system is read
-# with `pread`: an error there is a `StageError` that names it, where a memory map would end the
-# process with SIGBUS. Samples are compared with their checksums unless `dataset` has verified
-# them in that place; bytes that come over a network are always compared. A damaged local copy is
-# deleted and the sample is read from the shared file system, so that the next staging copies it
-# again.
-
 
 log = logging.getLogger(__name__)
 

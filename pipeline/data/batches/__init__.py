@@ -1,0 +1,1 @@
+"""A batch of one rank, its memory, its targets and its work."""

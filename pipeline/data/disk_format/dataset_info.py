@@ -1,0 +1,179 @@
+"""`dataset.json`: description of a finished data set; its presence proves it complete.
+
+```
+dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...
+```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from slurm_jobs.shared.dataset_folder import INFO_NAME
+from slurm_jobs.shared.errors import StageError
+from slurm_jobs.shared.processors.model_types import ImageKind
+from slurm_jobs.shared.regular_files import read_bytes
+
+DATASET_FORMAT = "slurm-jobs-dataset-2"
+REJECTS_NAME = "rejects.jsonl"
+PACKS_DIR = "packs"
+"""Folder of packs that trainings computed; computed again if missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardInfo:
+    """Name, size and checksum of one shard."""
+
+    name: str
+    """`shard-000000.tar`."""
+    num_bytes: int
+    xxh3: str
+    """xxh3-64 of the file, in hexadecimal."""
+    num_samples: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexInfo:
+    """Size and checksums of the index."""
+
+    num_bytes: int
+    """Size of the file."""
+    xxh3: Mapping[str, str]
+    """xxh3-64 of the stored values of each column, in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetInfo:
+    """Content of `dataset.json`."""
+
+    num_samples: int
+    num_shards: int
+    num_tokens: int
+    """Image tokens included."""
+    num_images: int
+    """Stored images; for tiled images, all tiles."""
+    seed: int
+    """Seed of the permutation of all samples."""
+    image_kind: ImageKind
+    image_height: int | None
+    """Height of every stored image; None if `native`."""
+    image_width: int | None
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    rescale_factor: float
+    """Factor for uint8 pixels, applied before mean and deviation."""
+    image_token: str
+    image_token_id: int
+    pad_token_id: int
+    num_image_tokens: int | None
+    """Image tokens of one stored image; None where they depend on its size."""
+    patch_size: int | None
+    """Side of a patch in pixels; a `native` image has a whole number of patches. None for other
+    kinds."""
+    merge_size: int | None
+    """Side, in patches, of the square that becomes one token of a `native` image; else None."""
+    temporal_patch_size: int | None
+    """Number of times the model repeats a `native` image in time; else None."""
+    image_format: str
+    """`ImageFormat` of the `preprocess` stage's config."""
+    preprocess: Mapping[str, Any]
+    """Settings that shaped the samples: limits, prompts, hashes of manifest and processor,
+    versions."""
+    shards: tuple[ShardInfo, ...]
+    index: IndexInfo
+    rejects_xxh3: str | None = None
+    """xxh3-64 of `rejects.jsonl`, in hexadecimal; None in a `dataset.json` of an older version."""
+    processor_sha256: Mapping[str, str] | None = None
+    """SHA-256 of each file of `processor/` by name, in hexadecimal; None in a `dataset.json` of an
+    older version."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all shards."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def fingerprint(self) -> str:
+        """xxh3-128 over all fields but the checksums of rejects and processor, in hexadecimal.
+
+        Equal samples have equal fingerprints. So copies on nodes and checkpoints stay valid if
+        only the rejects, or the version that wrote these checksums, differ. (`preprocess`
+        covers the processor's files.)
+        """
+        values = dataclasses.asdict(self)
+        del values["rejects_xxh3"], values["processor_sha256"]
+        return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
+
+
+def shard_name(shard: int) -> str:
+    """Return the file name of a shard, counted from 0."""
+    return f"shard-{shard:06d}.tar"
+
+
+def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:
+    """Return the values of `dataset.json`."""
+    values = dataclasses.asdict(info)
+    return {"format": DATASET_FORMAT, **values, "fingerprint": info.fingerprint}
+
+
+def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
+    """Read a data set's `dataset.json`.
+
+    Raises:
+        StageError: it is missing (consolidate did not finish), not readable by this user,
+            damaged, edited by hand, or has another format.
+    """
+    path = dataset_dir / INFO_NAME
+    try:
+        values = json.loads(read_bytes(path))
+    except FileNotFoundError as error:
+        message = f"{path}: missing, so the data set is not finished; run consolidate"
+        raise StageError(message) from error
+    except PermissionError as error:
+        message = (
+            f"{path}: this user may not read it; its owner gives the right with: "
+            f"chmod -R a+rX {shlex.quote(str(dataset_dir))}, and x on the folders above"
+        )
+        raise StageError(message) from error
+    except (ValueError, RecursionError) as error:
+        message = f"{path}: damaged, no valid JSON ({error}); run consolidate again"
+        raise StageError(message) from error
+    version = values.get("format") if isinstance(values, dict) else None
+    if version != DATASET_FORMAT:
+        message = (
+            f"{path}: format {version!r}, expected {DATASET_FORMAT!r}; run preprocess and "
+            f"consolidate again"
+        )
+        raise StageError(message)
+    try:
+        info = _info_from_json(values)
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"{path}: damaged ({error!r}); run consolidate again"
+        raise StageError(message) from error
+    if info.fingerprint != values.get("fingerprint"):
+        message = f"{path}: its content does not match its fingerprint; run consolidate again"
+        raise StageError(message)
+    return info
+
+
+def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
+    """Parse the values of `dataset_info_to_json`; a missing or wrong field raises an error."""
+    fields = {key: value for key, value in values.items() if key not in ("format", "fingerprint")}
+    fields["shards"] = tuple(ShardInfo(**shard) for shard in fields["shards"])
+    fields["index"] = IndexInfo(**fields["index"])
+    for name in ("image_mean", "image_std"):
+        fields[name] = tuple(fields[name])
+    for number, shard in enumerate(fields["shards"]):
+        # Another path would be staged from, and to, outside the folder.
+        if shard.name != shard_name(number):
+            message = f"shard {number} is called {shard.name!r}, not {shard_name(number)}"
+            raise ValueError(message)
+    return DatasetInfo(**fields)

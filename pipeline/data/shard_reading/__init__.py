@@ -1,0 +1,1 @@
+"""Shards opened for reading, on the local disk or on the shared file system."""
