@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.commands.schema import PLACE, profile_schema, spec_schema
+from slurm_jobs.commands.spec_reading.json_schema import PLACE, profile_schema, spec_schema
 from slurm_jobs.shared.files import dump_json
 from slurm_jobs.shared.written_values import trap
 

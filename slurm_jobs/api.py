@@ -20,10 +20,11 @@ from pathlib import Path
 
 from slurm_jobs.commands import cancel as _cancel
 from slurm_jobs.commands import submit as _submit
-from slurm_jobs.commands.find_run import find_run
-from slurm_jobs.commands.read_spec import load, profile_anywhere
+from slurm_jobs.commands.cluster_limits import limits_if_near
+from slurm_jobs.commands.plan_preview import plan_spec
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
-from slurm_jobs.commands.submit import limits_if_near, plan_spec
+from slurm_jobs.commands.run_search.find_run import find_run
+from slurm_jobs.commands.spec_reading.read_spec import load, profile_anywhere
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths

@@ -161,9 +161,9 @@ def test_functions_that_tests_slow_down_exist() -> None:
 
 
 READ_DIRECTLY = {
-    "slurm_jobs/commands/doctor.py": "the kernel's mounts, and packages of this Python",
-    "slurm_jobs/commands/remembered_dirs.py": "the kernel's mounts",
-    "slurm_jobs/commands/init.py": "files that ship with slurm-jobs",
+    "slurm_jobs/commands/node_checks/login_node.py": "the kernel's mounts, and packages",
+    "slurm_jobs/commands/run_search/remembered_dirs.py": "the kernel's mounts",
+    "slurm_jobs/commands/starter/first_spec.py": "files that ship with slurm-jobs",
     "slurm_jobs/run/snapshot.py": "sources and bytecode of slurm-jobs",
     "slurm_jobs/shared/expand.py": "files that ship with slurm-jobs",
     "slurm_jobs/shared/machine.py": "the kernel's files",
@@ -172,7 +172,7 @@ READ_DIRECTLY = {
 }
 """Files that may read without `slurm_jobs.shared.regular_files`, and what they read."""
 OF_FILES = {"disk", "files", "spec.files", "self"}
-"""Names of a loader's `Files`, which reads what `slurm_jobs/commands/read_spec.py` opens."""
+"""Names of a loader's `Files`, which reads what `commands/spec_reading/disk_files.py` opens."""
 
 
 def direct_reads(path: Path) -> Iterator[int]:

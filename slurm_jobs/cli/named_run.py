@@ -15,8 +15,8 @@ def named_run(text: str | None) -> Path:
     Raises:
         InputError: there is no such run, or several match.
     """
-    from slurm_jobs.commands.find_run import find_run
-    from slurm_jobs.commands.newest_run import newest_run
+    from slurm_jobs.commands.run_search.find_run import find_run
+    from slurm_jobs.commands.run_search.newest_run import newest_run
 
     if text is not None:
         return find_run(text)

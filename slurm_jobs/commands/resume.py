@@ -14,35 +14,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.commands.cleaned_run import refuse_missing_input, refuse_unfinished_clean
-from slurm_jobs.commands.given_spec import GivenSpec, file_differs, keep_spec, spec_of
-from slurm_jobs.commands.kept_gpus import kinds_begun_on, kinds_kept
-from slurm_jobs.commands.kept_work import (
+from slurm_jobs.commands.cluster_limits import limits_of, refuse_impossible_resume
+from slurm_jobs.commands.resuming.cleaned_run import refuse_missing_input, refuse_unfinished_clean
+from slurm_jobs.commands.resuming.given_spec import GivenSpec, file_differs, keep_spec, spec_of
+from slurm_jobs.commands.resuming.kept_gpus import kinds_begun_on, kinds_kept
+from slurm_jobs.commands.resuming.kept_work import (
     NOTHING_KEPT,
     KeptWork,
     RepeatedWork,
     kept_work,
     repeated_work,
 )
-from slurm_jobs.commands.named_slices import slices_named
-from slurm_jobs.commands.resume_code import code_of_resume
-from slurm_jobs.commands.resume_reasons import unchanged_code, why_not_complete
-from slurm_jobs.commands.slice_requests import (
+from slurm_jobs.commands.resuming.named_slices import slices_named
+from slurm_jobs.commands.resuming.resume_code import code_of_resume
+from slurm_jobs.commands.resuming.resume_reasons import unchanged_code, why_not_complete
+from slurm_jobs.commands.resuming.slice_requests import (
     all_slice_overrides,
     plain_overrides,
     request_texts,
     slice_requests,
     with_kinds,
 )
-from slurm_jobs.commands.submit import (
-    OnJob,
-    effective_variables,
-    limits_of,
-    refuse_impossible_resume,
-    run_context,
-    shell_notes,
-)
-from slurm_jobs.commands.training_starts import Start, training_starts
+from slurm_jobs.commands.resuming.training_starts import Start, training_starts
+from slurm_jobs.commands.shell_variables import effective_variables, shell_notes
+from slurm_jobs.commands.submit import OnJob, run_context
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedStage

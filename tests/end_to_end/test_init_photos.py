@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from slurm_jobs.cli import main
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.shared.errors import SpecError, StageConfigError
 from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 from tests.end_to_end.driver import Driver

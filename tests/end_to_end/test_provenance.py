@@ -175,7 +175,7 @@ API = """
 import os, sys, time
 os.umask(0o022)
 from pathlib import Path
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.resume import resume
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.report.stage import build_and_write

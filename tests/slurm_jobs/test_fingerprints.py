@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.plan.fingerprints import changed_fields, deciding_fields, without_new_defaults
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig

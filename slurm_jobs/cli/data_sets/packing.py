@@ -64,7 +64,7 @@ def run_packing(options: argparse.Namespace) -> int:
     """Compute, time, and print; exit code 1 if the spec's own way is refused."""
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.cli.terminal.progress_display import progress_bar
-    from slurm_jobs.commands.data import find_case, view_packing
+    from slurm_jobs.commands.data_sets.packing_case import find_case, view_packing
     from slurm_jobs.shared.errors import InputError
 
     if options.image is not None:

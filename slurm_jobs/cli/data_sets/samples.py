@@ -15,7 +15,7 @@ from slurm_jobs.cli.terminal.quantities import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.data import SamplesFound
+    from slurm_jobs.commands.data_sets.sample_inspection import SamplesFound
 
 
 _NUM_SHOWN = 3
@@ -58,7 +58,8 @@ def run_samples(options: argparse.Namespace) -> int:
     """Show samples and audit all; exit code 1 if there are problems."""
     from slurm_jobs.cli.terminal.console import page_console
     from slurm_jobs.cli.terminal.progress_display import progress_bar
-    from slurm_jobs.commands.data import Wanted, find_datasets, inspect_samples
+    from slurm_jobs.commands.data_sets.dataset_choice import find_datasets
+    from slurm_jobs.commands.data_sets.sample_inspection import Wanted, inspect_samples
     from slurm_jobs.shared.errors import InputError
 
     places = find_datasets(options.run, options.stage)

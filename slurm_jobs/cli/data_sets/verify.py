@@ -13,7 +13,7 @@ from slurm_jobs.cli.terminal.quantities import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.data import Verdict
+    from slurm_jobs.commands.data_sets.dataset_choice import Verdict
 
 
 _MOST_OF_A_FILE = 20
@@ -29,7 +29,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def run_verify(options: argparse.Namespace) -> int:
     """Verify; exit code 1 if there are problems."""
     from slurm_jobs.cli.terminal.progress_display import progress_bar
-    from slurm_jobs.commands.data import find_datasets, verify
+    from slurm_jobs.commands.data_sets.dataset_choice import find_datasets, verify
 
     verdicts = []
     for place in find_datasets(options.run, options.stage):

@@ -75,9 +75,14 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_probe(options: argparse.Namespace) -> int:
     """Submit, watch, and print the results; exit code 1 if the job failed."""
-    from slurm_jobs.commands.find_run import given_run
-    from slurm_jobs.commands.probe import DEFAULT_MINUTES, ProbeRequest, require_probe, submit_probe
-    from slurm_jobs.commands.read_spec import load
+    from slurm_jobs.commands.node_checks.submit_probe import (
+        DEFAULT_MINUTES,
+        ProbeRequest,
+        require_probe,
+        submit_probe,
+    )
+    from slurm_jobs.commands.run_search.find_run import given_run
+    from slurm_jobs.commands.spec_reading.read_spec import load
     from slurm_jobs.shared.configs.stages import ProbeConfig
 
     of_spec = {
@@ -123,7 +128,7 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
 
     A run that ended a while ago, by clocks that may differ, has no further records.
     """
-    from slurm_jobs.commands.probe import STAGE
+    from slurm_jobs.commands.node_checks.submit_probe import STAGE
     from slurm_jobs.nodes.probe.probe_files import probes_of_run
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.run_folder.run_records import read_completion

@@ -44,7 +44,7 @@ def runs_of_arm(arm: str) -> list[Path]:
     Raises:
         InputError: there is no such run, or none is named.
     """
-    from slurm_jobs.commands.find_run import find_run
+    from slurm_jobs.commands.run_search.find_run import find_run
     from slurm_jobs.shared.errors import InputError
 
     names = [arm] if Path(arm).exists() else [name for name in arm.split(",") if name]

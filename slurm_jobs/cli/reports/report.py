@@ -54,7 +54,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Make the report from the records, and print it."""
-    from slurm_jobs.commands.cleaned_run import refuse_lost_metrics
+    from slurm_jobs.commands.resuming.cleaned_run import refuse_lost_metrics
     from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.shared.errors import InputError
 

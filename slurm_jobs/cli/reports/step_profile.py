@@ -28,8 +28,7 @@ def run_profile(options: argparse.Namespace) -> int:
     from slurm_jobs.report.profiles.occupancy import occupancy
     from slurm_jobs.report.profiles.profile_trace import read_trace
     from slurm_jobs.shared.errors import InputError
-    from slurm_jobs.shared.timings import read_operators
-    from slurm_jobs.shared.timings.profiler_files import operators_path
+    from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators
 
     found_trace = find_trace(named_run(options.run), options.stage, options.rank)
     path = found_trace.path

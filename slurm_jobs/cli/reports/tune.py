@@ -21,7 +21,8 @@ from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.shared.redact import hidden_setting
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.tune import TunedSpec, TuneRun
+    from slurm_jobs.commands.tuned_spec import TunedSpec
+    from slurm_jobs.commands.tuning_spec import TuneRun
 
 
 def add_tune_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,10 +72,10 @@ def _minutes(text: str) -> float:
 
 def run_tune(options: argparse.Namespace) -> int:
     """Submit, wait, and print the result; exit code 1 if the run failed."""
-    from slurm_jobs.commands.find_run import find_run, given_run
-    from slurm_jobs.commands.read_spec import load
+    from slurm_jobs.commands.run_search.find_run import find_run, given_run
+    from slurm_jobs.commands.spec_reading.read_spec import load
     from slurm_jobs.commands.submit import submit
-    from slurm_jobs.commands.tune import Wanted, read_tune_run, tuning_spec
+    from slurm_jobs.commands.tuning_spec import Wanted, read_tune_run, tuning_spec
 
     spec_file = Path(options.target)
     if options.out is not None:
@@ -120,7 +121,7 @@ def run_tune(options: argparse.Namespace) -> int:
 def _print_result(options: argparse.Namespace, tuned: TuneRun) -> None:
     """Print the result, and write the new spec if a change was kept."""
     from slurm_jobs.cli.terminal.console import console
-    from slurm_jobs.commands.tune import write_tuned_spec
+    from slurm_jobs.commands.tuned_spec import write_tuned_spec
     from slurm_jobs.shared.files import read_json
 
     run_dir, result = tuned.paths.run_dir, read_json(tuned.result_path)

@@ -22,7 +22,7 @@ from slurm_jobs.shared.units import num_bytes
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slurm_jobs.commands.clean import CleanPlan, CleanResult
+    from slurm_jobs.commands.cleaning.clean import CleanPlan, CleanResult
 
 _NOTHING = "nothing to remove"
 _MORE = "; --keep KINDS names what stays of a run, and --all removes the whole run"
@@ -78,7 +78,7 @@ def _kinds(text: str) -> frozenset[Kind]:
 
 def run_clean(options: argparse.Namespace) -> int:
     """Show what goes, ask once, and remove it; the exit code is that of the first run refused."""
-    from slurm_jobs.commands.clean import CleanRequest, clean, plan_clean
+    from slurm_jobs.commands.cleaning.clean import CleanRequest, clean, plan_clean
 
     if options.all and options.keep is not None:
         message = "--all removes whole runs, and --keep names what stays of them: give one of both"
@@ -119,9 +119,9 @@ def run_clean(options: argparse.Namespace) -> int:
 
 def _chosen_runs(options: argparse.Namespace) -> list[Path]:
     """Return the folders of the runs that are named, or those that are old enough."""
-    from slurm_jobs.commands.clean import last_activity_unix_s
-    from slurm_jobs.commands.find_run import find_run
-    from slurm_jobs.commands.runs_dir import default_runs_dir, is_missing
+    from slurm_jobs.commands.cleaning.clean import last_activity_unix_s
+    from slurm_jobs.commands.run_search.find_run import find_run
+    from slurm_jobs.commands.run_search.runs_dir import default_runs_dir, is_missing
     from slurm_jobs.run.catalogue import RunChoice
     from slurm_jobs.run_folder.paths import RunPaths, is_run
 

@@ -17,8 +17,8 @@ from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slurm_jobs.commands.kept_work import RepeatedWork
     from slurm_jobs.commands.resume import Resumption
+    from slurm_jobs.commands.resuming.kept_work import RepeatedWork
 
 
 _STARTS = {
@@ -92,7 +92,7 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
 def run_resume(options: argparse.Namespace) -> int:
     """Resume, and report what that does."""
     from slurm_jobs.commands.resume import ResumeRequest, resume
-    from slurm_jobs.commands.spec_origin import SPEC_SUFFIXES
+    from slurm_jobs.commands.run_search.spec_origin import SPEC_SUFFIXES
 
     run_dir = named_run(options.run)
     named = Path(options.run or "")

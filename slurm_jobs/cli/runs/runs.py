@@ -69,9 +69,13 @@ def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_runs(options: argparse.Namespace) -> int:
     """List; exit code 3 if a scheduler could not be queried."""
-    from slurm_jobs.commands.newest_run import where_else
-    from slurm_jobs.commands.remembered_dirs import SearchableDirs, searched_dirs
-    from slurm_jobs.commands.runs_dir import default_runs_dir, is_missing, refuse_missing_place
+    from slurm_jobs.commands.run_search.newest_run import where_else
+    from slurm_jobs.commands.run_search.remembered_dirs import SearchableDirs, searched_dirs
+    from slurm_jobs.commands.run_search.runs_dir import (
+        default_runs_dir,
+        is_missing,
+        refuse_missing_place,
+    )
     from slurm_jobs.run.catalogue import EVERY_RUN, RunChoice, list_runs
 
     runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()

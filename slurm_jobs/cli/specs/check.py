@@ -27,8 +27,9 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """Check, and print that all is valid; problems are raised as one error."""
-    from slurm_jobs.commands.read_spec import load, table_notes
-    from slurm_jobs.commands.stage_packages import package_notes
+    from slurm_jobs.commands.spec_reading.manifest_tables import table_notes
+    from slurm_jobs.commands.spec_reading.read_spec import load
+    from slurm_jobs.commands.spec_reading.stage_packages import package_notes
     from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.run.code_files import private_files_note
     from slurm_jobs.run.snapshot import code_sources, refuse_uncopyable
@@ -67,14 +68,14 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
-    from slurm_jobs.commands.limit_checks import limit_notes
-    from slurm_jobs.commands.submit import (
+    from slurm_jobs.commands.cluster_limits import (
         limits_of,
         profile_of,
         refuse_impossible,
         refuse_unreachable,
-        shell_notes,
     )
+    from slurm_jobs.commands.limit_checks import limit_notes
+    from slurm_jobs.commands.shell_variables import shell_notes
     from slurm_jobs.plan.make_plan import make_plan
 
     profile = profile_of(loaded)
@@ -103,7 +104,7 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
     """Return notes on modules of the user's stages that the run's snapshot will not contain."""
-    from slurm_jobs.commands.read_spec import disk_files
+    from slurm_jobs.commands.spec_reading.disk_files import disk_files
     from slurm_jobs.run.snapshot import own_functions, top_module
     from slurm_jobs.shared.errors import did_you_mean
     from slurm_jobs.spec.checks.entry_points import modules_of_spec

@@ -11,11 +11,13 @@ from slurm_jobs.cli.arguments import path_of
 from slurm_jobs.cli.specs.init_questions import ask
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path, with_short_path
-from slurm_jobs.commands.starter_data import Place, existing, inspect_weights
+from slurm_jobs.commands.starter.data_inspection import existing
+from slurm_jobs.commands.starter.model_inspection import inspect_weights
+from slurm_jobs.commands.starter.starter_facts import Place
 from slurm_jobs.shared.errors import InputError, SpecError
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.init import WrittenSpec
+    from slurm_jobs.commands.starter.first_spec import WrittenSpec
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +54,10 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
 def run_init(options: argparse.Namespace) -> int:
     """Inspect, ask, write, and check the result like `check --cluster`."""
     from slurm_jobs.cli.specs.check import check_cluster
-    from slurm_jobs.commands.init import Request, begin, inspect_cluster
-    from slurm_jobs.commands.read_spec import load
-    from slurm_jobs.commands.stage_packages import package_notes
+    from slurm_jobs.commands.spec_reading.read_spec import load
+    from slurm_jobs.commands.spec_reading.stage_packages import package_notes
+    from slurm_jobs.commands.starter.first_spec import Request, begin
+    from slurm_jobs.commands.starter.place_choice import inspect_cluster
 
     _refuse_wrong(options)  # before Slurm is asked, which takes seconds
     place = inspect_cluster(
@@ -99,7 +102,7 @@ def run_init(options: argparse.Namespace) -> int:
 
 def _refuse_wrong(options: argparse.Namespace) -> None:
     """Raise InputError for options that exclude each other, and what is invalid or not there."""
-    from slurm_jobs.commands.init import ALL, recipe_text
+    from slurm_jobs.commands.starter.recipes import ALL, recipe_text
     from slurm_jobs.spec.value_types import check_name
 
     local_options = [
@@ -131,7 +134,7 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
 def _print_written(
     written: WrittenSpec, place: Place, problems: list[str], notes: list[str], *, is_local: bool
 ) -> None:
-    from slurm_jobs.commands.init import NONE_READ
+    from slurm_jobs.commands.starter.first_spec import NONE_READ
     from slurm_jobs.commands.starter.gpu_choice import room_text
 
     where = "jobs run on this machine"

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_jobs.commands.starter_data import DEFAULT_MODEL, Place, existing, inspect_weights
+from slurm_jobs.commands.starter.data_inspection import existing
+from slurm_jobs.commands.starter.model_inspection import DEFAULT_MODEL, inspect_weights
+from slurm_jobs.commands.starter.starter_facts import Place
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.texts.control_characters import plain
 

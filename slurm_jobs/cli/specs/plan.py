@@ -36,15 +36,11 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_plan(options: argparse.Namespace) -> int:
     """Plan and print; limits of the cluster are one error, in JSON the only answer."""
+    from slurm_jobs.commands.cluster_limits import limits_if_near, refuse_impossible
     from slurm_jobs.commands.limit_checks import limit_notes
-    from slurm_jobs.commands.read_spec import load, profile_anywhere
-    from slurm_jobs.commands.submit import (
-        limits_if_near,
-        plan_spec,
-        refuse_impossible,
-        render_scripts,
-        shell_notes,
-    )
+    from slurm_jobs.commands.plan_preview import plan_spec, render_scripts
+    from slurm_jobs.commands.shell_variables import shell_notes
+    from slurm_jobs.commands.spec_reading.read_spec import load, profile_anywhere
     from slurm_jobs.run.submission import dependency_notes
 
     if options.explain is not None:
@@ -76,8 +72,8 @@ def run_plan(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> None:
     from slurm_jobs.cli.runs.resume import print_stages, resumption_values
-    from slurm_jobs.commands.find_run import find_run
     from slurm_jobs.commands.resume import ResumeRequest, resume
+    from slurm_jobs.commands.run_search.find_run import find_run
 
     limit = [] if options.limit is None else [f"limit={options.limit}"]
     request = ResumeRequest(

@@ -16,7 +16,7 @@ def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_schema(options: argparse.Namespace) -> int:
     """Print it."""
-    from slurm_jobs.commands.schema import profile_schema, spec_schema
+    from slurm_jobs.commands.spec_reading.json_schema import profile_schema, spec_schema
 
     print_json(profile_schema() if options.profile else spec_schema())
     return 0

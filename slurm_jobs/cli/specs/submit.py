@@ -36,7 +36,7 @@ def run_submit(options: argparse.Namespace) -> int:
 
 def submit_spec(options: argparse.Namespace) -> Submission:
     """Load and submit; print each job when the scheduler accepts it."""
-    from slurm_jobs.commands.read_spec import load
+    from slurm_jobs.commands.spec_reading.read_spec import load
     from slurm_jobs.commands.submit import submit
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)

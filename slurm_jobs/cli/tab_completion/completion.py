@@ -99,7 +99,7 @@ def _target_on(words: argparse.Namespace) -> str | None:
     for name in ("spec", "target", "what", "run", "first"):
         if getattr(words, name, None) is not None:
             return str(getattr(words, name)).partition(",")[0]  # `compare` takes several
-    from slurm_jobs.commands.spec_origin import was_submitted_from
+    from slurm_jobs.commands.run_search.spec_origin import was_submitted_from
 
     newest = _runs_named("") if hasattr(words, "run") else []
     here = (run for run in newest[:_MAX_ORIGINS] if was_submitted_from(run, Path.cwd()))
@@ -113,7 +113,7 @@ def run_names(prefix: str) -> list[str]:
 
 
 def _runs_named(prefix: str) -> list[Path]:
-    from slurm_jobs.commands.remembered_dirs import searched_dirs
+    from slurm_jobs.commands.run_search.remembered_dirs import searched_dirs
 
     runs: list[Path] = []
     for folder in searched_dirs(limit_s=MAX_WAIT_S / 4).there:

@@ -55,7 +55,7 @@ def _read_spec(target: str | None) -> Mapping[str, Any]:
             from slurm_jobs.spec.yaml.reader import read_yaml
 
             return _mapping(read_yaml(read_text(Path(target).expanduser()), target).value)
-        from slurm_jobs.commands.find_run import find_run
+        from slurm_jobs.commands.run_search.find_run import find_run
         from slurm_jobs.run_folder.paths import RunPaths
         from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 

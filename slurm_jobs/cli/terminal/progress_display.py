@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.terminal.console import page_console
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.data import OnProgress
+    from slurm_jobs.commands.data_sets.stage_python import OnProgress
 
 
 _PATIENCE_S = 1.0

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_jobs.cli.data_sets import verify
 from slurm_jobs.cli.data_sets.verify import verdict_lines
-from slurm_jobs.commands.data import DatasetPlace, Verdict
+from slurm_jobs.commands.data_sets.dataset_choice import DatasetPlace, Verdict
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic

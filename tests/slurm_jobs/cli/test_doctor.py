@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.cli import main
-from slurm_jobs.commands import doctor
+from slurm_jobs.commands.node_checks import site_check as doctor
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.check_text import lines_of
 

@@ -15,8 +15,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from slurm_jobs.commands.init import _GPUS_DIR, recipe_names
-from slurm_jobs.commands.stage_packages import NEEDED
+from slurm_jobs.commands.spec_reading.stage_packages import NEEDED
+from slurm_jobs.commands.starter.place_choice import _GPUS_DIR
+from slurm_jobs.commands.starter.recipes import recipe_names
 from tests.slurm_jobs.cli.command import Command, Ended
 
 Init = Callable[..., Ended]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.cli.runs.resume import notes_of
-from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import Resumption
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.submission import Connections

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.remembered_dirs import remember
+from slurm_jobs.commands.run_search.remembered_dirs import remember
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command, Ended
 from tests.slurm_jobs.commands.unmounted import remember_unmounted

@@ -190,8 +190,8 @@ main()
         ("slurm_jobs.shared.errors", ["status"]),
         ("slurm_jobs.cli.runs.status", ["status"]),
         ("slurm_jobs.cli.arguments", ["status"]),
-        ("slurm_jobs.commands.find_run", ["status"]),
-        ("slurm_jobs.commands.read_spec", ["check", "configs/demo.yaml"]),
+        ("slurm_jobs.commands.run_search.find_run", ["status"]),
+        ("slurm_jobs.commands.spec_reading.read_spec", ["check", "configs/demo.yaml"]),
         ("yaml", ["check", "configs/demo.yaml"]),
         ("rich.console", ["plan", "configs/demo.yaml"]),
     ],
@@ -205,7 +205,9 @@ def test_an_interrupt_while_loading_is_130_and_a_line(module: str, words: list[s
 
 
 def test_an_impatient_second_interrupt_is_130_too() -> None:
-    code = INTERRUPT_AT.format(module="slurm_jobs.commands.find_run", words=["status"]).replace(
+    code = INTERRUPT_AT.format(
+        module="slurm_jobs.commands.run_search.find_run", words=["status"]
+    ).replace(
         "sys.argv", "import atexit; atexit.register(os.kill, os.getpid(), signal.SIGINT)\nsys.argv"
     )
     command = [sys.executable, "-c", code]

@@ -6,7 +6,8 @@ import pytest
 
 from slurm_jobs.cli.reports.tune import _copy, _is_final, _more_lines, _spec_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
-from slurm_jobs.commands.tune import TunedSpec, read_tune_run
+from slurm_jobs.commands.tuned_spec import TunedSpec
+from slurm_jobs.commands.tuning_spec import read_tune_run
 from slurm_jobs.shared.configs.command_stages import TUNE_RUN
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import write_json_atomic

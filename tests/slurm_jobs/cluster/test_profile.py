@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import disk_files, load
+from slurm_jobs.commands.spec_reading.disk_files import disk_files
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.load import read_profile
 

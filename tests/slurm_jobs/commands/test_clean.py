@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.clean import CleanRequest, clean, last_activity_unix_s, plan_clean
-from slurm_jobs.commands.cleaned_run import refuse_lost_metrics, refuse_unfinished_clean
+from slurm_jobs.commands.cleaning.clean import CleanRequest, clean, last_activity_unix_s, plan_clean
+from slurm_jobs.commands.resuming.cleaned_run import refuse_lost_metrics, refuse_unfinished_clean
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.cleanings import Kind, cleaned_note, read_cleanings
 from slurm_jobs.run_folder.ledger import read_ledger

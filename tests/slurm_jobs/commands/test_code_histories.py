@@ -19,8 +19,8 @@ import pytest
 
 from slurm_jobs.commands import resume as resume_module
 from slurm_jobs.commands import submit as submit_module
-from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run import observe
 from slurm_jobs.run import snapshot as start_script

@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands import doctor
-from slurm_jobs.commands.doctor import (
-    ask_slurm,
+from slurm_jobs.commands.cluster_limits import profile_of
+from slurm_jobs.commands.node_checks import login_node
+from slurm_jobs.commands.node_checks.check_specs import (
     drill_spec,
     load_or_make,
-    measure_folder,
-    measure_python,
     node_spec,
     spec_facts,
 )
-from slurm_jobs.commands.read_spec import load
-from slurm_jobs.commands.submit import profile_of
+from slurm_jobs.commands.node_checks.login_node import ask_slurm, measure_folder, measure_python
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable
 from slurm_jobs.run.snapshot import own_functions
 from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN
@@ -30,7 +28,7 @@ from slurm_jobs.spec.checked_spec import LoadedSpec
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in doctor.NEEDED:
+    for name in login_node.NEEDED:
         _script(folder / name, "echo slurm 23.11.1")
     monkeypatch.setenv("PATH", str(folder))  # a real Slurm may be beside it
     return folder
@@ -44,7 +42,7 @@ def _script(path: Path, line: str) -> None:
 def test_a_controller_that_hangs_is_given_up_and_nothing_more_is_asked_of_it(
     commands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "LIMIT_S", 0.5)
+    monkeypatch.setattr(login_node, "LIMIT_S", 0.5)
     _script(commands / "scontrol", "exec /bin/sleep 60")
     start_s = time.monotonic()
     facts = ask_slurm()
@@ -93,8 +91,8 @@ def test_a_file_system_that_never_answers_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr(doctor, "LIMIT_S", 0.2)
-    monkeypatch.setattr(doctor, "_measured_folder", lambda *_: is_over.wait(30))
+    monkeypatch.setattr(login_node, "LIMIT_S", 0.2)
+    monkeypatch.setattr(login_node, "_measured_folder", lambda *_: is_over.wait(30))
     look = measure_folder("home", tmp_path)
     is_over.set()
     assert "did not answer within 0.2 s" in look.late

@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.commands import data
-from slurm_jobs.commands.data import StagePython, call_entry_point, own_python, stage_python
+from slurm_jobs.commands.data_sets import stage_python as calls
+from slurm_jobs.commands.data_sets.stage_python import (
+    StagePython,
+    call_entry_point,
+    own_python,
+    stage_python,
+)
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
@@ -69,7 +74,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "pipeline" / "__init__.py").write_text("")
     (folder / "pipeline" / "tried.py").write_text(FUNCTIONS)
     (folder / "numpy.py").write_text("raise ImportError('a neighbour in site-packages')")
-    monkeypatch.setattr(data, "_PACKAGE_DIR", folder / "slurm_jobs")
+    monkeypatch.setattr(calls, "_PACKAGE_DIR", folder / "slurm_jobs")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return folder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.given_spec import file_differs, keep_spec, spec_of
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.resuming.given_spec import file_differs, keep_spec, spec_of
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.config import build_config

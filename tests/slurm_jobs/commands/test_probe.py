@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.commands import probe
-from slurm_jobs.commands.probe import ProbeRequest, probe_spec, source_stage
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.node_checks import one_stage_spec
+from slurm_jobs.commands.node_checks import submit_probe as probe
+from slurm_jobs.commands.node_checks.one_stage_spec import source_stage
+from slurm_jobs.commands.node_checks.submit_probe import ProbeRequest, probe_spec
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 
@@ -111,7 +113,7 @@ def _num_nodes(
     **request: object,
 ) -> int:
     made: list[LoadedSpec] = []
-    monkeypatch.setattr(probe, "limits_of", lambda _profile: limits)
+    monkeypatch.setattr(one_stage_spec, "limits_of", lambda _profile: limits)
     monkeypatch.setattr(probe, "submit", lambda spec, **_: made.append(spec))
     probe.submit_probe(loaded, ProbeRequest(**request))  # type: ignore[arg-type]
     return made[0].spec.stages["probe"].resources.nodes

@@ -13,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands import remembered_dirs as remembering
-from slurm_jobs.commands.read_spec import load
-from slurm_jobs.commands.remembered_dirs import remember, remembered_dirs, searchable_dirs
+from slurm_jobs.commands.run_search import remembered_dirs as remembering
+from slurm_jobs.commands.run_search.remembered_dirs import (
+    remember,
+    remembered_dirs,
+    searchable_dirs,
+)
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -65,7 +69,7 @@ def test_only_the_newest_entries_are_kept(
 def test_login_nodes_that_write_at_once_lose_no_entry(state: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; "
-        "from slurm_jobs.commands.remembered_dirs import remember; "
+        "from slurm_jobs.commands.run_search.remembered_dirs import remember; "
         "[remember(Path('/runs', sys.argv[1], str(n)), Path('/specs')) for n in range(10)]"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import ResumeRequest, resume
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.files import read_json, write_json_atomic

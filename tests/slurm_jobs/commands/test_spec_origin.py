@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.find_run import find_run
-from slurm_jobs.commands.read_spec import load
 from slurm_jobs.commands.resume import ResumeRequest, resume
+from slurm_jobs.commands.run_search.find_run import find_run
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import InputError

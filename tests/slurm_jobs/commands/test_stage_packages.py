@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
-from slurm_jobs.commands.stage_packages import NEEDED, missing_modules, package_notes
+from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.commands.spec_reading.stage_packages import NEEDED, missing_modules, package_notes
 from slurm_jobs.worker.call import BUILTIN_ENTRY_POINTS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger

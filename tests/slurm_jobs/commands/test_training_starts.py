@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.commands.training_starts import learns_differently, start_of, training_starts
+from slurm_jobs.commands.resuming.training_starts import (
+    learns_differently,
+    start_of,
+    training_starts,
+)
 from slurm_jobs.dependencies import Dependency
 from slurm_jobs.plan.fingerprints import hash_of
 from slurm_jobs.plan.planned import Plan, PlannedJob, PlannedStage

@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.commands.given_spec import spec_of
-from slurm_jobs.commands.read_spec import load
-from slurm_jobs.commands.tune import (
-    Wanted,
-    longest_phase,
-    read_tune_run,
-    tuning_spec,
-    write_tuned_spec,
-)
+from slurm_jobs.commands.resuming.given_spec import spec_of
+from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.commands.tuned_spec import write_tuned_spec
+from slurm_jobs.commands.tuning_spec import Wanted, longest_phase, read_tune_run, tuning_spec
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.configs.command_stages import TUNE_RUN

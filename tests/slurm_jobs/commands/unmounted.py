@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands import remembered_dirs
+from slurm_jobs.commands.run_search import remembered_dirs
 
 
 def remember_unmounted(runs_dir: Path, spec_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

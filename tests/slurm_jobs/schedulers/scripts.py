@@ -1,7 +1,7 @@
 """Batch scripts of a spec as `plan` prints them, from files that live in memory alone."""
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
-from slurm_jobs.commands.submit import render_scripts
+from slurm_jobs.commands.plan_preview import render_scripts
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.spec_files import Files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.shared.errors import SpecError
 
 Check = Callable[..., list[str]]

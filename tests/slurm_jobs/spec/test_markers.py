@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.marked_paths import absolute, references

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.nodes.doctor.clock_exchange import Question, signal_was_sent
-from slurm_jobs.commands import doctor
-from slurm_jobs.commands.doctor import Answering
+from slurm_jobs.commands.node_checks import doctor_runs
+from slurm_jobs.commands.node_checks.doctor_runs import Answering
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import SchedulerError
 
@@ -24,7 +24,7 @@ def test_a_question_is_answered_with_bounds_that_hold_the_truth(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signalled: list[RunPaths] = []
-    monkeypatch.setattr(doctor, "signal_job", signalled.append)
+    monkeypatch.setattr(doctor_runs, "signal_job", signalled.append)
     answering = Answering(tmp_path, 2)
     questions = [Question(folder, rank, patience_s=10.0) for rank in range(2)]
     for question in questions:
@@ -44,7 +44,7 @@ def test_a_signal_that_could_not_be_sent_is_reported_and_not_waited_for(
         message = "scancel: no such job"
         raise SchedulerError(message)
 
-    monkeypatch.setattr(doctor, "signal_job", refuse)
+    monkeypatch.setattr(doctor_runs, "signal_job", refuse)
     answering = Answering(tmp_path, 1)
     Question(folder, 0, patience_s=10.0).wait()
     assert signal_was_sent(folder, 10.0) == (

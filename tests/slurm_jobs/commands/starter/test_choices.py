@@ -6,15 +6,15 @@ import math
 from dataclasses import replace
 
 from slurm_jobs.cluster.limits import Association, ClusterLimits, NodeKind, Partition, Qos
-from slurm_jobs.commands.init import (
+from slurm_jobs.commands.starter.gpu_choice import room_text
+from slurm_jobs.commands.starter.place_choice import (
     choose_place,
     minutes,
     needs_4_bits,
     num_slices,
     train_mem_gb,
 )
-from slurm_jobs.commands.starter.gpu_choice import room_text
-from slurm_jobs.commands.starter_data import Data, Model, Room
+from slurm_jobs.commands.starter.starter_facts import Data, Model, Room
 
 CPU = NodeKind(num_nodes=20, cpus=64, mem_mb=256 * 1024)
 A100 = NodeKind(num_nodes=2, cpus=32, mem_mb=512 * 1024, gpus={"a100": 4})

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.init import Request, begin, inspect_cluster
-from slurm_jobs.commands.starter_data import captions_win, inspect_data, is_image_folder
+from slurm_jobs.commands.starter.data_inspection import captions_win, inspect_data, is_image_folder
+from slurm_jobs.commands.starter.first_spec import Request, begin
+from slurm_jobs.commands.starter.place_choice import inspect_cluster
 from slurm_jobs.shared.errors import InputError
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from slurm_jobs.commands.starter.folder_files import (
+from slurm_jobs.commands.starter.images.folder_files import (
     has_captions,
     has_images,
     list_files,
     without_damaged,
 )
-from slurm_jobs.commands.starter.image_folder import read_image_folder
-from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
+from slurm_jobs.commands.starter.images.image_folder import read_image_folder
+from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 from tests.slurm_jobs.commands.starter.test_image_folder import notes, rows, touch, write
 
 

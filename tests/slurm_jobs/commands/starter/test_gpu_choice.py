@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.commands.init import choose_place, profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
-from slurm_jobs.commands.starter_data import Place
+from slurm_jobs.commands.starter.place_choice import choose_place
+from slurm_jobs.commands.starter.profile_text import profile_text
+from slurm_jobs.commands.starter.starter_facts import Place
 from slurm_jobs.spec.profile import ClusterProfile
 
 A100 = NodeKind(num_nodes=4, cpus=64, mem_mb=512 * 1024, gpus={"a100": 4})

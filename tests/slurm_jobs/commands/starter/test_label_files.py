@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_jobs.commands.starter.label_files import label_kind
+from slurm_jobs.commands.starter.images.label_files import label_kind
 
 
 @pytest.mark.parametrize(

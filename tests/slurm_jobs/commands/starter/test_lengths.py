@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.commands.starter_data import choose_lengths, image_rules, row_length
+from slurm_jobs.commands.starter.model_inspection import image_rules
+from slurm_jobs.commands.starter.sample_lengths import choose_lengths, row_length
 from slurm_jobs.shared.manifests.row_sizes import RowSize
 
 PHOTO = (4032, 3024)

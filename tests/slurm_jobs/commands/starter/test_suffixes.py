@@ -1,7 +1,7 @@
 """Suffixes of images agree with the formats that `preprocess` opens."""
 
 from pipeline.preprocess.images.image_formats import FORMATS
-from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
+from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 
 
 def test_every_suffix_of_a_format_that_is_opened_is_taken() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands import read_spec
+from slurm_jobs.commands.spec_reading import disk_files
 from tests.slurm_jobs.spec.conftest import Check
 
 PLACE = "10:16: stages.t.config.dataset: "
@@ -98,7 +98,7 @@ def test_a_size_that_is_no_number_differs_from_every_size(check: Check, tmp_path
 def test_of_very_many_shards_only_the_names_are_checked(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_spec, "MOST_SIZES", 2)
+    monkeypatch.setattr(disk_files, "MOST_SIZES", 2)
     finished(tmp_path / "d", {f"{number}.tar": 10 for number in range(4)})
     (tmp_path / "d" / "shards" / "2.tar").write_bytes(b"")
     assert check(spec("d")) == []

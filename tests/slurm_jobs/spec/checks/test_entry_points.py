@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.read_spec import load
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.worker.call import result_text
 from tests.slurm_jobs.spec.conftest import Check

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.commands.read_spec import MOST_SIZES, SMALL_BYTES
+from slurm_jobs.commands.spec_reading.disk_files import MOST_SIZES, SMALL_BYTES
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 from tests.slurm_jobs.spec.conftest import Check, Notes
 

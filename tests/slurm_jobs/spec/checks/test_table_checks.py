@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from slurm_jobs.cli.main import main
-from slurm_jobs.commands import read_spec
+from slurm_jobs.commands.spec_reading import manifest_tables
 from tests.pipeline.tables import captions, write_parquet, write_saved
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 from tests.slurm_jobs.spec.conftest import Check
@@ -69,7 +69,7 @@ def test_without_pyarrow_check_says_what_it_did_not_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_parquet(tmp_path / "m" / "a.parquet", captions(3).slice(0, 0))
-    monkeypatch.setattr(read_spec, "has_pyarrow", lambda: False)
+    monkeypatch.setattr(manifest_tables, "has_pyarrow", lambda: False)
     assert check(SPEC_OF_M) == []
     with pytest.raises(SystemExit, match="0"):
         main(["check", str(tmp_path / "spec.yaml"), "--json"])

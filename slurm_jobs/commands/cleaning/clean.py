@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slurm_jobs.commands.clean_choice import chosen_pieces, link_on, links_in, measured
-from slurm_jobs.commands.run_readers import SpecTexts, reader_of
+from slurm_jobs.commands.cleaning.clean_choice import chosen_pieces, link_on, links_in, measured
+from slurm_jobs.commands.cleaning.run_readers import SpecTexts, reader_of
 from slurm_jobs.run.contents import Piece
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import answers, refuse_elsewhere, scheduler_of

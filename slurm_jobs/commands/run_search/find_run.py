@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.commands.newest_run import newest_of_spec, newest_run, where_else
-from slurm_jobs.commands.remembered_dirs import searched_dirs
-from slurm_jobs.commands.runs_dir import (
+from slurm_jobs.commands.run_search.newest_run import newest_of_spec, newest_run, where_else
+from slurm_jobs.commands.run_search.remembered_dirs import searched_dirs
+from slurm_jobs.commands.run_search.runs_dir import (
     default_runs_dir,
     refuse_broken_link,
     refuse_missing_place,
@@ -20,7 +20,7 @@ from slurm_jobs.commands.runs_dir import (
     runs_in,
     unreadable_place,
 )
-from slurm_jobs.commands.spec_origin import SPEC_SUFFIXES
+from slurm_jobs.commands.run_search.spec_origin import SPEC_SUFFIXES
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths
 from slurm_jobs.shared.dataset_folder import INFO_NAME
 from slurm_jobs.shared.errors import InputError

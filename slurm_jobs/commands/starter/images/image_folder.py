@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.commands.starter.folder_files import (
+from slurm_jobs.commands.starter.images.folder_files import (
     file_notes,
     list_files,
     named,
@@ -23,9 +23,13 @@ from slurm_jobs.commands.starter.folder_files import (
     stems_of,
     without_damaged,
 )
-from slurm_jobs.commands.starter.image_splits import PLAIN_NAMES, split_images, without_drawings
-from slurm_jobs.commands.starter.label_files import is_number, label_kind
-from slurm_jobs.commands.starter.picture_lists import lists_of_pictures
+from slurm_jobs.commands.starter.images.image_splits import (
+    PLAIN_NAMES,
+    split_images,
+    without_drawings,
+)
+from slurm_jobs.commands.starter.images.label_files import is_number, label_kind
+from slurm_jobs.commands.starter.images.picture_lists import lists_of_pictures
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifests.splits import Split, split_of
 from slurm_jobs.shared.regular_files import open_regular

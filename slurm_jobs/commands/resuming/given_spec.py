@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from slurm_jobs.commands.read_spec import load
-from slurm_jobs.commands.submit import profile_of
+from slurm_jobs.commands.cluster_limits import profile_of
+from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.plan.fingerprints import without_new_defaults
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec, write_resolved_spec

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_jobs.commands.read_spec import disk_files
+from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.code_tree import CodeTree
 from slurm_jobs.run.snapshot import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.commands.starter.suffixes import IMAGE_SUFFIXES
+from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.shared.regular_files import open_regular
 from slurm_jobs.shared.units import number_of
 

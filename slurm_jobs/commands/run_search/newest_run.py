@@ -11,15 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from slurm_jobs.commands.remembered_dirs import remembered_dirs, searchable_dirs
-from slurm_jobs.commands.runs_dir import (
+from slurm_jobs.commands.run_search.remembered_dirs import remembered_dirs, searchable_dirs
+from slurm_jobs.commands.run_search.runs_dir import (
     VARIABLE,
     default_runs_dir,
     is_missing,
     refuse_missing_place,
     runs_by_age,
 )
-from slurm_jobs.commands.spec_origin import (
+from slurm_jobs.commands.run_search.spec_origin import (
     SPEC_SUFFIXES,
     SpecOrigin,
     spec_origin,
@@ -176,7 +176,7 @@ def newest_of_spec(file: Path) -> Path:
         InputError: there is no such run.
         OSError: its folder of runs cannot be listed.
     """
-    from slurm_jobs.commands.read_spec import disk_files
+    from slurm_jobs.commands.spec_reading.disk_files import disk_files
     from slurm_jobs.spec.load import name_and_runs_dir
 
     name, spec_runs_dir = name_and_runs_dir(str(file), disk_files())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.commands.runs_dir import VARIABLE, default_runs_dir
+from slurm_jobs.commands.run_search.runs_dir import VARIABLE, default_runs_dir
 from slurm_jobs.shared.errors import DamagedFileError, InputError
 from slurm_jobs.shared.expand import expand_path
 from slurm_jobs.shared.files import (

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from slurm_jobs.commands.starter.archive_members import member_syntax
-from slurm_jobs.commands.starter.suffixes import REMEDIES, Kind, kind_of
+from slurm_jobs.commands.starter.images.archive_members import member_syntax
+from slurm_jobs.commands.starter.images.suffixes import REMEDIES, Kind, kind_of
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format
 from slurm_jobs.shared.manifests.image_heads import begins_as_image

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slurm_jobs.commands.kept_work import ChangedCode
+from slurm_jobs.commands.resuming.kept_work import ChangedCode
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.fingerprints import changed_fields, parents_of
 from slurm_jobs.plan.planned import PlannedStage

@@ -1,0 +1,1 @@
+"""Removal of what runs do not need any more."""

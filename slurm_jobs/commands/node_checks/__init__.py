@@ -1,0 +1,1 @@
+"""Commands on nodes: probe, and the checks of doctor."""

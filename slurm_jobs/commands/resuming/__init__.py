@@ -1,0 +1,1 @@
+"""Parts of a resume: what is kept, what runs again with which requests, and why."""

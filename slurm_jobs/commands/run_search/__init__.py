@@ -1,0 +1,1 @@
+"""Search of runs: the folders of runs, and the run that a user means."""

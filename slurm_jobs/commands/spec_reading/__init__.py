@@ -1,0 +1,1 @@
+"""Specs on this machine: loader, and the files, images and tables that it reads."""

@@ -1,0 +1,168 @@
+"""File system and Python of this machine, as the loader of specs reads them; read-only."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_jobs.commands.spec_reading.image_sizes import head_of, size_of
+from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.expand import expand_path, expand_text
+from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.shared.manifests.table_files import find_table
+from slurm_jobs.shared.manifests.text import first_rows, manifest_damage
+from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.shared.processors.folder import read_processor
+from slurm_jobs.shared.processors.image_plans import ImageRules
+from slurm_jobs.shared.processors.processor_files import processor_checksums
+from slurm_jobs.shared.regular_files import open_regular, read_text
+from slurm_jobs.spec.spec_files import Beginning, Files
+
+SMALL_BYTES = 64 * 1024
+"""A longer file is not read to check whether it is empty."""
+MOST_SIZES = 1000
+"""Limit on the files of a folder whose sizes are read: each may be a request to a file server."""
+
+
+def disk_files(*, to_write: bool = False) -> Files:
+    """Return the loader's view of the real file system.
+
+    `to_write`: also check whether runs can be created and images exist; reading a run needs
+    neither.
+    """
+    return Files(
+        read_text=lambda file: read_text(Path(file)),
+        exists=lambda file: Path(file).exists(),
+        expand=expand_path,
+        expand_text=expand_text,
+        small_text=_small_text,
+        first_line=_first_line,
+        beginning=_beginning,
+        sizes_in=_sizes_in,
+        checksums_in=_checksums_in,
+        table=table_facts,
+        first_rows=functools.cache(_first_rows),
+        manifest_damage=functools.cache(_manifest_damage),
+        is_folder=os.path.isdir,
+        image_size=functools.cache(size_of),
+        image_head=functools.cache(head_of),
+        image_rules=functools.cache(read_image_rules),
+        modules_in=_modules_in,
+        has_module=_has_module,
+        write_obstacle=_write_obstacle if to_write else lambda _folder: "",
+        needs_images=to_write,
+    )
+
+
+def _beginning(file: str) -> Beginning | None:
+    path = Path(file)
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(SMALL_BYTES + 1)
+    except (OSError, ValueError):
+        return None
+    return Beginning(data=data[:SMALL_BYTES], is_whole=len(data) <= SMALL_BYTES)
+
+
+def _small_text(file: str) -> str | None:
+    beginning = _beginning(file)
+    if beginning is None or not beginning.is_whole:
+        return None
+    return beginning.data.decode("utf-8-sig", errors="replace")
+
+
+def _first_line(file: str) -> str | None:
+    beginning = _beginning(file)
+    line = b"" if beginning is None else next(iter(beginning.data.splitlines(keepends=True)), b"")
+    with suppress(UnicodeDecodeError):
+        return line.decode("utf-8-sig") if beginning and len(line) < SMALL_BYTES else None
+    return None
+
+
+def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
+    path = Path(manifest)
+    with suppress(OSError, ValueError):
+        if find_table(path) is not None:
+            return first_table_rows(path, options)
+        if path.is_file():
+            return first_rows(path, options)
+    return []
+
+
+def _manifest_damage(manifest: str, options: RowOptions) -> str:
+    path = Path(manifest)
+    with suppress(OSError, ValueError):
+        if path.is_file() and find_table(path) is None:
+            return manifest_damage(path, options)
+    return ""
+
+
+def read_image_rules(folder: str) -> ImageRules | None:
+    """Return the rules of the image processor in a folder; None if they are unknown."""
+    try:
+        return read_processor(Path(folder)).images
+    except (StageConfigError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
+        return None  # the job reports what is wrong with it
+
+
+def _sizes_in(folder: str) -> dict[str, int | None] | None:
+    try:
+        with os.scandir(folder) as listing:
+            entries = list(listing)
+        if len(entries) > MOST_SIZES:
+            return {entry.name: None for entry in entries}
+        return {entry.name: _size_of(entry) for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError):
+        return None
+
+
+def _checksums_in(folder: str) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        return processor_checksums(Path(folder))
+    return {}
+
+
+def _size_of(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_size
+    except OSError:  # broken link
+        return -1
+
+
+def _modules_in(folder: str) -> frozenset[str]:
+    here = Path(folder)
+    try:
+        packages = [file.parent for file in here.glob("*/__init__.py")]
+        names = [path.stem for path in (*here.glob("*.py"), *packages)]
+    except OSError:
+        return frozenset()
+    return frozenset(name for name in names if name.isidentifier())
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # module put into sys.modules without a spec
+        return True
+
+
+def _write_obstacle(folder: str) -> str:
+    nearest = Path(folder)
+    try:
+        while not nearest.exists():
+            if nearest.is_symlink():
+                return f"{nearest} is a link to {nearest.readlink()}, which does not exist"
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            return f"{nearest} is not a folder"
+    except OSError as error:  # a parent folder is not accessible
+        return f"{error.filename}: {error.strerror}"
+    except ValueError as error:
+        return str(error)
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"

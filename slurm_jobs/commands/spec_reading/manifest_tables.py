@@ -1,0 +1,131 @@
+"""Manifests that are tables, read on the login node: columns, and whether there are rows.
+
+Uses pyarrow if installed; the login node's install does not require it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin
+from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
+from slurm_jobs.shared.manifests.values import RowOptions, read_row
+from slurm_jobs.spec.checks.data.manifests import named_manifests
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.spec_files import TableFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_BATCH_ROWS = 64
+
+
+def table_facts(manifest: str) -> TableFacts | None:
+    """Return facts about the table at a path; None if there is none, or it cannot be read.
+
+    These are the columns of the first file, whether any has a row, and damage.
+    """
+    try:
+        table = find_table(Path(manifest))
+    except NoTableError as error:
+        return TableFacts(problem=str(error))
+    except (OSError, ValueError):  # does not exist yet, or is not accessible
+        return None
+    if table is None or not has_pyarrow():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names: tuple[str, ...] = ()
+    for file in table.files:
+        try:
+            if table.kind == "parquet":
+                with closing(pq.ParquetFile(file)) as parquet:
+                    columns = parquet.schema_arrow.names
+                    has_rows = parquet.metadata.num_rows > 0
+            else:
+                with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+                    columns = reader.schema.names
+                    has_rows = any(batch.num_rows for batch in reader)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                return None
+            where = "" if len(table.files) == 1 else f": {file.name}"
+            return TableFacts(problem=f"{where} is damaged or cut short ({error})")
+        names = names or tuple(columns)
+        if has_rows:
+            return TableFacts(names=names, has_rows=True)
+    return TableFacts(names=names)
+
+
+def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
+    """Return the first rows of a table, read as the job reads them; none without pyarrow."""
+    table = find_table(path)
+    if table is None or not has_pyarrow():
+        return []
+    import pyarrow as pa
+
+    from slurm_jobs.shared.manifests.tables import unread_names
+
+    rows: list[ManifestRow] = []
+    num_bytes = 0
+    try:
+        for names, batch in _batches(table, options):
+            unread = unread_names(names, batch.schema.names, options)
+            for value in batch.to_pylist():
+                origin = RowOrigin(row=len(rows), line=None, manifest=path)
+                rows.append(read_row(origin, value, options, unread=unread))
+            num_bytes += batch.nbytes
+            if len(rows) >= MAX_ROWS or num_bytes >= MAX_BYTES:
+                break
+    except (pa.ArrowException, OSError, EOFError, ValueError):  # the job reports what is damaged
+        pass
+    return rows[:MAX_ROWS]
+
+
+def _batches(
+    table: TableFiles, options: RowOptions
+) -> Iterator[tuple[Sequence[str], pa.RecordBatch]]:
+    """Yield all column names, and rows of the needed columns, a few at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from slurm_jobs.shared.manifests.tables import needed_columns
+
+    for file in table.files:
+        if table.kind == "parquet":
+            with closing(pq.ParquetFile(file, pre_buffer=False, buffer_size=2**16)) as parquet:
+                schema = parquet.schema_arrow
+                columns = needed_columns(schema, options)
+                for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                    yield schema.names, batch
+            continue
+        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            columns = needed_columns(reader.schema, options)
+            for whole in reader:
+                for start in range(0, whole.num_rows, _BATCH_ROWS):
+                    yield whole.schema.names, whole.slice(start, _BATCH_ROWS).select(columns)
+
+
+def has_pyarrow() -> bool:
+    """Check whether this Python can read tables."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def table_notes(spec: RunSpec) -> list[str]:
+    """Return notes on tables that were not checked, because this Python has no pyarrow."""
+    notes: list[str] = []
+    for place, manifest in [] if has_pyarrow() else named_manifests(spec):
+        with suppress(OSError, ValueError):
+            if find_table(Path(manifest)) is not None:
+                notes.append(
+                    f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns "
+                    "and rows were not checked (`pip install pyarrow` here, or leave it to the job)"
+                )
+    return notes

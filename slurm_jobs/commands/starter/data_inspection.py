@@ -1,0 +1,160 @@
+"""Inspection of a user's data: a manifest, or a folder of images."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from slurm_jobs.commands.starter.images.archive_members import member_syntax
+from slurm_jobs.commands.starter.images.folder_files import (
+    has_captions,
+    has_images,
+    refuse_unwritable,
+)
+from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
+from slurm_jobs.commands.starter.starter_facts import Data
+from slurm_jobs.shared.errors import InputError, PathExpansionError
+from slurm_jobs.shared.expand import expand_typed
+from slurm_jobs.shared.manifests.image_paths import place_of
+from slurm_jobs.shared.manifests.messages import Content
+from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.shared.texts.control_characters import plain
+
+_HUGE_BYTES = 4 * 2**30
+"""A longer text is not read to count its rows: a busy file server takes seconds per gigabyte."""
+_PIECE_BYTES = 2**20
+
+
+def expanded(path: Path) -> Path:
+    """Return the path with `~` and variables replaced, unless it exists as it is.
+
+    Raises:
+        InputError: there is no such user or variable.
+    """
+    try:
+        return Path(expand_typed(str(path)))
+    except PathExpansionError as error:
+        message = f"{plain(str(path))}: {error}"
+        raise InputError(message) from error
+
+
+def existing(path: Path) -> Path:
+    """Return the expanded path of data.
+
+    Raises:
+        InputError: it does not exist.
+    """
+    path = expanded(path)
+    try:
+        path.stat()
+    except OSError as error:
+        raise _not_read(path, error) from error
+    return path
+
+
+def _not_read(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: {error.strerror}; name the file of a manifest, or a folder")
+
+
+def inspect_data(manifest: Path, *, as_named: str) -> Data:
+    """Count the rows of a manifest, a file or a folder that is a table, if that is quick.
+
+    `as_named` is its path in the spec.
+
+    Raises:
+        InputError: it does not exist, cannot be read, or is an image, or a folder but not a
+            table.
+    """
+    refuse_unwritable([manifest])
+    if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():
+        message = f"{manifest} is an image: name its folder, or a manifest"
+        raise InputError(message)
+    member = member_syntax(manifest)
+    if member is not None:
+        message = (
+            f"{manifest} is an archive of images: unpack it and name the folder, or write a "
+            f"manifest that lists its members with their texts, as `{member}` (docs/manifests.md)"
+        )
+        raise InputError(message)
+    try:
+        table = find_table(manifest)
+        if table is not None:
+            return Data(manifest=as_named, num_rows=_table_rows(table))
+        if manifest.stat().st_size > _HUGE_BYTES:
+            return Data(manifest=as_named)
+        with open_regular(manifest) as stream:
+            start = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start.startswith(b"["):  # a JSON list: its lines are not rows
+                return Data(manifest=as_named)
+            stream.seek(0)
+            num_rows, last = 0, b"\n"
+            while piece := stream.read(_PIECE_BYTES):
+                num_rows, last = num_rows + piece.count(b"\n"), piece[-1:]
+    except NoTableError as error:
+        of_images = ". It holds no images either" if manifest.is_dir() else ""
+        message = f"{manifest}{error}{of_images}"
+        raise InputError(message) from error
+    except OSError as error:
+        raise _not_read(manifest, error) from error
+    num_rows += last != b"\n"
+    if manifest.suffix.lower() == ".csv":
+        num_rows = max(0, num_rows - 1)
+    return Data(manifest=as_named, num_rows=num_rows, is_exact=False)
+
+
+def _table_rows(table: TableFiles) -> int | None:
+    """Return the rows of Parquet from its metadata; None for other formats, or without pyarrow."""
+    from slurm_jobs.commands.spec_reading.manifest_tables import has_pyarrow
+
+    if table.kind != "parquet" or not has_pyarrow():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(pa.ArrowException, OSError):  # damaged: `check` reports it
+        return sum(int(pq.ParquetFile(file).metadata.num_rows) for file in table.files)
+    return None
+
+
+def is_image_folder(folder: Path) -> bool:
+    """Check whether a path is a folder that holds images and is not a table.
+
+    A `metadata.parquet` next to images lists them, and makes no table of the folder. Neither does a
+    table without a picture, such as the URLs that images were downloaded from, if images have texts
+    next to them.
+    """
+    if not folder.is_dir():
+        return False
+    try:
+        if (folder / "metadata.parquet").is_file() and has_images(folder):
+            return True
+        return find_table(folder) is None or captions_win(folder, folder)
+    except NoTableError:
+        return has_images(folder)
+    except OSError:
+        return False
+
+
+def captions_win(folder: Path, listing: Path) -> bool:
+    """Check whether texts next to images of a folder are its data rather than a list of it.
+
+    That is so unless a row of the list has a picture that is there.
+    """
+    from slurm_jobs.commands.spec_reading.disk_files import disk_files
+
+    files, manifest = disk_files(), str(listing.absolute())
+    root = files.image_root_of(manifest)
+    rows = files.first_rows(manifest, RowOptions())
+    if any(_is_there(image, root) for row in rows for image in row.images):
+        return False
+    return has_captions(folder)  # last, because it may list millions of files
+
+
+def _is_there(image: Content, root: str) -> bool:
+    if image.problem or image.data is not None:
+        return not image.problem
+    with suppress(OSError, ValueError):
+        return Path(place_of(image.value, root)[0]).is_file()
+    return False

@@ -1,0 +1,1 @@
+"""Folder of images, from which `init` makes a manifest."""

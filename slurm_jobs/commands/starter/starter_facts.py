@@ -1,0 +1,76 @@
+"""Facts that are known before a first spec is written: rooms of the cluster, data, model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_jobs.cluster.limits import ClusterLimits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """Partition as one kind of job can use it: the smallest of its fitting nodes."""
+
+    partition: str | None
+    """None: this machine, or a cluster that names no partitions."""
+    num_nodes: int
+    cpus: int
+    """CPUs of each node."""
+    mem_gb: float
+    """Memory of each node; 1 GB is 1024 of Slurm's units."""
+    gpu_type: str = ""
+    """Name in gres; empty if the type has none, or there are no GPUs."""
+    gpus: int = 0
+    """GPUs of each node."""
+    max_time_min: float | None = None
+    """The partition's limit, or that of its QOS."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Cluster or local machine, and where its jobs go."""
+
+    name: str
+    """Name of the profile's file."""
+    is_slurm: bool
+    cpu: Room
+    gpu: Room | None
+    """None: there are no GPUs, or none that this user may use."""
+    gpu_rooms: tuple[Room, ...] = ()
+    """All rooms with GPUs, the best first."""
+    accounts: tuple[str, ...] = ()
+    account: str | None = None
+    """Named in the profile; None leaves Slurm's default."""
+    node_local_dir: str = "/tmp"  # noqa: S108 - the stage makes a private folder in it
+    limits: ClusterLimits = ClusterLimits()  # noqa: RUF009 - frozen
+    notes: tuple[str, ...] = ()
+    """Information that could not be queried."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """List of samples."""
+
+    manifest: str
+    """Path, as the spec names it."""
+    image_root: str | None = None
+    """Folder of the images, if it is not the manifest's."""
+    num_rows: int | None = None
+    """None: not counted."""
+    is_exact: bool = True
+    """True if `num_rows` was counted row by row; otherwise it is the number of lines."""
+    evaluation: str | None = None
+    """Manifest of held-out rows, with images in `image_root` too; None: there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """Model to fine-tune."""
+
+    name: str
+    """A folder, as the spec names it, or `OWNER/NAME` on the Hugging Face hub."""
+    is_on_hub: bool
+    weights_gb: float | None = None
+    """Size of its files in 16 bits; None if unknown."""
+    is_small_vlm: bool = False
+    """True for the small models that `train` exports."""
