@@ -213,7 +213,7 @@ import sys
 from pathlib import Path
 from pipeline.stage_in.stage import stage_in
 from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.worker.hangs import register_stacks
+from slurm_jobs.worker.stacks import register_stacks
 task_dir, dataset_dir, node_dir = map(Path, sys.argv[1:])
 register_stacks(task_dir, 0)
 stage_in(dataset_dir, node_dir, StagingConfig(mode="before"))
