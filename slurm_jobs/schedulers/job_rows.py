@@ -12,6 +12,7 @@ from slurm_jobs.shared.index_ranges import parse_ranges
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.shared.texts.truncation import truncated
+from slurm_jobs.spec.durations import parse_duration_s
 
 _FIRST_COLUMN = "JOBID"
 """Header of the first column of every queried table: `%i` of squeue, JobID of sacct."""
@@ -238,12 +239,3 @@ def parse_bytes(text: str) -> float | None:
     if match is None:
         return None
     return float(match[1]) * _UNITS[match[2]]
-
-
-def parse_duration_s(text: str) -> float | None:
-    """Parse `1-02:03:04`, `02:03:04` or `03:04.567` into seconds."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = match.groups()
-    return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)

@@ -1,4 +1,4 @@
-"""Durations as Slurm writes time limits: `1-12:00:00`, `30:00`, `90`. PURE."""
+"""Durations as Slurm writes them: `1-12:00:00`, `30:00`, `90`. PURE."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def parse_minutes(text: str) -> float | None:
     else:
         hours, minutes, seconds = 0, first, second or 0
     return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def parse_duration_s(text: str) -> float | None:
+    """Parse `1-02:03:04`, `02:03:04` or `03:04.567` into seconds."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = match.groups()
+    return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)

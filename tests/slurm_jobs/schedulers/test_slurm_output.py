@@ -6,12 +6,12 @@ from slurm_jobs.schedulers.job_rows import (
     SACCT_FIELDS,
     is_refusal,
     parse_bytes,
-    parse_duration_s,
     parse_sacct,
     parse_squeue,
 )
 from slurm_jobs.shared.errors import SchedulerError
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.spec.durations import parse_duration_s
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
 SQUEUE = """\
