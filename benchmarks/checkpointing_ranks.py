@@ -23,9 +23,9 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.train.checkpoint import Saver
-from pipeline.train.checkpoint_files import Identity, Work
-from pipeline.train.checkpoint_state import Checkpoints, TrainingState
+from pipeline.train.checkpoints.checkpoint_record import Identity, Work
+from pipeline.train.checkpoints.saver import Saver
+from pipeline.train.checkpoints.training_state import Checkpoints, TrainingState
 from pipeline.train.ranks import Ranks, new_host_group
 
 WIDTH, NUM_LAYERS, NUM_ROWS = 384, 6, 1

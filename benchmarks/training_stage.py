@@ -87,7 +87,7 @@ def saving_nothing() -> Iterator[None]:
     spend.
     """
     from pipeline.train import stage
-    from pipeline.train.checkpoint import TimedSaver
+    from pipeline.train.checkpoints.timed_saver import TimedSaver
 
     def export_nothing(_model: Any, output_dir: Path, **_: Any) -> Path:
         folder = output_dir / "model"

@@ -17,7 +17,12 @@ from pipeline.models.finetuning.adapters import merge_adapters, save_adapters
 from pipeline.models.finetuning.classifier_heads import save_heads
 from pipeline.models.finetuning.packed_linear import dequantize_weights
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.checkpoint_files import hash_file, publish, remove_folder, remove_leftovers
+from pipeline.train.checkpoints.checkpoint_folders import (
+    hash_file,
+    publish,
+    remove_folder,
+    remove_leftovers,
+)
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.training_phases import LevelConfig
 from slurm_jobs.shared.errors import StageError

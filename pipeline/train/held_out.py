@@ -32,7 +32,7 @@ from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.timing.whole_records import append_whole
 from pipeline.train.batches import losses_of, to_device
-from pipeline.train.checkpoint_files import fingerprint
+from pipeline.train.checkpoints.lasting_config import fingerprint
 from pipeline.train.evaluate import (
     Asker,
     answer,
@@ -49,9 +49,6 @@ from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.processes.stop_requests import stop_requested
 from slurm_jobs.shared.records.heartbeat import beat
 from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_bytes
-
-# Results of held-out evaluations: a line each in `held_out.jsonl`, and in the log.
-
 
 HELD_OUT_NAME = "held_out.jsonl"
 

@@ -35,7 +35,8 @@ from pipeline.train.attention import (
     lengths_are_fixed,
     uses_of,
 )
-from pipeline.train.checkpoint_files import fingerprint, list_checkpoints
+from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
+from pipeline.train.checkpoints.lasting_config import fingerprint
 from pipeline.train.device.card_support import card_problem, compile_warning
 from pipeline.train.device.device_facts import DeviceFacts, read_device
 from pipeline.train.evaluate import evaluation_dtype

@@ -29,7 +29,6 @@ from pipeline.train.job import (
     phases_of,
     versions,
 )
-from pipeline.train.keep_after_end import not_kept_after_end
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
 from pipeline.train.prepare import count_learning

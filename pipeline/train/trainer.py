@@ -36,9 +36,12 @@ from pipeline.timing.flops import FORMULA
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
-from pipeline.train.checkpoint import Restored, TimedSaver, conclude, make_saver, restore
-from pipeline.train.checkpoint_files import Identity, Work, fingerprint, lasting_config
-from pipeline.train.checkpoint_state import Checkpoints, LaterPhase, TrainingState
+from pipeline.train.checkpoints.checkpoint_record import Identity, Work
+from pipeline.train.checkpoints.last_of_phase import conclude
+from pipeline.train.checkpoints.lasting_config import fingerprint, lasting_config
+from pipeline.train.checkpoints.restoring import Restored, restore
+from pipeline.train.checkpoints.timed_saver import TimedSaver, make_saver
+from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase, TrainingState
 from pipeline.train.device.device_memory import read_device_memory
 from pipeline.train.device.numa_cores import near_cores
 from pipeline.train.device.random_seeds import seed_generators

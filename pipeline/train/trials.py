@@ -27,8 +27,8 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
+from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.generator_state import rng_state, set_rng_state
 from pipeline.train.memory import measured_memory
 from pipeline.train.memory.measured_memory import Growth, MemoryUse, extrapolate
 from pipeline.train.memory.out_of_memory import less_memory

@@ -29,7 +29,7 @@ FOLLOWS_TORCH = ("torch", "torchvision", "setuptools")
 TESTS = (
     "tests/pipeline/test_library_versions.py",
     "tests/pipeline/models",
-    "tests/pipeline/train/checkpoint",
+    "tests/pipeline/train/checkpoints",
     "tests/pipeline/train/strategies",
     "tests/pipeline/train/test_local_updates.py",
     "tests/pipeline/train/test_staging.py",

@@ -13,10 +13,11 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pipeline.train.checkpoint import Saver
-from pipeline.train.checkpoint_files import Identity, checkpoint_dir
-from pipeline.train.checkpoint_files import Work as WorkOfStage
-from pipeline.train.checkpoint_state import Checkpoints, TrainingState
+from pipeline.train.checkpoints.checkpoint_folders import checkpoint_dir
+from pipeline.train.checkpoints.checkpoint_record import Identity
+from pipeline.train.checkpoints.checkpoint_record import Work as WorkOfStage
+from pipeline.train.checkpoints.saver import Saver
+from pipeline.train.checkpoints.training_state import Checkpoints, TrainingState
 from pipeline.train.memory.host_memory import resident_bytes
 from pipeline.train.ranks import join_ranks, leave_ranks, new_host_group
 from slurm_jobs.worker.environment import free_port

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pipeline.train import checkpoint, stage
+from pipeline.train import stage
+from pipeline.train.checkpoints import saver
 from tests.gpu.models import Trained, train
 from tests.gpu.work import Work
 
@@ -113,7 +114,7 @@ def _microbatches_file(work: Work, batching: dict[str, Any]) -> Path:
 def train_without_saving(folder: Path, config: dict[str, Any]) -> Trained:
     """Train, and neither save nor evaluate 18 GB: other cases do that with smaller models."""
     with (
-        mock.patch.object(checkpoint.Saver, "save"),
+        mock.patch.object(saver.Saver, "save"),
         mock.patch.object(stage, "_evaluate", return_value={}),
         mock.patch.object(stage, "_export", lambda trainer, *_: trainer.job.context.output_dir),
     ):

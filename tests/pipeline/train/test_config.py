@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.train.checkpoint_files import describe_changes, fingerprint, lasting_config
+from pipeline.train.checkpoints.lasting_config import describe_changes, fingerprint, lasting_config
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import CompileConfig, OptimizerConfig, ShardingConfig

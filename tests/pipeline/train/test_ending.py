@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.stopping import Pace
 from pipeline.train import job
-from pipeline.train.checkpoint_files import list_checkpoints
+from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.job import TimeLimitError, answer_after_steps
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
 from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL

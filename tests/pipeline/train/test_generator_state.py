@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.train.generator_state import rng_state, set_rng_state
+from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
 from slurm_jobs.shared.errors import StageConfigError
 
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.train.keep_after_end import not_kept_after_end
+from pipeline.train.checkpoints.keep_after_end import not_kept_after_end
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 

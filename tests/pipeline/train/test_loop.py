@@ -19,8 +19,8 @@ from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepCounts, StepRecorder
 from pipeline.train import loop, stage, trainer
 from pipeline.train.batches import Copied
-from pipeline.train.checkpoint import Restored
-from pipeline.train.checkpoint_files import list_checkpoints
+from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
+from pipeline.train.checkpoints.restoring import Restored
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Agreement, Boundary, CopyAhead
 from pipeline.train.optimizer.learning_rate import learning_rate_at

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from pipeline.train.checkpoint_reading import PlainPlanner, PlainReader
-from pipeline.train.checkpoint_state import TrainingState
-from pipeline.train.generator_state import rng_state, set_rng_state
+from pipeline.train.checkpoints.checkpoint_reading import PlainPlanner, PlainReader
+from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
+from pipeline.train.checkpoints.training_state import TrainingState
 from slurm_jobs.shared.errors import StageConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemReader
 
-from pipeline.train import checkpoint, checkpoint_files
-from pipeline.train.checkpoint_files import describe_changes, lasting_config, list_checkpoints
+from pipeline.train.checkpoints import checkpoint_folders, restoring
+from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
+from pipeline.train.checkpoints.lasting_config import describe_changes, lasting_config
 from pipeline.train.job import phases_of
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
@@ -196,7 +197,10 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
 ):
     for phase in ("0-projector", "1-lora"):
         damage(again, phase)
-    newest, damaged_files = again.output_dir / "phases" / LAST_STEP, checkpoint_files.damaged_files
+    newest, damaged_files = (
+        again.output_dir / "phases" / LAST_STEP,
+        checkpoint_folders.damaged_files,
+    )
     later = newest.rename(again.output_dir / "not-yet")
 
     def rotate(folder, expected):
@@ -205,7 +209,7 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
             shutil.rmtree(folder)
         return damaged_files(folder, expected)
 
-    monkeypatch.setattr(checkpoint_files, "damaged_files", rotate)
+    monkeypatch.setattr(checkpoint_folders, "damaged_files", rotate)
     assert again.run_here(**ALONE)["resumed_from_step"] == 9
     assert again.weights() == whole[0].weights()
 
@@ -213,12 +217,12 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
 def test_a_writer_that_removes_every_checkpoint_fails_the_attempt(again, whole, monkeypatch):
     damage(again, "0-projector")
     root = again.output_dir / "phases/1-lora/checkpoints"
-    listed, newest = iter(range(10, 1000)), checkpoint._newest
+    listed, newest = iter(range(10, 1000)), restoring._newest
 
     def always_another(folder, lost):
         return root / f"step-{next(listed):08d}" if folder == root else newest(folder, lost)
 
-    monkeypatch.setattr(checkpoint, "_newest", always_another)
+    monkeypatch.setattr(restoring, "_newest", always_another)
     with pytest.raises(StageError, match="were removed by another writer"):
         again.run_here(**ALONE)
     assert next(listed) < 100

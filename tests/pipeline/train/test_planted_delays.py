@@ -16,7 +16,7 @@ from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train import loop, trainer
 from pipeline.train.batches import StepCounter
-from pipeline.train.checkpoint import TimedSaver
+from pipeline.train.checkpoints.timed_saver import TimedSaver
 from pipeline.train.held_out import HeldOut
 from pipeline.train.optimizer.loss_scaling import Scaling
 from slurm_jobs.shared.timings.step_records import STEP_PHASES

@@ -10,8 +10,9 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.train import checkpoint
-from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
+from pipeline.train.checkpoints import saver
+from pipeline.train.checkpoints.checkpoint_folders import damaged_files, list_checkpoints
+from pipeline.train.checkpoints.checkpoint_record import read_info
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
 from slurm_jobs.shared.timings.step_records import STEP_PHASES
@@ -222,13 +223,13 @@ def test_checkpoint_that_an_earlier_attempt_publishes_meanwhile_is_no_failure(
     make_train_run, plain, monkeypatch
 ):
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    write_info = checkpoint.write_info
+    write_info = saver.write_info
 
     def lose_the_race(folder, info):
         write_info(folder, info)
         shutil.copytree(plain.checkpoint(info.step), run.checkpoint(info.step))
 
-    monkeypatch.setattr(checkpoint, "write_info", lose_the_race)
+    monkeypatch.setattr(saver, "write_info", lose_the_race)
     assert run.run_here()["resumed_from_step"] == 0
     assert run.weights() == plain.weights()
     names = {path.name for path in (run.output_dir / "checkpoints").iterdir()}

@@ -61,7 +61,7 @@ IDLE = (
 )
 CHECKPOINT = (
     f'  File "{SITE}/torch/distributed/checkpoint/filesystem.py", line 9 in write_data',
-    f'  File "{CODE}/pipeline/train/checkpoint.py", line 31 in save',
+    f'  File "{CODE}/pipeline/train/checkpoints/saver.py", line 31 in save',
     f'  File "{CODE}/pipeline/train/loop.py", line 222 in _save',
 )
 MEETING = (
@@ -92,7 +92,7 @@ FLIGHTS = (
 SAMPLER = (f'  File "{CODE}/pipeline/timing/sampler.py", line 60 in _run', *FLIGHTS[1:])
 UPLOAD = (
     f'  File "{CODE}/pipeline/train/ranks.py", line 55 in sums',
-    f'  File "{CODE}/pipeline/train/checkpoint.py", line 31 in _upload',
+    f'  File "{CODE}/pipeline/train/checkpoints/saver.py", line 31 in _upload',
     *FLIGHTS[1:],
 )
 PRODUCER = (
@@ -197,8 +197,9 @@ ON_DEVICE = "was in a wait for the device, at "
             [stacks(COLLECTIVE), stacks((*COLLECTIVE[:2], CHECKPOINT[1])), stacks(COLLECTIVE)],
             1,
             (
-                "was in a collective, all_reduce called at save (pipeline/train/checkpoint.py:31); "
-                "ranks 0,2 wait in a collective, all_reduce called at run_steps"
+                "was in a collective, all_reduce called at save "
+                "(pipeline/train/checkpoints/saver.py:31); ranks 0,2 wait in a "
+                "collective, all_reduce called at run_steps"
             ),
         ),
         ([stacks(CHECKPOINT)] * 3, 0, "filesystem.py:9) (as are ranks 1-2)"),

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.train import checkpoint, loop
-from pipeline.train.checkpoint import restore
-from pipeline.train.checkpoint_files import list_checkpoints, read_info
+from pipeline.train import loop
+from pipeline.train.checkpoints import saver
+from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
+from pipeline.train.checkpoints.checkpoint_record import read_info
+from pipeline.train.checkpoints.restoring import restore
 from pipeline.train.ranks import join_ranks, leave_ranks
 from slurm_jobs.shared.errors import StageError
 from tests.contexts import make_context
-from tests.pipeline.train.checkpoint import rank_cases
-from tests.pipeline.train.checkpoint.folders import Gate
+from tests.pipeline.train.checkpoints import rank_cases
+from tests.pipeline.train.checkpoints.folders import Gate
 from tests.pipeline.train.conftest import TIMEOUT_S, full_disk, rank_env, reserve_port
 
 BESIDE = {"every_min": None, "every_steps": 3}
@@ -173,14 +175,14 @@ def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_le
 ):
     """In mode sync: the limit is of the whole process, and no step may write its records then."""
     run = make_train_run(checkpoint={**BESIDE, "mode": "sync"})
-    save = checkpoint.dcp.save
+    save = saver.dcp.save
 
     def save_without_room(*args, **options):
         with full_disk(num_bytes):
             save(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.dcp, "save", save_without_room)
+        patch.setattr(saver.dcp, "save", save_without_room)
         words = r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
         with pytest.raises(StageError, match=words):
             run.run_here()
@@ -198,7 +200,7 @@ def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.checkpoint_files, "publish_checkpoint", publish_over_quota)
+        patch.setattr(saver.checkpoint_folders, "publish_checkpoint", publish_over_quota)
         with pytest.raises(StageError, match=r"step-00000006 cannot be saved: .*quota exceeded"):
             run.run_here()
     assert rank_cases.names(run.output_dir / "checkpoints") == names

@@ -11,8 +11,10 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from pipeline.train.checkpoint_state import TrainingState, compare, join_parts
-from pipeline.train.generator_state import rng_state
+from pipeline.train.checkpoints.generator_state import rng_state
+from pipeline.train.checkpoints.rank_optimizer_state import join_parts
+from pipeline.train.checkpoints.state_differences import compare
+from pipeline.train.checkpoints.training_state import TrainingState
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.optimizer.optimizers import make_optimizer
 from slurm_jobs.shared.configs.training_parts import OptimizerConfig

@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import ReadItem
 
-from pipeline.train.old_numpy_state import OLD_NUMPY_NAMES
+from pipeline.train.checkpoints.old_numpy_state import OLD_NUMPY_NAMES
 from slurm_jobs.shared.errors import StageConfigError
 
 METADATA_NAME = ".metadata"

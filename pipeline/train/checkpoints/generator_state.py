@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.train.old_numpy_state import NUM_WORDS, OldArray
+from pipeline.train.checkpoints.old_numpy_state import NUM_WORDS, OldArray
 from slurm_jobs.shared.errors import StageConfigError
 
 _NUMPY = struct.Struct(f"<{NUM_WORDS}I2id")

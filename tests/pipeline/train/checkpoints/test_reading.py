@@ -15,13 +15,13 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex
 
-from pipeline.train.checkpoint_reading import (
+from pipeline.train.checkpoints.checkpoint_reading import (
     MAX_METADATA_BYTES,
     METADATA_NAME,
     PlainPlanner,
     PlainReader,
 )
-from pipeline.train.generator_state import rng_state
+from pipeline.train.checkpoints.generator_state import rng_state
 from slurm_jobs.shared.errors import StageConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

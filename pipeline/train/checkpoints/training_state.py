@@ -1,18 +1,21 @@
-"""State in a checkpoint, and whether it fits a training."""
+"""Saved state of a training: model, optimizer, and each rank's own state.
+
+A rank's own state is that of its random number generators, and of objects that the training
+names (`extra`: a gradient scaler, for example). With another number of ranks, generators start
+as in a new attempt, because those of other ranks would repeat or miss random numbers; objects
+get the state of rank 0.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import STORAGE_TYPES, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -23,173 +26,18 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.stateful import Stateful
 
-from pipeline.train.checkpoint_files import Identity
-from pipeline.train.generator_state import rng_state, set_rng_state
+from pipeline.train.checkpoints.checkpoint_record import Identity
+from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
+from pipeline.train.checkpoints.rank_optimizer_state import (
+    OPTIMIZER_NAME,
+    OptimizerStates,
+    join_parts,
+    optimizer_values_of,
+    parts_of_all_ranks,
+)
+from pipeline.train.checkpoints.state_differences import describe_value
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.ranks import Ranks
-from slurm_jobs.shared.errors import StageConfigError
-
-# Reasons why torch could not save or load a checkpoint, in the system's words.
-#
-# torch raises one `CheckpointException` on all ranks, which is not an `Exception`. It contains
-# the pickled errors of the failed ranks, without their causes.
-
-
-def explain(error: CheckpointException | OSError) -> str:
-    """Return `rank 1: [Errno 28] No space left on device`, for each rank that failed."""
-    if not isinstance(error, CheckpointException):
-        return str(error)
-    failures = sorted(error.failures.items())
-    texts = (f"rank {rank}: {str(failure) or repr(failure)}" for rank, (failure, _) in failures)
-    return "; ".join(texts) or "torch does not state a reason"
-
-
-# Comparison of a checkpoint with a training's state: names, shapes, dtypes.
-#
-# torch.distributed.checkpoint silently casts tensors to another dtype, and ignores tensors that
-# are not in the state.
-
-
-_MOST_NAMES = 5
-"""Number of names per kind of difference in a message."""
-_SHARED = ("model.", "optimizer.")
-"""State that all ranks share; of the rest each rank loads its part."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Differences:
-    """Differences between a checkpoint and a state; each is a name, and how it differs."""
-
-    missing: Sequence[str]
-    """In the state, but not in the checkpoint."""
-    unexpected: Sequence[str]
-    """Tensors in the checkpoint, but not in the state."""
-    different: Sequence[str]
-    """Other shape or dtype, or a tensor in one and a value in the other."""
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unexpected or self.different)
-
-    def __str__(self) -> str:
-        kinds = {
-            "not in the checkpoint": self.missing,
-            "not in the model or optimizer": self.unexpected,
-            "different": self.different,
-        }
-        texts = []
-        for kind, names in kinds.items():
-            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            texts += [f"{kind}: {', '.join(names[:_MOST_NAMES])}{more}"] if names else []
-        return "; ".join(texts)
-
-
-def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> Differences:
-    """Return the differences that prevent loading.
-
-    Options of an optimizer that only another version of torch has are ignored.
-
-    `stored` is a checkpoint's content by flat name, `wanted` the nested state to load it into.
-    """
-    planner = dcp.DefaultLoadPlanner()
-    planner.set_up_planner(dict(wanted))
-    flat = planner.state_dict
-    return Differences(
-        missing=sorted(flat.keys() - stored.keys()),
-        unexpected=sorted(
-            name
-            for name in stored.keys() - flat.keys()
-            if name.startswith(_SHARED) and isinstance(stored[name], TensorStorageMetadata)
-        ),
-        different=[
-            f"{name} ({there} in the checkpoint, {here} now)"
-            for name in sorted(flat.keys() & stored.keys())
-            if (there := _describe(stored[name])) != (here := _describe(flat[name]))
-        ],
-    )
-
-
-def _describe(value: Any) -> str:
-    """Describe a value, stored or not; a DTensor by its full shape."""
-    if isinstance(value, TensorStorageMetadata):
-        return f"{tuple(value.size)} of {value.properties.dtype}"
-    return (
-        f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, torch.Tensor) else "a value"
-    )
-
-
-# Per-rank optimizer state, loaded by other ranks or another sharding.
-
-
-NAME = "optimizer"
-"""Name of a rank's own state among that of other objects."""
-_States = Mapping[str, Mapping[str, Any]]
-"""By name of the parameter and of the value."""
-
-
-def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
-    """Allocate the stored state of all ranks, by rank, in the layout of `TrainingState`."""
-    ranks = sorted({key.split(".", 2)[1] for key in stored if key.startswith("extra.")})
-    return {
-        rank: {
-            NAME: {
-                name: {
-                    key: torch.empty(value.size, dtype=value.properties.dtype)
-                    if isinstance(value, TensorStorageMetadata)
-                    else 0
-                    for key, value in values.items()
-                }
-                for name, values in _of_rank(stored, rank).items()
-            }
-        }
-        for rank in ranks
-    }
-
-
-def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, _States]) -> None:
-    """Concatenate the ranks' states, and load this rank's part into the optimizer.
-
-    Shards are rows, in the order of the ranks; if several ranks have the same, the first is
-    used.
-
-    Raises:
-        StageConfigError: part of a parameter is missing in the checkpoint.
-    """
-    for name, shape in optimizer.shapes().items():
-        states = [by_rank[rank][name] for rank in sorted(by_rank) if name in by_rank[rank]]
-        moments: list[list[torch.Tensor]] = [[], []]
-        for state in states:
-            if sum(part.numel() for part in moments[0]) < shape.numel():
-                for parts, part in zip(moments, optimizer.unpack(state), strict=True):
-                    parts.append(part)
-        num = sum(part.numel() for part in moments[0])
-        if num != shape.numel():
-            message = (
-                f"the checkpoint's optimizer has {num} of {shape.numel()} numbers of {name}: "
-                "continue with the number of ranks and the sharding that it was written with, "
-                "or start the stage again with `slurm-jobs resume RUN --again STAGE`"
-            )
-            raise StageConfigError(message)
-        whole = [torch.cat(parts).view(shape) for parts in moments]
-        optimizer.take_whole(name, states[0]["step"], whole)
-
-
-def _of_rank(stored: Mapping[str, STORAGE_TYPES], rank: str) -> dict[str, dict[str, STORAGE_TYPES]]:
-    prefix = f"extra.{rank}.{NAME}."
-    nested: dict[str, dict[str, STORAGE_TYPES]] = defaultdict(dict)
-    for flat, value in stored.items():
-        if flat.startswith(prefix):
-            name, _, key = flat.removeprefix(prefix).rpartition(".")
-            nested[name][key] = value
-    return dict(nested)
-
-
-# Saved state of a training: model, optimizer, and each rank's own state.
-#
-# A rank's own state is that of its random number generators, and of objects that the training
-# names (`extra`: a gradient scaler, for example). With another number of ranks, generators start
-# as in a new attempt, because those of other ranks would repeat or miss random numbers; objects
-# get the state of rank 0.
-
 
 log = logging.getLogger(__name__)
 
@@ -242,9 +90,10 @@ class TrainingState:
         optimizer = self.optimizer
         if isinstance(optimizer, LocalOptimizer) and (
             (optimizer.is_sharded and not same_ranks)
-            or _describe_all(_of_rank(stored, source)) != _describe_all(optimizer.state_dict())
+            or _describe_all(optimizer_values_of(stored, source))
+            != _describe_all(optimizer.state_dict())
         ):
-            del extra[NAME]
+            del extra[OPTIMIZER_NAME]
             others = parts_of_all_ranks(stored)
         there = [
             name
@@ -283,7 +132,7 @@ class TrainingState:
         held, parts = self._held(), {}
         for rank, states in by_rank.items():
             for name, state in states.items():
-                if name == NAME:
+                if name == OPTIMIZER_NAME:
                     parts[rank] = state
                 else:
                     held[name].load_state_dict(state)
@@ -297,7 +146,7 @@ class TrainingState:
     def _held(self) -> Mapping[str, Stateful]:
         """Return the objects whose state is each rank's own."""
         if isinstance(self.optimizer, LocalOptimizer):
-            return {**self.extra, NAME: self.optimizer}
+            return {**self.extra, OPTIMIZER_NAME: self.optimizer}
         return self.extra
 
     def _collect_shared(self) -> dict[str, Any]:
@@ -343,8 +192,10 @@ class Checkpoints:
     """False if the phase before was not loaded, because this one has a checkpoint."""
 
 
-def _describe_all(states: _States) -> dict[str, dict[str, str]]:
-    return {name: {k: _describe(v) for k, v in values.items()} for name, values in states.items()}
+def _describe_all(states: OptimizerStates) -> dict[str, dict[str, str]]:
+    return {
+        name: {k: describe_value(v) for k, v in values.items()} for name, values in states.items()
+    }
 
 
 def _own(rank: int) -> str:

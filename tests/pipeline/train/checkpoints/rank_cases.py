@@ -25,10 +25,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.train import checkpoint, checkpoint_files
-from pipeline.train.checkpoint import Saver, restore
-from pipeline.train.checkpoint_files import Identity, Work
-from pipeline.train.checkpoint_state import Checkpoints, TrainingState
+from pipeline.train.checkpoints import checkpoint_folders
+from pipeline.train.checkpoints import saver as saver_module
+from pipeline.train.checkpoints.checkpoint_record import Identity, Work
+from pipeline.train.checkpoints.restoring import restore
+from pipeline.train.checkpoints.saver import Saver
+from pipeline.train.checkpoints.training_state import Checkpoints, TrainingState
 from pipeline.train.ranks import join_ranks, new_host_group
 from slurm_jobs.shared.errors import SlurmJobsError
 from tests.contexts import make_context
@@ -90,7 +92,7 @@ class Counter:
         self.value = state["scale"]
 
 
-class GatedWriter(checkpoint.PartWriter):
+class GatedWriter(saver_module.PartWriter):
     """Writes when the gate is open."""
 
     gate = threading.Event()
@@ -124,7 +126,10 @@ class Cases:
         """Twice: the second time the state is copied into the memory of the first."""
         made = build()
         GatedWriter.gate.clear()
-        with self.saver("copy", made) as saver, patch.object(checkpoint, "PartWriter", GatedWriter):
+        with (
+            self.saver("copy", made) as saver,
+            patch.object(saver_module, "PartWriter", GatedWriter),
+        ):
             for step in (3, 6):
                 train(made, range(step - 3, step), self.rank)
                 wanted = digest(made)
@@ -184,9 +189,9 @@ class Cases:
         GatedWriter.gate.clear()
         with (
             self.saver("second", made) as saver,
-            patch.object(checkpoint, "PartWriter", GatedWriter),
+            patch.object(saver_module, "PartWriter", GatedWriter),
         ):
-            write, stage = saver._write, checkpoint.StateDictStager.stage
+            write, stage = saver._write, saver_module.StateDictStager.stage
 
             def noted_write(*args, **options):
                 upload = write(*args, **options)
@@ -198,7 +203,7 @@ class Cases:
                 return stage(*args, **options)
 
             saver._write = noted_write
-            with patch.object(checkpoint.StateDictStager, "stage", noted_stage):
+            with patch.object(saver_module.StateDictStager, "stage", noted_stage):
                 saver.begin(1, 0.5)
                 threading.Timer(0.1, GatedWriter.gate.set).start()
                 saver.begin(2, 0.5)
@@ -208,7 +213,7 @@ class Cases:
     def no_room_on_one_rank(self):
         made, rank = build(width=4096), self.rank
 
-        class ShortOfRoom(checkpoint.PartWriter):
+        class ShortOfRoom(saver_module.PartWriter):
             def write_data(self, plan, planner):
                 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000 if rank else soft, hard))
@@ -219,7 +224,7 @@ class Cases:
 
         with self.saver("room", made) as saver:
             saver.save(1, 0.5)
-            with patch.object(checkpoint, "PartWriter", ShortOfRoom):
+            with patch.object(saver_module, "PartWriter", ShortOfRoom):
                 saver.begin(2, 0.5)
                 yield {"told": failure_of(saver.finish), "left": names(self.folder / "room")}
 
@@ -231,7 +236,7 @@ class Cases:
 
         with (
             self.saver("quota", made) as saver,
-            patch.object(checkpoint_files, "publish_checkpoint", over_quota),
+            patch.object(checkpoint_folders, "publish_checkpoint", over_quota),
         ):
             saver.begin(1, 0.5)
             yield {"told": failure_of(saver.finish), "left": names(self.folder / "quota")}
@@ -254,7 +259,7 @@ class Cases:
         train(made, range(3), self.rank)
         rank = self.rank
 
-        class Killed(checkpoint.PartWriter):
+        class Killed(saver_module.PartWriter):
             def write_data(self, plan, planner):
                 if rank == 1:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -264,7 +269,7 @@ class Cases:
             saver.begin(3, 0.5)
             saver.finish()
             yield {"digest": digest(made)}
-            with patch.object(checkpoint, "PartWriter", Killed):
+            with patch.object(saver_module, "PartWriter", Killed):
                 saver.begin(6, 0.5)
                 try:
                     saver.finish()
@@ -281,7 +286,7 @@ def failure_of(call):
 
 
 def steps(folder):
-    return [step for step, _ in checkpoint_files.list_checkpoints(folder)]
+    return [step for step, _ in checkpoint_folders.list_checkpoints(folder)]
 
 
 def names(folder):

@@ -4,14 +4,18 @@ import pytest
 
 from pipeline.timing import span_log
 from pipeline.timing.span_log import SpanLog
-from pipeline.train import checkpoint, checkpoint_files
-from pipeline.train.checkpoint import StopTime, TimedSaver, Upload
-from pipeline.train.checkpoint_files import damaged_files, list_checkpoints, read_info
+from pipeline.train.checkpoints import checkpoint_folders, timed_saver
+from pipeline.train.checkpoints import saver as saver_module
+from pipeline.train.checkpoints.checkpoint_folders import damaged_files, list_checkpoints
+from pipeline.train.checkpoints.checkpoint_record import read_info
+from pipeline.train.checkpoints.saver import Upload
+from pipeline.train.checkpoints.stop_time import StopTime
+from pipeline.train.checkpoints.timed_saver import TimedSaver
 from slurm_jobs.shared.errors import StageStoppedError
 from slurm_jobs.shared.processes import stop_requests
 from slurm_jobs.shared.timings.step_records import read_spans, spans_path
 from tests.pipeline.clock import FakeClock
-from tests.pipeline.train.checkpoint.folders import Gate
+from tests.pipeline.train.checkpoints.folders import Gate
 
 BESIDE = {"every_min": None, "every_steps": 3}
 
@@ -52,13 +56,13 @@ def test_steps_are_in_the_records_before_a_checkpoint_of_them_has_its_name(
     make_train_run, monkeypatch, mode
 ):
     run = make_train_run(checkpoint={**BESIDE, "mode": mode})
-    publish, seen = checkpoint_files.publish_checkpoint, []
+    publish, seen = checkpoint_folders.publish_checkpoint, []
 
     def look_and_publish(temp_dir, final_dir, info, attempt):
         seen.append((info.step, len(run.steps())))
         publish(temp_dir, final_dir, info, attempt)
 
-    monkeypatch.setattr(checkpoint_files, "publish_checkpoint", look_and_publish)
+    monkeypatch.setattr(checkpoint_folders, "publish_checkpoint", look_and_publish)
     run.run_here()
     assert [step for step, _ in seen] == [3, 6]
     assert all(num_records >= step for step, num_records in seen)
@@ -72,7 +76,7 @@ class Clock(FakeClock):
 @pytest.fixture
 def clock(monkeypatch):
     stopped = Clock()
-    for module in (span_log, checkpoint):
+    for module in (span_log, saver_module, timed_saver):
         monkeypatch.setattr(module, "time", stopped)
     return stopped
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from pipeline.train import checkpoint, checkpoint_files, checkpoint_state
-from pipeline.train.checkpoint import Restored, restore
-from pipeline.train.checkpoint_files import Identity, Work, keep_newest, read_info
-from pipeline.train.checkpoint_state import Checkpoints
+from pipeline.train.checkpoints import checkpoint_folders, restoring, training_state
+from pipeline.train.checkpoints.checkpoint_folders import keep_newest
+from pipeline.train.checkpoints.checkpoint_record import Identity, Work, read_info
+from pipeline.train.checkpoints.restoring import Restored, restore
+from pipeline.train.checkpoints.training_state import Checkpoints
 from slurm_jobs.shared.errors import StageConfigError, StageError
-from tests.pipeline.train.checkpoint.folders import UNREADABLE_NOW
+from tests.pipeline.train.checkpoints.folders import UNREADABLE_NOW
 from tests.pipeline.train.conftest import fail_on
 
 ONE, TWO = {"fingerprint": "one"}, {"fingerprint": "two"}
@@ -91,12 +92,12 @@ def test_last_resort_is_the_first_step(taken, plain, caplog, record):
     assert taken.weights() == plain.weights()
 
 
-@pytest.mark.parametrize(("function", "name"), UNREADABLE_NOW)
+@pytest.mark.parametrize(("module", "function", "name"), UNREADABLE_NOW)
 def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_same_checkpoint(
-    taken, monkeypatch, function, name
+    taken, monkeypatch, module, function, name
 ):
     with monkeypatch.context() as patch:
-        fail_on(patch, checkpoint_files, function, name)
+        fail_on(patch, module, function, name)
         with pytest.raises(StageError, match=rf"step-00000006/{name}: cannot be read now .*Stale"):
             taken.run_here()
     assert taken.run_here()["resumed_from_step"] == 6
@@ -107,7 +108,7 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     make_train_run, plain, monkeypatch, gpu_is_seen
 ):
     """There is no GPU here: the state of its generator is made up."""
-    rng_state = checkpoint_state.rng_state
+    rng_state = training_state.rng_state
 
     def rng_state_with_gpu(device):
         return {**rng_state(device), "cuda": torch.zeros(16, dtype=torch.uint8)}
@@ -115,12 +116,12 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
     if gpu_is_seen == "at first":
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint_state, "rng_state", rng_state_with_gpu)
+            patch.setattr(training_state, "rng_state", rng_state_with_gpu)
             run.run_here()
         run.forget(3)
     else:
         run.take(plain, forget_after=3)
-        monkeypatch.setattr(checkpoint_state, "rng_state", rng_state_with_gpu)
+        monkeypatch.setattr(training_state, "rng_state", rng_state_with_gpu)
     assert run.run_here()["resumed_from_step"] == 3
     assert run.weights() == plain.weights()
 
@@ -131,7 +132,7 @@ def test_checkpoint_whose_checksums_match_is_never_set_aside(taken, monkeypatch)
     def fail(*_args, **_options):
         raise CheckpointException("load", {})
 
-    monkeypatch.setattr(checkpoint.dcp, "load", fail)
+    monkeypatch.setattr(restoring.dcp, "load", fail)
     with pytest.raises(StageError, match="step-00000006 cannot be loaded, though all its checksum"):
         taken.run_here()
     assert {path.name for path in taken.checkpoint(6).parent.iterdir()} == names
@@ -158,14 +159,14 @@ def checkpoints_in(root, **changes):
 def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monkeypatch, caplog):
     for name in ("step-00000002", "step-00000004"):
         (tmp_path / name).mkdir()
-    read_info = checkpoint.read_info
+    read_info = restoring.read_info
 
     def lose_the_race(folder):
         if folder.name == "step-00000004":
             shutil.rmtree(folder)
         return read_info(folder)
 
-    monkeypatch.setattr(checkpoint, "read_info", lose_the_race)
+    monkeypatch.setattr(restoring, "read_info", lose_the_race)
     assert restore(checkpoints_in(tmp_path)) == Restored(step=0, loss=None)
     assert "another writer removed it, trying the newest" in caplog.text
     assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]
@@ -175,7 +176,7 @@ def test_checkpoint_that_a_late_writer_publishes_while_the_one_before_is_read_is
     taken, plain, monkeypatch
 ):
     newest = taken.checkpoint(6).rename(taken.output_dir / "not-yet")
-    damaged_files = checkpoint_files.damaged_files
+    damaged_files = checkpoint_folders.damaged_files
 
     def rotate(folder, expected):
         if newest.exists():
@@ -183,7 +184,7 @@ def test_checkpoint_that_a_late_writer_publishes_while_the_one_before_is_read_is
             shutil.rmtree(folder)
         return damaged_files(folder, expected)
 
-    monkeypatch.setattr(checkpoint_files, "damaged_files", rotate)
+    monkeypatch.setattr(checkpoint_folders, "damaged_files", rotate)
     assert taken.run_here()["resumed_from_step"] == 6
     assert taken.weights() == plain.weights()
 
@@ -197,7 +198,7 @@ def test_writer_that_takes_away_all_that_is_read_fails_the_attempt(tmp_path, mon
         folder.rename(tmp_path / f"step-{number + 1:08d}")
         raise FileNotFoundError
 
-    monkeypatch.setattr(checkpoint, "read_info", rotate)
+    monkeypatch.setattr(restoring, "read_info", rotate)
     with pytest.raises(StageError, match=r"11 checkpoints in .* another attempt tries again"):
         restore(checkpoints_in(tmp_path))
 

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from pipeline.train import checkpoint_files
-from pipeline.train.checkpoint_files import INFO_NAME, FileFacts
+from pipeline.train.checkpoints import checkpoint_folders, checkpoint_record
+from pipeline.train.checkpoints.checkpoint_record import INFO_NAME, FileFacts
 from slurm_jobs.shared.errors import StageError
-from tests.pipeline.train.checkpoint.folders import (
+from tests.pipeline.train.checkpoints.folders import (
     INFO,
     UNREADABLE_NOW,
     edit_record,
@@ -24,35 +24,35 @@ def names(folder):
 def test_unfinished_checkpoints_are_never_listed(tmp_path):
     for name in ("step-00000004", ".step-00000006.1.tmp", "step-00000010", ".unreadable-step-1"):
         (tmp_path / name).mkdir()
-    assert [step for step, _ in checkpoint_files.list_checkpoints(tmp_path)] == [10, 4]
-    checkpoint_files.remove_leftovers(tmp_path)
+    assert [step for step, _ in checkpoint_folders.list_checkpoints(tmp_path)] == [10, 4]
+    checkpoint_folders.remove_leftovers(tmp_path)
     assert names(tmp_path) == {"step-00000004", "step-00000010", ".unreadable-step-1"}
 
 
 def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
     for step in (2, 4, 6):
         write_checkpoint(tmp_path / f"step-{step:08d}", step=step)
-    other = checkpoint_files.Work(num_again=1)
+    other = checkpoint_record.Work(num_again=1)
     write_checkpoint(tmp_path / "step-00000008", step=8, work=other)
     (tmp_path / "step-00000009").mkdir()  # without its record
     (tmp_path / "step-00000010").touch()
-    removed = checkpoint_files.keep_newest(tmp_path, 1, INFO)
+    removed = checkpoint_folders.keep_newest(tmp_path, 1, INFO)
     assert [path.name for path in removed] == ["step-00000004", "step-00000002"]
 
 
 def test_every_file_is_checked_by_one_rank():
     facts = {str(i): FileFacts(num_bytes=i, xxh3="") for i in range(5)}
-    shares = [checkpoint_files.share_of_files(facts, rank, 2) for rank in (0, 1)]
+    shares = [checkpoint_folders.share_of_files(facts, rank, 2) for rank in (0, 1)]
     assert sorted([*shares[0], *shares[1]]) == sorted(facts)
 
 
 def test_damage_is_named(tmp_path):
     (tmp_path / "changed").write_bytes(b"abc")
-    facts = {"changed": checkpoint_files.hash_file(tmp_path / "changed")}
+    facts = {"changed": checkpoint_folders.hash_file(tmp_path / "changed")}
     facts |= {name: FileFacts(num_bytes=1, xxh3="") for name in ("gone", "folder", "changed/b")}
     (tmp_path / "changed").write_bytes(b"abd")
     (tmp_path / "folder").mkdir()
-    first, *others = checkpoint_files.damaged_files(tmp_path, facts)
+    first, *others = checkpoint_folders.damaged_files(tmp_path, facts)
     assert first.startswith("changed: 3 bytes")
     assert others == [
         "gone: No such file or directory",
@@ -67,7 +67,7 @@ def publish_over(tmp_path, spoil=lambda folder: None, **changes):
     write_checkpoint(final_dir, content=b"the earlier attempt's", **changes)
     spoil(final_dir)
     written = write_checkpoint(temp_dir, content=b"ours")
-    checkpoint_files.publish_checkpoint(temp_dir, final_dir, written, 2)
+    checkpoint_folders.publish_checkpoint(temp_dir, final_dir, written, 2)
     assert not list(tmp_path.glob(".step-*"))
     content = (final_dir / "__0_0.distcp").read_bytes()
     return content, list(tmp_path.glob(".unreadable-step-00000004.2.*"))
@@ -98,9 +98,9 @@ def test_one_attempt_can_set_the_same_step_aside_twice_and_another_writer_may_be
     final_dir = tmp_path / "step-00000004"
     for _ in range(2):
         write_checkpoint(final_dir)
-        assert checkpoint_files.set_aside(final_dir, 2).is_dir()
+        assert checkpoint_folders.set_aside(final_dir, 2).is_dir()
     assert len(list(tmp_path.iterdir())) == 2
-    assert checkpoint_files.set_aside(final_dir, 2) is None
+    assert checkpoint_folders.set_aside(final_dir, 2) is None
 
 
 def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_pa
         folder.rename(tmp_path / ".unreadable-by-another")
         return ["damaged"]
 
-    monkeypatch.setattr(checkpoint_files, "damaged_files", lose_the_race)
+    monkeypatch.setattr(checkpoint_folders, "damaged_files", lose_the_race)
     assert publish_over(tmp_path) == (b"ours", [])
 
 
@@ -124,20 +124,20 @@ def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monke
         really(descriptor)
 
     monkeypatch.setattr(os, "fsync", sync)
-    checkpoint_files.publish(tmp_path / "temp", tmp_path / "final")
+    checkpoint_folders.publish(tmp_path / "temp", tmp_path / "final")
     assert wanted <= synced
 
 
-@pytest.mark.parametrize(("function", "name"), UNREADABLE_NOW)
+@pytest.mark.parametrize(("module", "function", "name"), UNREADABLE_NOW)
 def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
-    tmp_path, monkeypatch, function, name
+    tmp_path, monkeypatch, module, function, name
 ):
     temp_dir, final_dir = tmp_path / ".step-00000004.2.tmp", tmp_path / "step-00000004"
     written = write_checkpoint(temp_dir)
     write_checkpoint(final_dir)
-    fail_on(monkeypatch, checkpoint_files, function, name)
+    fail_on(monkeypatch, module, function, name)
     with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
-        checkpoint_files.publish_checkpoint(temp_dir, final_dir, written, 2)
+        checkpoint_folders.publish_checkpoint(temp_dir, final_dir, written, 2)
     assert names(tmp_path) == {"step-00000004", ".step-00000004.2.tmp"}
 
 
@@ -146,11 +146,11 @@ def test_record_reads_back_as_it_was_written_and_without_the_checksum_that_older
 ):
     folder = tmp_path / "step-00000004"
     written = write_checkpoint(folder)
-    assert checkpoint_files.read_info(folder) == written
+    assert checkpoint_record.read_info(folder) == written
     values = json.loads((folder / INFO_NAME).read_text())
     del values["xxh3"]
     (folder / INFO_NAME).write_text(json.dumps(values))
-    assert checkpoint_files.read_info(folder) == written
+    assert checkpoint_record.read_info(folder) == written
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_changed_record_is_not_believed(tmp_path, changes, words):
     write_checkpoint(tmp_path / "step-00000004")
     edit_record(tmp_path / "step-00000004", **changes)
     with pytest.raises(ValueError, match=words):
-        checkpoint_files.read_info(tmp_path / "step-00000004")
+        checkpoint_record.read_info(tmp_path / "step-00000004")
 
 
 @pytest.mark.parametrize("record", [None, [], {"step": 4, "files": None}])
@@ -174,22 +174,22 @@ def test_record_that_is_no_mapping_is_refused(tmp_path, record):
     folder.mkdir()
     (folder / INFO_NAME).write_text(json.dumps(record))
     with pytest.raises(ValueError, match="expected a mapping"):
-        checkpoint_files.read_info(folder)
+        checkpoint_record.read_info(folder)
 
 
 def test_a_folder_where_the_record_should_be_is_damage(tmp_path):
     (tmp_path / "step-00000004" / INFO_NAME).mkdir(parents=True)
     (tmp_path / "step-00000005").touch()
     for name in ("step-00000004", "step-00000005"):
-        with pytest.raises(checkpoint_files.DAMAGE):
-            checkpoint_files.read_info(tmp_path / name)
+        with pytest.raises(checkpoint_record.DAMAGE):
+            checkpoint_record.read_info(tmp_path / name)
 
 
 def test_a_pipe_or_a_device_in_the_place_of_a_file_is_damage(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     facts = {name: FileFacts(num_bytes=1, xxh3="") for name in ("pipe", "device")}
-    assert checkpoint_files.damaged_files(tmp_path, facts) == [
+    assert checkpoint_folders.damaged_files(tmp_path, facts) == [
         "pipe: it is a pipe or a device",
         "device: it is a pipe or a device",
     ]
