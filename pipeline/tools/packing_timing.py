@@ -31,8 +31,8 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.accelerate_settings import asked_precision
 from pipeline.train.device.precision import choose_precision
 from pipeline.train.device.rank_device import RankDevice, threads_per_rank
-from pipeline.train.prepare import attention_of
-from pipeline.train.strategies import Single
+from pipeline.train.strategies.single import Single
+from pipeline.train.trained_model.bare_model import attention_of
 from pipeline.train.trials import time_step
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ShardingConfig

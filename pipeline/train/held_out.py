@@ -42,7 +42,7 @@ from pipeline.train.evaluate import (
     read_rows,
 )
 from pipeline.train.job import Job
-from pipeline.train.prepare import TrainedModel
+from pipeline.train.trained_model.trained_model import TrainedModel
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.manifests.messages import ManifestRow

@@ -47,10 +47,13 @@ from pipeline.train.memory.memory_fit import judge_card, judge_node, remedies
 from pipeline.train.memory.memory_need import MemoryNeed, checkpoint_bytes, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import ModelSizes, read_sizes
-from pipeline.train.prepare import attention_of, check_single, make_shell, what_learns
 from pipeline.train.shared_gpus import shared_gpu_problems
-from pipeline.train.strategies import Place, check_can_be_shared
-from pipeline.train.strategy_checks import check_dtypes
+from pipeline.train.strategies.rank_mesh import Place
+from pipeline.train.strategies.strategy_choice import check_single
+from pipeline.train.strategies.weight_distribution import check_can_be_shared
+from pipeline.train.strategy_checks.quantized_weights import check_dtypes
+from pipeline.train.trained_model.bare_model import attention_of, make_shell
+from pipeline.train.trained_model.learned_parameters import what_learns
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME
 from slurm_jobs.shared.errors import StageConfigError

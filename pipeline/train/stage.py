@@ -14,6 +14,7 @@ from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog
+from pipeline.train.checkpoints.keep_after_end import not_kept_after_end
 from pipeline.train.device.device_memory import give_back_memory
 from pipeline.train.device.numa_cores import far_text, near_cores
 from pipeline.train.device.rank_device import prepare_device
@@ -31,10 +32,10 @@ from pipeline.train.job import (
 )
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
-from pipeline.train.prepare import count_learning
 from pipeline.train.ranks import join_ranks, leave_ranks
 from pipeline.train.staging import describe_reading
 from pipeline.train.trackers import Trackers, check_packages
+from pipeline.train.trained_model.trained_model import count_learning
 from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR

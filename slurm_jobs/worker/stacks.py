@@ -55,7 +55,6 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("torch/utils/data/", "the data loader"),
     ("pipeline/models/loading", "reading weights"),
     ("pipeline/train/strategies", "the strategy"),
-    ("pipeline/train/accelerate", "the strategy"),
     ("torch/_inductor/", "a compilation"),
     ("torch/_dynamo/", "a compilation"),
 )

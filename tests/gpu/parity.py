@@ -113,7 +113,7 @@ def compute(
     from pipeline.models.computation.recompute import recompute_layers
     from pipeline.train.batches import loss_of, to_device
     from pipeline.train.device.rank_device import RankDevice
-    from pipeline.train.strategies import Single
+    from pipeline.train.strategies.single import Single
 
     rank_device = RankDevice(
         device=torch.device(device), precision=precision, num_compute_threads=2

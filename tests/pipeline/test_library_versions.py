@@ -9,7 +9,7 @@ import torch
 
 from pipeline.models.computation.torch_versions import can_shard_whole_numbers, param_groups_of
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.strategy_checks import check_dtypes
+from pipeline.train.strategy_checks.quantized_weights import check_dtypes
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -10,8 +10,9 @@ from torch import nn
 
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.memory.tensor_sizes import TensorSizes
-from pipeline.train.strategies import Place, shape_by_nodes, units_of
-from pipeline.train.strategy_checks import wrapped_by_file
+from pipeline.train.strategies.fully_sharded import units_of
+from pipeline.train.strategies.rank_mesh import Place, shape_by_nodes
+from pipeline.train.strategy_checks.expected_facts import wrapped_by_file
 from slurm_jobs.shared.accelerate_file import AccelerateFile
 from slurm_jobs.shared.configs.train import TrainConfig
 

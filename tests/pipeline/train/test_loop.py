@@ -25,7 +25,7 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Agreement, Boundary, CopyAhead
 from pipeline.train.optimizer.learning_rate import learning_rate_at
 from pipeline.train.optimizer.loss_scaling import Scaling
-from pipeline.train.strategies import Single
+from pipeline.train.strategies.single import Single
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError

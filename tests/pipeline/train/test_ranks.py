@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from pipeline.train import prepare
 from pipeline.train import ranks as ranks_module
-from pipeline.train.prepare import build_together
 from pipeline.train.ranks import Ranks, arrive, tell_node, wait_for_all
+from pipeline.train.trained_model import bare_model
+from pipeline.train.trained_model.bare_model import build_together
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.records.heartbeat import stacks_path
 from slurm_jobs.worker.hangs import describe_cause
@@ -150,10 +150,10 @@ class TalkingRanks:
 
 def test_rank_0_may_read_for_longer_than_a_collective_waits(monkeypatch):
     """The ranks meet without a timeout before they exchange their problems."""
-    monkeypatch.setattr(prepare, "check_dtypes", lambda *_: None)
-    monkeypatch.setattr(prepare, "make_shell", lambda *_: None)
-    monkeypatch.setattr(prepare, "_prepare_layers", lambda *_: None)
-    monkeypatch.setattr(prepare, "check_can_be_shared", lambda _: None)
+    monkeypatch.setattr(bare_model, "check_dtypes", lambda *_: None)
+    monkeypatch.setattr(bare_model, "make_shell", lambda *_: None)
+    monkeypatch.setattr(bare_model, "_prepare_layers", lambda *_: None)
+    monkeypatch.setattr(bare_model, "check_can_be_shared", lambda _: None)
     ranks = TalkingRanks()
     with pytest.raises(StageConfigError, match="no such model"):
         build_together(SimpleNamespace(), None, ranks, None, loads_once=True)

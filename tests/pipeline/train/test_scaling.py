@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from pipeline.train import loop, trainer
-from pipeline.train import prepare as prepare_module
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Boundary
 from pipeline.train.optimizer.loss_scaling import Scaling, _Scaler
+from pipeline.train.trained_model import bare_model
 from pipeline.train.verdict import judge
 from slurm_jobs.shared.configs.training_parts import ScalerConfig
 from slurm_jobs.shared.errors import StageError, StageStoppedError
@@ -158,7 +158,7 @@ INFLATED = {
 
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
 def test_residual_sums_beyond_fp16_skip_no_step(make_train_run, monkeypatch, strategy):
-    inflate_residual(monkeypatch, prepare_module.keep_residual_in_fp32)
+    inflate_residual(monkeypatch, bare_model.keep_residual_in_fp32)
     result = make_train_run(**INFLATED, strategy=strategy).run_here()
     assert result["num_skipped_steps"] == 0
     assert np.isfinite(result["final_loss"])
@@ -178,7 +178,7 @@ def inflate_residual(patch, prepare):
         for layer in model.towers()[1]:
             layer.mlp.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
 
-    patch.setattr(prepare_module, "keep_residual_in_fp32", prepare_inflated)
+    patch.setattr(bare_model, "keep_residual_in_fp32", prepare_inflated)
 
 
 def cast_first_inputs_to_fp16(model, _device):

@@ -17,8 +17,10 @@ from pipeline.train.memory.memory_need import MemoryNeed, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import read_sizes
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
-from pipeline.train.prepare import TrainedModel, make_shell, what_learns
-from pipeline.train.strategies import Place
+from pipeline.train.strategies.rank_mesh import Place
+from pipeline.train.trained_model.bare_model import make_shell
+from pipeline.train.trained_model.learned_parameters import what_learns
+from pipeline.train.trained_model.trained_model import TrainedModel
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.cases import TIED, case
 from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.job import phases_of
 from pipeline.train.memory import measured_memory
-from pipeline.train.prepare import TrainedModel, switch_phase
+from pipeline.train.trained_model.trained_model import TrainedModel, switch_phase
 from pipeline.train.trials import Trial, search, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.accelerate_cases import FSDP, write

@@ -12,9 +12,9 @@ import torch
 
 from pipeline.models.finetuning.packed_linear import quantized_names
 from pipeline.models.layouts.tower_arguments import plain_arguments
-from pipeline.train import prepare
 from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.trained_model import bare_model, trained_model
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.strategies import reference_qlora
 from tests.pipeline.train.strategies import trainer as trainer_module
@@ -90,11 +90,12 @@ for halved in (True, False):
 
 @contextmanager
 def computing_in(precision: str, *unchecked: str) -> Iterator[None]:
-    """Whatever the config says, with some checks of `prepare` left out."""
+    """Whatever the config says, with some checks left out."""
     rank_device = RankDevice(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
     with ExitStack() as stack:
         for name in unchecked:
-            stack.enter_context(patch.object(prepare, name))
+            module = bare_model if name == "check_dtypes" else trained_model
+            stack.enter_context(patch.object(module, name))
         stack.enter_context(patch.object(trainer_module, "rank_device_of", lambda _: rank_device))
         yield
 

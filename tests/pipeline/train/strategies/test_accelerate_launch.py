@@ -10,8 +10,8 @@ import torch
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 
-from pipeline.train.accelerate import _file_variables, make_accelerator
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.strategies.accelerator import _file_variables, make_accelerator
 from slurm_jobs.shared.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.shipped_files import shipped_path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.train.strategies import check_can_be_shared
-from pipeline.train.strategy_checks import check_optimizer
+from pipeline.train.strategies.weight_distribution import check_can_be_shared
+from pipeline.train.strategy_checks.effect import check_optimizer
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.strategies.cases import SABOTAGED
 from tests.pipeline.train.strategies.cases_preflight import PROBLEMS

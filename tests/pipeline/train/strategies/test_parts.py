@@ -13,15 +13,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.train.strategies import (
-    ParallelModel,
-    Place,
-    StrategyFacts,
-    prefetch_in_order,
-    shape_by_nodes,
-    units_of,
-)
-from pipeline.train.strategy_checks import describe_parallel_model
+from pipeline.train.strategies.fully_sharded import prefetch_in_order, units_of
+from pipeline.train.strategies.rank_mesh import Place, shape_by_nodes
+from pipeline.train.strategies.strategy import ParallelModel, StrategyFacts
+from pipeline.train.strategy_checks.strategy_description import describe_parallel_model
 from slurm_jobs.shared.errors import StageConfigError
 
 

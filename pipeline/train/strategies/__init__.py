@@ -1,0 +1,1 @@
+"""Sharding strategies: their interface, each of them, and what they share."""

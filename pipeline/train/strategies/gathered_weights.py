@@ -1,0 +1,41 @@
+"""Temporarily full weights of a sharded model on every rank."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from pipeline.train.strategies.fsdp_units import groups_of, units_within
+
+
+@contextlib.contextmanager
+def gathered(model: nn.Module) -> Iterator[None]:
+    """Gather full weights in the compute dtype; entered and left by all ranks at once.
+
+    Within, passes without gradients enter no collective, so each rank may run its own.
+    Afterwards torch's resharding settings are restored, and it forgets these passes.
+    """
+    if isinstance(model, FSDPModule):
+        # Torch takes the first module that runs as the root, and keeps the root's weights between
+        # the passes unless set otherwise. Before a first step nothing has run.
+        model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - no public way
+    units, groups = units_within(model), groups_of(model)
+    mesh_infos = [group.post_forward_mesh_info for group in groups]
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+        for group, mesh_info in zip(groups, mesh_infos, strict=True):
+            # Torch records the order of forward passes until a backward pass ends, and prefetches
+            # by it. Ranks with different numbers of passes would gather different units, and
+            # deadlock (observed with torch 2.13).
+            group._post_forward_indices.clear()  # noqa: SLF001 - see above
+            group.comm_ctx.post_forward_order.clear()
+            group.post_forward_mesh_info = mesh_info
