@@ -25,7 +25,7 @@ VALUES = {
 }
 """What it takes and gives back, and where that is defined."""
 STAGE_VALUES = dict.fromkeys(
-    ("TaskContext", "ParentStage"), "slurm_jobs.shared.records.attempt_records"
+    ("TaskContext", "ParentStage"), "slurm_jobs.shared.records.task_context"
 )
 _API, _ERRORS = "slurm_jobs.api", "slurm_jobs.shared.errors"
 

@@ -22,12 +22,12 @@ name ends in it.
 """
 _TIMINGS, _SYSTEM = (
     "slurm_jobs.shared.timings.step_records",
-    "slurm_jobs.shared.timings.step_records",
+    "slurm_jobs.shared.timings.system_readings",
 )
 _RECORDS, _INTENTS = "slurm_jobs.shared.records.attempt_records", "slurm_jobs.run_folder.ledger"
-_CONTEXT = "slurm_jobs.shared.records.attempt_records"
+_CONTEXT = "slurm_jobs.shared.records.task_context"
 _PROBES, _INFO = (
-    "slurm_jobs.shared.node_records.probe_files",
+    "slurm_jobs.shared.node_records.probe_measures",
     "pipeline.data.disk_format.dataset_info",
 )
 _WORDS = {"i8": "int64", "i4": "int32", "f8": "float64", "f4": "float32"}
@@ -43,7 +43,7 @@ def page() -> str:
             _record("`jobs/TOKEN/job.json`", "slurm_jobs.run_folder.orders", "JobOrder"),
             _record(
                 "`resources` of an order",
-                "slurm_jobs.shared.records.attempt_records",
+                "slurm_jobs.shared.records.job_resources",
                 "JobResources",
             ),
             _record("`attempts/STAGE/*.json`", _RECORDS, "AttemptRecord"),

@@ -88,9 +88,6 @@ class EvaluateConfig(CheckedConfig):
             yield f"num_answers is {answers}: give num_loss_samples ({most}) or less"
 
 
-# Names in `learn` for parts of a model.
-
-
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
     "device",
