@@ -114,7 +114,7 @@ def make_report(run_dir: Path) -> None:
     from rich.console import Console
 
     from slurm_jobs.report.stage import build_and_write
-    from slurm_jobs.report.terminal import print_report
+    from slurm_jobs.report.text.terminal import print_report
 
     print_report(build_and_write(RunPaths(run_dir)), Console(width=160))
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -12,10 +12,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.report_model import RunReport, report_to_json
 from slurm_jobs.run_folder.paths import RunPaths

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs.cli.terminal.console import page_console, table_of
-from slurm_jobs.report.markup import el
+from slurm_jobs.report.page.markup import el
 from slurm_jobs.report.samples.visible_text import visible
 from tests.fuzz.budget import examples
 

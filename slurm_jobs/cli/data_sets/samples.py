@@ -108,7 +108,7 @@ def run_samples(options: argparse.Namespace) -> int:
 
 def _head_lines(samples: SamplesFound) -> Iterator[str]:
     """Yield a description of the data set."""
-    from slurm_jobs.report.sentences import statistics_lines
+    from slurm_jobs.report.text.data_lines import statistics_lines
 
     yield (
         f"{shown_path(samples.place.folder)}: {number_text(samples.num_samples, 'sample')} in "

@@ -147,7 +147,7 @@ def write_report(
     from slurm_jobs.cli.terminal.progress_display import working
     from slurm_jobs.report.numbers import without_failures
     from slurm_jobs.report.stage import ask, keep_report, make_report
-    from slurm_jobs.report.terminal import print_report
+    from slurm_jobs.report.text.terminal import print_report
     from slurm_jobs.report.values.report_model import report_to_json
     from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values

@@ -1,1 +1,1 @@
-"""Sections of the page, each in a file named after it. PURE."""
+"""Report as one HTML page: its elements, charts, and sections."""

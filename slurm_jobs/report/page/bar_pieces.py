@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurm_jobs.report.markup import Html, el
+from slurm_jobs.report.page.markup import Html, el
 from slurm_jobs.report.values.stage_model import Bar
 
 KINDS = {

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slurm_jobs.report.markup import Html, el
 from slurm_jobs.report.page.bar_pieces import KINDS, pieces
+from slurm_jobs.report.page.markup import Html, el
 from slurm_jobs.report.steps.intervals import Interval
 from slurm_jobs.report.values.stage_model import Bar
 

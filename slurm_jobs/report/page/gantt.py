@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from slurm_jobs.report import sentences
-from slurm_jobs.report.markup import Html, bar_with_legend, el
 from slurm_jobs.report.page.bar_pieces import KINDS, Piece, key, kinds_of, pieces
+from slurm_jobs.report.page.charts import bar_with_legend
 from slurm_jobs.report.page.crowd import crowd
+from slurm_jobs.report.page.markup import Html, el
 from slurm_jobs.report.page.slice_strip import slices_by_status
 from slurm_jobs.report.steps.intervals import Interval, max_overlap
+from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.shared import units
@@ -37,9 +38,9 @@ def timeline_section(report: RunReport) -> Html:
         else share
         for share in report.timeline
     ]
-    costs = [("taken", sentences.taken(cost) or units.NOT_KNOWN)]
-    costs += [("GPUs held for", line) for line in sentences.parts(cost)]
-    costs += [("ahead", sentences.ahead(p, cost.currency)) for p in report.projections]
+    costs = [("taken", cost_sentences.taken(cost) or units.NOT_KNOWN)]
+    costs += [("GPUs held for", line) for line in cost_sentences.parts(cost)]
+    costs += [("ahead", cost_sentences.ahead(p, cost.currency)) for p in report.projections]
     return el(
         "section",
         el("h2", "From submit to end"),

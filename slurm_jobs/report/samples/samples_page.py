@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.report.markup import Child, Html, el, render_page, table
-from slurm_jobs.report.page.data_section import statistics_charts, statistics_table
+from slurm_jobs.report.page.markup import Child, Html, el, table
+from slurm_jobs.report.page.page_file import render_page
+from slurm_jobs.report.page.sections.data_section import statistics_charts, statistics_table
 from slurm_jobs.report.samples.sample_values import ShownSample, TokenRun
 from slurm_jobs.report.samples.visible_text import image_text, visible
 from slurm_jobs.report.values.data_statistics import DataStatistics

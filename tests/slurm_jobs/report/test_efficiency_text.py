@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from slurm_jobs.report.efficiency_text import lines_below, use_columns, use_rows
-from slurm_jobs.report.html import render_html
+from slurm_jobs.report.page.report_page import render_html
+from slurm_jobs.report.text.efficiency_text import lines_below, use_columns, use_rows
 from tests.slurm_jobs.report.builders import printed, report_from, with_rows
 
 GIB = 2**30

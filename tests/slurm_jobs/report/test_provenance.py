@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from slurm_jobs.report.html import render_html
-from slurm_jobs.report.page.provenance_section import code_text
+from slurm_jobs.report.page.report_page import render_html
+from slurm_jobs.report.page.sections.provenance_section import code_text
 from slurm_jobs.report.stage import build_and_write
 from slurm_jobs.report.values.report_model import report_to_json
 from slurm_jobs.shared.redact import NOT_SHOWN

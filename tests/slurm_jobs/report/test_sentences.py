@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.report.numbers import make_tiles, make_verdict
 from slurm_jobs.report.rules.stages.slurm_requests import memory_request, time_request
-from slurm_jobs.report.sentences import next_request, no_finding
+from slurm_jobs.report.text.sentences import next_request, no_finding
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.finding_model import Check
 from slurm_jobs.shared import units

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.html import render_html
+from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.shared import units
 from slurm_jobs.shared.units import TimeShare
 from tests.slurm_jobs.report.builders import printed

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.report.html import render_html
+from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.without_private import PrivateValues, without_private
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer

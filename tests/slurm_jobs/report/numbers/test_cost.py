@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report import sentences
-from slurm_jobs.report.html import render_html
+from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.stage_numbers import cost_numbers
+from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.shared.units import missing
 from tests.slurm_jobs.report.builders import printed, stage_of
 
@@ -26,7 +26,7 @@ def test_money_is_hours_times_price(priced):
     assert train.money.unit == cost.currency == "CHF"
     hours = [s.cpu_hours.value for s in priced.stages if s.cpu_hours.value is not None]
     assert cost.cpu_hours.value == pytest.approx(sum(hours))
-    assert "CHF" in sentences.taken(cost)
+    assert "CHF" in cost_sentences.taken(cost)
 
 
 def test_what_gpus_were_held_for_adds_up_to_their_hours(priced):
@@ -35,7 +35,7 @@ def test_what_gpus_were_held_for_adds_up_to_their_hours(priced):
     assert sum(p.share for p in train.parts) == pytest.approx(1.0)
     names = [p.name for p in train.parts]
     assert {"training steps", "steps repeated later", "checkpoints"} <= set(names)
-    (line,) = sentences.parts(priced.cost)
+    (line,) = cost_sentences.parts(priced.cost)
     assert line.startswith("train: training steps ")
     assert line in render_html(priced)
     assert line[:60] in printed(priced, 200)
@@ -61,7 +61,7 @@ def test_stages_without_accounting_make_the_sum_a_lower_bound(report_of):
     lacking = [s for s in report.stages if s.cpu_hours.value is None or s.cpu_hours.at_least]
     assert lacking
     assert report.cost.cpu_hours.at_least
-    assert "at least" in sentences.taken(report.cost)
+    assert "at least" in cost_sentences.taken(report.cost)
 
 
 def test_money_of_a_stage_whose_gpus_are_not_known_is_a_lower_bound(priced):

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slurm_jobs.report import sentences
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.projection import _num_starts, _Overhead, project_epochs, projections
 from slurm_jobs.report.steps.pace import find_pace, time_of
+from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.report.values.training_model import Pace
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
@@ -96,7 +96,7 @@ def test_what_is_left_is_the_steps_that_no_attempt_made(ahead):
     held_h = (found.seconds.high - found.wait.high) / 3600
     assert found.gpu_hours.high == pytest.approx(2 * held_h)
     assert found.money.high == pytest.approx(2.0 * found.gpu_hours.high)
-    said = sentences.ahead(found, "CHF")
+    said = cost_sentences.ahead(found, "CHF")
     assert said.startswith("train, to the end: ")
     assert "for 1,100 steps" in said
     assert "with 1 start of the job at most" in said

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slurm_jobs.report.html import render_html
 from slurm_jobs.report.numbers import make_tiles
+from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.rules.training.meetings import meetings
 from slurm_jobs.report.rules.training.straggler import straggler
 from slurm_jobs.report.training_numbers import ranks_of, rates

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report import sentences
-from slurm_jobs.report.markup import Html, bullets, el, table
-from slurm_jobs.report.page.efficiency_tables import efficiency_tables
+from slurm_jobs.report.page.markup import Html, bullets, el, table
+from slurm_jobs.report.page.sections.efficiency_tables import efficiency_tables
+from slurm_jobs.report.text import sentences
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units

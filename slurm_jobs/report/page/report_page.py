@@ -6,15 +6,16 @@ order of the terminal report. Its sections are in `page/`.
 
 from __future__ import annotations
 
-from slurm_jobs.report.markup import definitions, el, render_page
-from slurm_jobs.report.page.attempts_section import attempts_section
-from slurm_jobs.report.page.data_section import data_section
-from slurm_jobs.report.page.findings_section import findings_section
 from slurm_jobs.report.page.gantt import timeline_section
-from slurm_jobs.report.page.method_section import method_section
-from slurm_jobs.report.page.provenance_section import provenance_section
-from slurm_jobs.report.page.stages_section import stages_section
-from slurm_jobs.report.page.training_section import step_section, training_section
+from slurm_jobs.report.page.markup import definitions, el
+from slurm_jobs.report.page.page_file import render_page
+from slurm_jobs.report.page.sections.attempts_section import attempts_section
+from slurm_jobs.report.page.sections.data_section import data_section
+from slurm_jobs.report.page.sections.findings_section import findings_section
+from slurm_jobs.report.page.sections.method_section import method_section
+from slurm_jobs.report.page.sections.provenance_section import provenance_section
+from slurm_jobs.report.page.sections.stages_section import stages_section
+from slurm_jobs.report.page.sections.training_section import step_section, training_section
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.shared import units
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report import efficiency_text, sentences
-from slurm_jobs.report.efficiency_text import HOUR_COLUMNS, Row
-from slurm_jobs.report.markup import Html, bullets, el, table
+from slurm_jobs.report.page.markup import Html, bullets, el, table
+from slurm_jobs.report.text import efficiency_text, sentences
+from slurm_jobs.report.text.efficiency_text import HOUR_COLUMNS, Row
 from slurm_jobs.report.values.report_model import RunReport
 
 _NOTE = (

@@ -1,110 +1,18 @@
-"""HTML builder that escapes all text except `Html`. PURE.
+"""Charts as HTML and inline SVG, drawn here so that the page needs no script. PURE.
 
-Values cannot hide a part of themselves or change the direction of writing:
-`slurm_jobs/shared/errors.py`.
+Bars are HTML boxes in percent of the width, lines are SVG stretched to the box, and all text is
+HTML, so that it stays readable at any width.
 """
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from string import Template
 
+from slurm_jobs.report.page.markup import Html, el
 from slurm_jobs.shared import units
-from slurm_jobs.shared.shipped_files import shipped_text
-from slurm_jobs.shared.texts.control_characters import plain
 from slurm_jobs.shared.units import TimeShare, shown
-
-
-class Html(str):
-    """Text that is already HTML."""
-
-    __slots__ = ()
-
-
-Child = str | None | Iterable["Child"]
-"""`Html` is inserted unchanged, other text is escaped, None is omitted."""
-
-_VOID = frozenset({"br", "hr", "img", "line", "meta", "polyline", "path", "rect"})
-
-
-def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
-    """Return an element; `class_` is `class`, `_` in a name becomes `-`, None is omitted."""
-    written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{_escaped(str(value))}"'
-        for name, value in attributes.items()
-        if value is not None
-    )
-    if tag in _VOID and not children:
-        return Html(f"<{tag}{written}/>")
-    return Html(f"<{tag}{written}>{join(children)}</{tag}>")
-
-
-def join(children: Iterable[Child]) -> Html:
-    """Concatenate the children."""
-    parts: list[str] = []
-    for child in children:
-        if isinstance(child, Html):
-            parts.append(child)
-        elif isinstance(child, str):
-            parts.append(_escaped(child))
-        elif child is not None:
-            parts.append(join(child))
-    return Html("".join(parts))
-
-
-def _escaped(text: str) -> str:
-    return html.escape(plain(text.replace("\r\n", "\n")))
-
-
-def prose(text: str) -> list[Child]:
-    """Convert `backticks` to code elements."""
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # an unclosed one
-        return [text]
-    return [el("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
-
-
-def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:
-    """Return a table; columns after `num_text` are numbers.
-
-    A table that is too wide scrolls separately. On a phone each row becomes a card, for which every
-    cell has its column's name as `data-label`.
-    """
-    names = list(header)
-    kinds = [None if index < num_text else "num" for index in range(len(names))]
-    head = el("tr", [el("th", n, class_=k, scope="col") for n, k in zip(names, kinds, strict=True)])
-    body = [
-        el(
-            "tr",
-            [
-                el("td", cell, class_=kind, data_label=name if isinstance(name, str) else None)
-                for cell, kind, name in zip(row, kinds, names, strict=True)
-            ],
-        )
-        for row in rows
-    ]
-    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")
-
-
-def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
-    """Return names and values as a compact grid."""
-    items = [el("div", el("dt", name), el("dd", value)) for name, value in pairs]
-    return el("dl", items, class_="facts")
-
-
-def bullets(lines: Iterable[str]) -> Html:
-    """Return a list with a bullet for each line."""
-    return el("ul", [el("li", line) for line in lines])
-
-
-# Charts as HTML and inline SVG, drawn here so that the page needs no script.
-#
-# Bars are HTML boxes in percent of the width, lines are SVG stretched to the
-# box, and all text is HTML, so that it stays readable at any width.
-
 
 _WIDTH, _HEIGHT = 1000.0, 240.0
 """SVG coordinates; the page stretches them."""
@@ -251,26 +159,3 @@ def count_bars(rows: Sequence[tuple[str, float]], label: str) -> Html:
         for name, count in rows
     ]
     return el("ul", items, class_="counts", aria_label=label)
-
-
-# Page of a report, or of samples: one HTML file that opens offline.
-#
-# No script, no request. PURE except for reading its template.
-
-
-def render_page(
-    *, title: str, header: Html, sections: Iterable[Html | None], version: str, more_style: str = ""
-) -> str:
-    """Return the whole page; `more_style` is a file in `templates/report` added after the style."""
-    names = ("page.css", *([more_style] if more_style else []))
-    return Template(_read("page.html")).substitute(
-        title=join([title]),
-        style="\n".join(_read(name) for name in names),
-        header=header,
-        sections=join(sections),
-        footer=join([f"slurm-jobs {version}"]),
-    )
-
-
-def _read(name: str) -> str:
-    return shipped_text("templates", "report", name)

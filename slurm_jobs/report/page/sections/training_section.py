@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report import sentences
-from slurm_jobs.report.markup import (
-    Html,
-    Series,
-    bar_with_legend,
-    definitions,
-    el,
-    join,
-    line_chart,
-    table,
-)
+from slurm_jobs.report.page.charts import Series, bar_with_legend, line_chart
+from slurm_jobs.report.page.markup import Html, definitions, el, join, table
 from slurm_jobs.report.page.rank_bars import rank_bars
+from slurm_jobs.report.text import load_table, sentences
 from slurm_jobs.report.values.training_model import Curves, TrainingNumbers
 from slurm_jobs.shared import units
 
@@ -47,12 +39,12 @@ def step_section(numbers: TrainingNumbers) -> Html:
             el("p", text, class_="dim"),
         ]
     if numbers.loads:
-        shown = sorted(numbers.loads, key=sentences.least_busy)[:_MAX_LOAD_NODES]
+        shown = sorted(numbers.loads, key=load_table.least_busy)[:_MAX_LOAD_NODES]
         more = len(numbers.loads) - len(shown)
         text = "Means over the measured steps, one reading a second or as configured."
         text += f" {more} busier nodes are not shown; report.json has them." if more else ""
         heading_of_loads = el("h3", "Load of the nodes during the steps")
-        load_table = table(*sentences.load_table(shown))
+        load_table = table(*load_table.load_table(shown))
         parts += [heading_of_loads, load_table, el("p", text, class_="dim")]
     return el("section", heading, parts, id="step")
 

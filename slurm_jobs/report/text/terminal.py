@@ -12,10 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report import efficiency_text, sentences
 from slurm_jobs.report.attempt_table import ended_lines
-from slurm_jobs.report.efficiency_text import Row
-from slurm_jobs.report.sentences import no_finding, rates, statistics_lines, why_stranded
+from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table
+from slurm_jobs.report.text.data_lines import statistics_lines
+from slurm_jobs.report.text.efficiency_text import Row
+from slurm_jobs.report.text.sentences import no_finding, rates, why_stranded
+from slurm_jobs.report.text.terminal_parts import Pairs, Tiles, share_text, shares_of
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
 from slurm_jobs.report.values.finding_model import Finding
@@ -24,118 +26,7 @@ from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.manifests.row_notes import note_name
-from slurm_jobs.shared.units import TimeShare, shown
-
-# Parts of the terminal's report; all of them wrap and nothing is cut.
-
-
-_BAR_CELLS = 28
-_MIN_BAR_CELLS = 8
-"""Shorter bars show nothing and are omitted."""
-_SMALL_SHARE = 0.01
-"""Smaller parts of a budget have no bar, and share a line."""
-_KIND_STYLES = {
-    "data_wait": "red",
-    "rank_wait": "yellow",
-    "unexplained": "bright_black",
-    "queue": "yellow",
-    "checkpoint": "magenta",
-    "evaluation": "magenta",
-    "compile": "magenta",
-    "repeated": "red",
-}
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Label, value and note next to each other; if they do not fit, one line each."""
-
-    tiles: Sequence[tuple[str, str, str]]
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = [max(len(label), len(value)) for label, value, _ in self.tiles]
-        table = Table.grid(padding=(0, 3))
-        for width in widths:
-            table.add_column(min_width=width)
-        for row, style in zip(zip(*self.tiles, strict=True), ("dim", "bold", "dim"), strict=True):
-            table.add_row(*(Text(cell, style=style) for cell in row))
-        word_widths = [max(map(len, note.split()), default=0) for _, _, note in self.tiles]
-        min_width = sum(map(max, widths, word_widths)) + 3 * (len(widths) - 1)
-        if min_width <= options.max_width:
-            yield table
-            return
-        for label, value, note in self.tiles:
-            yield Text.assemble((f"{label} ", "dim"), (value, "bold"), (f", {note}", "dim"))
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Names and values in sequence; lines break between pairs."""
-
-    pairs: Sequence[tuple[str, str]]
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _lines(
-            [
-                Text.assemble((name, "dim"), f" {value}" if name else value)
-                for name, value in self.pairs
-            ],
-            options.max_width,
-        )
-
-
-def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
-    line = Text()
-    for part in parts:
-        if line and len(line) + 3 + len(part) > width:
-            yield line
-            line = Text()
-        line = Text.assemble(line, "   " if line else "  ", part)
-    if line:
-        yield line
-
-
-def shares_of(shares: Sequence[TimeShare]) -> RenderableType:
-    """Return the parts of a time budget, the larger ones with a bar each."""
-    return _Shares(shown(shares)) if shares else Text("  nothing was measured")
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """Names, bars and numbers; on a narrow terminal the bars shrink, never a number."""
-
-    shares: Sequence[TimeShare]
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        small = [s for s in self.shares if abs(s.share) < _SMALL_SHARE]
-        if large := [s for s in self.shares if s not in small]:
-            yield self._table(large, options)
-        if small:
-            texts = [Text(_in_words(share), style="dim") for share in small]
-            yield from _lines(texts, options.max_width)
-
-    @staticmethod
-    def _table(shares: Sequence[TimeShare], options: ConsoleOptions) -> Table:
-        rows = [(f"  {s.name}", units.percent(s.share), units.seconds(s.seconds)) for s in shares]
-        width = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
-        cells = min(_BAR_CELLS, options.max_width - width - 2)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(overflow="fold")
-        if cells >= _MIN_BAR_CELLS:
-            table.add_column(no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        for share, (name, percent, seconds) in zip(shares, rows, strict=True):
-            filled = max(0, min(cells, round(share.share * cells)))
-            bar = Text("█" * filled, style=_KIND_STYLES.get(share.kind, "blue"))
-            bar.append("·" * (cells - filled), style="dim")
-            table.add_row(Text(name), *([bar] if cells >= _MIN_BAR_CELLS else []), percent, seconds)
-        return table
-
-
-def _in_words(share: TimeShare) -> str:
-    return f"{share.name} {units.percent(share.share)} ({units.seconds(share.seconds)})"
-
+from slurm_jobs.shared.units import shown
 
 _SHOWN_ENDED = 3
 """Per stage; the page has all."""
@@ -164,18 +55,18 @@ def render(report: RunReport) -> RenderableType:
         if training.device_timeline:
             parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
         if training.loads:
-            line = sentences.load_line(min(training.loads, key=sentences.least_busy))
+            line = load_table.load_line(min(training.loads, key=load_table.least_busy))
             parts.append(_indented(f"load of {line}", style="dim"))
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
         parts.append(_indented(no_finding(report.checks)))
     parts += [_heading("From submit to end"), shares_of(report.timeline)]
-    if cost := sentences.taken(report.cost):
+    if cost := cost_sentences.taken(report.cost):
         parts.append(Text(f"  {cost}"))
-    parts.extend(Text(f"  {line}") for line in sentences.parts(report.cost))
+    parts.extend(Text(f"  {line}") for line in cost_sentences.parts(report.cost))
     for projection in report.projections:
-        parts.append(Text(f"  ahead: {sentences.ahead(projection, report.cost.currency)}"))
+        parts.append(Text(f"  ahead: {cost_sentences.ahead(projection, report.cost.currency)}"))
     for training in report.training:
         parts += [_heading(f"Training: {training.stage}"), *_training(training)]
     for data in report.data:
@@ -306,7 +197,7 @@ def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:
         yield Text(f"  on {units.number_of('rank', rate.num_ranks)}: {rates(rate)}")
     if budget := shown(numbers.budget):
         yield Text("  rank 0, from the start of each attempt to its end:", style="dim")
-        yield Pairs([("", _in_words(part)) for part in budget])
+        yield Pairs([("", share_text(part)) for part in budget])
 
 
 def _data(numbers: DataNumbers) -> Iterator[RenderableType]:

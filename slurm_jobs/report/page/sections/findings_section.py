@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report import sentences
-from slurm_jobs.report.markup import Child, Html, el, prose
+from slurm_jobs.report.page.markup import Child, Html, el, prose
+from slurm_jobs.report.text import sentences
 from slurm_jobs.report.values.finding_model import Finding
 from slurm_jobs.report.values.report_model import RunReport
 

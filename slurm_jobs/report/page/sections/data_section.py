@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report import sentences
-from slurm_jobs.report.markup import Html, count_bars, definitions, el, table
+from slurm_jobs.report.page.charts import count_bars
+from slurm_jobs.report.page.markup import Html, definitions, el, table
+from slurm_jobs.report.text import data_lines, sentences
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import SUMMARY, Bin, DataStatistics
 from slurm_jobs.shared import units
@@ -91,7 +92,7 @@ def statistics_charts(numbers: DataStatistics) -> list[Html]:
     def chart(title: str, bins: Sequence[Bin], unit: str) -> Html:
         singular = unit.removesuffix("s")
         rows = [
-            (f"{sentences.bin_text(b)} {singular if b[:2] == (1, 1) else unit}", float(b[2]))
+            (f"{data_lines.bin_text(b)} {singular if b[:2] == (1, 1) else unit}", float(b[2]))
             for b in bins
         ]
         return el("div", el("h3", title), count_bars(rows, f"samples by {unit}"))

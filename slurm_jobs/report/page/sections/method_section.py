@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.markup import Html, bullets, el, table
+from slurm_jobs.report.page.markup import Html, bullets, el, table
 from slurm_jobs.report.values.report_model import RunReport
 
 

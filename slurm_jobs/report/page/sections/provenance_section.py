@@ -16,7 +16,7 @@ from slurm_jobs.nodes.probe.probe_text import (
     reasons,
     topology,
 )
-from slurm_jobs.report.markup import Html, bullets, definitions, el, table
+from slurm_jobs.report.page.markup import Html, bullets, definitions, el, table
 from slurm_jobs.report.values.provenance_model import NodeKind, PythonFacts, SubmissionFacts
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.shared import units

@@ -1,0 +1,1 @@
+"""Report in words: the terminal's screen, and the sentences that it shares with the page."""

@@ -1,0 +1,43 @@
+"""Statistics of a data set, in lines for a terminal. PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report.values.data_statistics import Bin, DataStatistics
+from slurm_jobs.shared import units
+
+
+def statistics_lines(numbers: DataStatistics) -> list[str]:
+    """Return two lines for a terminal, three if images differ in size."""
+    tokens, images = numbers.num_tokens, numbers.num_images
+    has_images = images["max"] > 0
+    size = ""
+    if has_images and numbers.image_size is not None:
+        size = f"; stored at {size_text(*numbers.image_size)}"
+    lines = [
+        (
+            f"tokens a sample: median {tokens['p50']:,.0f}, p95 {tokens['p95']:,.0f}, "
+            f"max {tokens['max']:,.0f}; {units.percent(numbers.supervised_share)} supervised"
+        ),
+        (
+            f"images a sample: mean {units.significant(images['mean'])}, "
+            f"max {images['max']:,.0f}{size}"
+        ),
+    ]
+    if has_images and numbers.image_size is None and numbers.num_pixels is not None:
+        pixels = numbers.num_pixels
+        lines.append(
+            f"pixels an image: median {pixels['p50']:,.0f}, p95 {pixels['p95']:,.0f}, "
+            f"max {pixels['max']:,.0f}"
+        )
+    return lines
+
+
+def size_text(width: int, height: int) -> str:
+    """Return `640x480`."""
+    return f"{width}x{height}"
+
+
+def bin_text(given: Bin) -> str:
+    """Return `128 to 255`, `7`."""
+    first, last, _ = given
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
