@@ -28,17 +28,14 @@ from slurm_jobs.shared.records.attempt_records import (
 )
 from slurm_jobs.shared.records.job_key import JobKey
 
-# Contradictions between the clocks of a run, and which one counts.
-#
-# Attempts are timed by their node's clock, starts by the controller's, which knows the length of
-# each. If a clock was set while the job ran, the attempt would be far too long, or of no length.
-
 
 def why_end_is_the_rows(
     begun_unix_s: float, completion: CompletionRecord, row: TaskAccounting
 ) -> str:
     """Return why a start's last attempt ends with its row; empty if its own end counts.
 
+    Attempts are timed by their node's clock, starts by the controller's, which knows the length of
+    each. If a clock was set while the job ran, the attempt would be far too long, or of no length.
     Set-up lines run before the supervisor, so attempts may be shorter than their start: only if
     the start ended later, too, is that a contradiction.
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.current_results import current_completions
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
-from slurm_jobs.report.stage_numbers import OUT_OF_MEMORY
+from slurm_jobs.report.numbers.stage_numbers import OUT_OF_MEMORY
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.values.efficiency_model import MemoryExcess, StageEfficiency, Use, Waste
 from slurm_jobs.report.values.stage_model import StageNumbers

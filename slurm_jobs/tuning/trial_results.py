@@ -10,10 +10,10 @@ from typing import Any
 from slurm_jobs.report.comparison.plain_steps import speed_of
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings, read_timings
+from slurm_jobs.report.numbers.trainings.training_numbers import TRAIN_RUN, training_numbers
 from slurm_jobs.report.rules.base import share_of
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.steps.attempt_steps import split_attempts
-from slurm_jobs.report.training_numbers import TRAIN_RUN, training_numbers
 from slurm_jobs.report.values.finding_model import Finding
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.tuning.knobs import by_strength

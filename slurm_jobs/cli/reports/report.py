@@ -67,7 +67,7 @@ def run_report(options: argparse.Namespace) -> int:
         message = "--with-names is for the page of --share: add --share FILE"
         raise InputError(message)
     if options.export is not None:
-        from slurm_jobs.report.stage import check_suffix
+        from slurm_jobs.report.step_export import check_suffix
 
         check_suffix(options.export)
         check_place("--export", options.export)
@@ -86,7 +86,7 @@ def _export(run_dir: Path, path: Path) -> str:
     """Write the table of the steps; return the line that reports it."""
     from slurm_jobs.cli.terminal.progress_display import working
     from slurm_jobs.report.inputs.read_inputs import read_inputs
-    from slurm_jobs.report.stage import export_steps
+    from slurm_jobs.report.step_export import export_steps
     from slurm_jobs.run_folder.paths import RunPaths
 
     with working(f"writing {shown_path(path)}"):
@@ -145,7 +145,7 @@ def write_report(
     """
     from slurm_jobs.cli.terminal.console import page_console
     from slurm_jobs.cli.terminal.progress_display import working
-    from slurm_jobs.report.numbers import without_failures
+    from slurm_jobs.report.numbers.headline import without_failures
     from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.text.terminal import print_report
     from slurm_jobs.report.values.report_model import report_to_json

@@ -18,8 +18,8 @@ from slurm_jobs.report.comparison.plain_steps import plain_steps
 from slurm_jobs.report.comparison.run_settings import settings_of
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
-from slurm_jobs.report.node_load import cores_taken, node_loads
-from slurm_jobs.report.rank_numbers import exposed_communication
+from slurm_jobs.report.numbers.trainings.node_load import cores_taken, node_loads
+from slurm_jobs.report.numbers.trainings.rank_numbers import exposed_communication
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_attempts
 from slurm_jobs.report.steps.newest_steps import of_newest
 from slurm_jobs.run_folder.paths import RunPaths

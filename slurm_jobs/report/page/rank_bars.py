@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.report.numbers.trainings.rank_numbers import phase_name
 from slurm_jobs.report.page.charts import stacked_bar
 from slurm_jobs.report.page.markup import Html, el, join
-from slurm_jobs.report.rank_numbers import phase_name
 from slurm_jobs.report.rules.training.straggler import not_compared
 from slurm_jobs.report.values.rank_model import RankNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers

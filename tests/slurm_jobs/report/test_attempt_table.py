@@ -12,7 +12,7 @@ from slurm_jobs.report.attempt_table import (
     reason_lines,
     shown_entries,
 )
-from slurm_jobs.report.numbers import without_failures
+from slurm_jobs.report.numbers.headline import without_failures
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.values.report_model import report_to_json
 from tests.slurm_jobs.report.builders import printed

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.report.numbers.trainings.rank_numbers import PHASE_KINDS
 from slurm_jobs.report.page.markup import join, prose
 from slurm_jobs.report.page.report_page import render_html
-from slurm_jobs.report.rank_numbers import PHASE_KINDS
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.errors import SlurmJobsError
 from slurm_jobs.shared.shipped_files import shipped_path

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.numbers import make_tiles, make_verdict
+from slurm_jobs.report.numbers.headline import make_tiles, make_verdict
 from slurm_jobs.report.rules.stages.slurm_requests import memory_request, time_request
 from slurm_jobs.report.text.sentences import next_request, no_finding
 from slurm_jobs.report.values.data_model import EvaluationNumbers

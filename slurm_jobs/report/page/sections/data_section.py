@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slurm_jobs.report.page.charts import count_bars
 from slurm_jobs.report.page.markup import Html, definitions, el, table
-from slurm_jobs.report.text import data_lines, sentences
+from slurm_jobs.report.text import data_lines
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import SUMMARY, Bin, DataStatistics
 from slurm_jobs.shared import units

@@ -44,8 +44,8 @@ def step_section(numbers: TrainingNumbers) -> Html:
         text = "Means over the measured steps, one reading a second or as configured."
         text += f" {more} busier nodes are not shown; report.json has them." if more else ""
         heading_of_loads = el("h3", "Load of the nodes during the steps")
-        load_table = table(*load_table.load_table(shown))
-        parts += [heading_of_loads, load_table, el("p", text, class_="dim")]
+        loads_table = table(*load_table.load_table(shown))
+        parts += [heading_of_loads, loads_table, el("p", text, class_="dim")]
     return el("section", heading, parts, id="step")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_jobs.report.node_load import MIN_READINGS, cores_taken
+from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, cores_taken
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.load_model import NodeLoad

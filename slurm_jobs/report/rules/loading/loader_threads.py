@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from slurm_jobs.report.node_load import cores_of_others, has_readings, mean_of
+from slurm_jobs.report.numbers.trainings.node_load import cores_of_others, has_readings, mean_of
 from slurm_jobs.report.rules.loading.foreign_load import (
     END_OTHERS_KNOB,
     are_cores_taken,

@@ -7,7 +7,7 @@ one: there are too few threads, or they wait for a network file system.
 
 from __future__ import annotations
 
-from slurm_jobs.report.node_load import has_readings, mean_of
+from slurm_jobs.report.numbers.trainings.node_load import has_readings, mean_of
 from slurm_jobs.report.rules.loading.foreign_load import (
     END_OTHERS_KNOB,
     are_cores_taken,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.node_load import MIN_READINGS, has_readings, mean_of
+from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers

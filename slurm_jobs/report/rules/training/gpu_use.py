@@ -5,7 +5,7 @@ They use readings that a sampler takes every second on each node.
 
 from __future__ import annotations
 
-from slurm_jobs.report.node_load import MIN_READINGS, has_readings, mean_of
+from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.rules.loading.storage_and_network import data_wait_text
 from slurm_jobs.report.values.finding_model import Check, Finding

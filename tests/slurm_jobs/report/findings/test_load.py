@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slurm_jobs.report.inputs.read_inputs import read_inputs
-from slurm_jobs.report.node_load import num_ranks_at_a_time, of_others
+from slurm_jobs.report.numbers.trainings.node_load import num_ranks_at_a_time, of_others
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.rules.loading.loader_threads import cause_by_threads
 from slurm_jobs.report.values.load_model import Level, LoaderLoad, NodeLoad

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.report.numbers.cost_numbers import cost_numbers
 from slurm_jobs.report.page.report_page import render_html
-from slurm_jobs.report.stage_numbers import cost_numbers
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.shared.units import missing
 from tests.slurm_jobs.report.builders import printed, stage_of

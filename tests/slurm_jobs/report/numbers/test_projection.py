@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slurm_jobs.report.inputs.read_inputs import read_inputs
-from slurm_jobs.report.projection import _num_starts, _Overhead, project_epochs, projections
+from slurm_jobs.report.numbers.projection import _num_starts, _Overhead, project_epochs, projections
 from slurm_jobs.report.steps.pace import find_pace, time_of
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.stage_model import Bar

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from slurm_jobs.report.numbers.trainings.training_rates import rates
 
-from slurm_jobs.report.rank_numbers import attempt_means
-from slurm_jobs.report.steps.attempt_steps import split_attempts
-from slurm_jobs.report.steps.step_notes import step_notes
-from slurm_jobs.report.training_numbers import (
+from slurm_jobs.report.numbers.trainings.device_times import (
     device_notes,
     device_timeline,
     has_device_times,
-    rates,
 )
+from slurm_jobs.report.numbers.trainings.rank_numbers import attempt_means
+from slurm_jobs.report.steps.attempt_steps import split_attempts
+from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS
 from tests.slurm_jobs.report.builders import attempts_of, make_steps, rank_timing, seconds_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from slurm_jobs.report.inputs.run_inputs import StageInputs
-from slurm_jobs.report.stage_numbers import money_of
+from slurm_jobs.report.numbers.cost_numbers import money_of
 from slurm_jobs.report.steps.pace import time_of
 from slurm_jobs.report.values.cost_model import Projection, Span
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers

@@ -1,28 +1,19 @@
-"""Numbers on the load of nodes, of the loader's threads, and of probes. PURE."""
+"""Load of each node during a training's measured steps. PURE.
+
+Readings count if their interval ended within the steps. This excludes start-up and export, when
+devices are idle for good reason.
+"""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, compare, others_busy
-from slurm_jobs.report.attempts import AttemptFacts
-from slurm_jobs.report.inputs.run_inputs import NodeReadings, ReportInputs, StageInputs
+from slurm_jobs.report.inputs.run_inputs import NodeReadings
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
-from slurm_jobs.report.values.load_model import Level, LoaderLoad, NodeLoad, NodeProbes, ProbedNode
-from slurm_jobs.report.values.rank_model import RankNumbers
-from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
-
-# Load of each node during a training's measured steps.
-#
-# Readings count if their interval ended within the steps. This excludes start-up and export, when
-# devices are idle for good reason.
-
+from slurm_jobs.report.values.load_model import Level, NodeLoad
 
 MIN_READINGS = 10
 """Fewer readings do not show a spread. Own choice."""
@@ -213,145 +204,3 @@ def _summed_up(pairs: Sequence[tuple[Any, np.ndarray]]) -> Level | None:
     low, high = (values[order][np.searchsorted(reached, share)] for share in (0.05, 0.95))
     mean = float(np.average(values, weights=weights))
     return Level(mean=mean, p5=float(low), p95=float(high), num=len(values))
-
-
-# Activity of the loader's threads on the rank that waits longest for its data.
-
-
-def loader_load(
-    stage: StageInputs, attempts: Sequence[AttemptSteps], ranks: Sequence[RankNumbers]
-) -> LoaderLoad | None:
-    """Return the load of the longest waiting rank on its node; None if not recorded.
-
-    One starved rank holds up all, so only its threads matter. Only its newest attempt counts:
-    earlier ones may have had another number of threads.
-    """
-    worst = max(ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
-    if worst is None:
-        return None
-    records = _of_rank(attempts, worst)[-1:]
-    known_steps = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
-    num_known = sum(int(is_known.sum()) for is_known in known_steps)
-    if not num_known:
-        return None
-
-    def mean(name: str) -> float:
-        sums = (
-            np.nan_to_num(r[name][is_known]).sum(dtype=np.float64)
-            for r, is_known in zip(records, known_steps, strict=True)
-        )
-        return float(sum(sums)) / num_known
-
-    return LoaderLoad(
-        rank=worst.rank,
-        node=worst.node,
-        num_threads=num_threads(stage.config),
-        work_s=mean("loader_s"),
-        cpu_s=mean("loader_cpu_s"),
-        core_wait_s=mean("loader_core_wait_s")
-        if _are_known("loader_core_wait_s", records, known_steps)
-        else None,
-        step_s=mean("step_s"),
-        data_wait_s=mean("data_wait_s"),
-        read_blocked_s=mean("loader_read_blocked_s")
-        if _are_known("loader_read_blocked_s", records, known_steps)
-        else None,
-    )
-
-
-def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
-    """Return measured records of a rank on a node, attempt by attempt."""
-    return [
-        attempt.measured(index)
-        for attempt in attempts
-        for index, timing in enumerate(attempt.ranks)
-        if timing.rank == rank.rank
-        and timing.steps is not None
-        and str(timing.steps.metadata.get("node_name", "")) == rank.node
-    ]
-
-
-def _are_known(name: str, records: Sequence[Any], known_steps: Sequence[np.ndarray]) -> bool:
-    return all(
-        bool(np.isfinite(r[name][is_known]).all())
-        for r, is_known in zip(records, known_steps, strict=True)
-    )
-
-
-def num_threads(config: Any) -> int | None:
-    """Return the loader threads of each rank; None for streamed shards, where one thread reads."""
-    num = config.get("num_loader_threads")
-    return None if num is None or config.get("reader") == "webdataset" else int(num)
-
-
-# Probes of the nodes that a run used.
-
-
-_DAY_S = 86400.0
-
-
-def training_probes(
-    numbers: TrainingNumbers, inputs: ReportInputs, attempts: Sequence[AttemptFacts]
-) -> NodeProbes:
-    """Compare the nodes of a training with similar ones.
-
-    Args:
-        numbers: numbers of the training.
-        inputs: inputs with the newest probe of each probed node.
-        attempts: attempts of its stage.
-    """
-    nodes = tuple(sorted({rank.node for rank in numbers.ranks if rank.node}))
-    probed_as = _names_in_probes(inputs)
-    begin = min((a.bar.start_unix_s for a in attempts), default=inputs.read_unix_s)
-    end = max((a.bar.end_unix_s for a in attempts), default=inputs.read_unix_s)
-    probed = [
-        replace(_compared_with_similar(probe, inputs.probes, (begin, end)), node=node)
-        for node in nodes
-        for probe in inputs.probes
-        if probe.node == probed_as.get(node, node)
-    ]
-    return NodeProbes(nodes=nodes, probed=tuple(probed), command=_command(inputs, nodes))
-
-
-def _names_in_probes(inputs: ReportInputs) -> Mapping[str, str]:
-    """Return the names in probes of a local run's nodes: every machine has a `local0`."""
-    if inputs.run.get("scheduler") != "local":
-        return {}
-    return {facts.node_name: facts.host_name for s in inputs.stages for facts in s.nodes}
-
-
-def _compared_with_similar(
-    probe: NodeProbe, probes: Sequence[NodeProbe], span: tuple[float, float]
-) -> ProbedNode:
-    begin, end = span
-    apart_s = max(0.0, begin - probe.measured_unix_s, probe.measured_unix_s - end)
-    comparison = compare(probe, probes)
-    return ProbedNode(
-        node=probe.node,
-        measured_unix_s=probe.measured_unix_s,
-        days_apart=apart_s / _DAY_S,
-        other_busy_cores=others_busy(probe),
-        num_compared=comparison.num_compared,
-        slow=comparison.slow,
-    )
-
-
-def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
-    """Return a command for these nodes; if they are too few to compare, for enough nodes.
-
-    The local scheduler has one machine.
-    """
-    spec = shlex.quote(str(inputs.run.get("spec_file", "SPEC")))
-    if inputs.run.get("scheduler") == "local":
-        return ""
-    if len(nodes) <= MIN_OTHERS:
-        return f"slurm-jobs probe {spec} --nodes {MIN_OTHERS + 1}"
-    return f"slurm-jobs probe {spec} --nodelist {shlex.quote(','.join(nodes))}"
-
-
-def probes_of_nodes(inputs: ReportInputs) -> tuple[NodeProbe, ...]:
-    """Return the newest probe of each node that an attempt of the run had."""
-    probed_as = _names_in_probes(inputs)
-    names = {name for s in inputs.stages for a in s.attempts for name in a.node_names}
-    nodes = {probed_as.get(name, name) for name in names}
-    return tuple(probe for probe in inputs.probes if probe.node in nodes)

@@ -1,9 +1,8 @@
-"""Numbers on stages: states, requests, data and cost. PURE."""
+"""Tasks, waits, times and use of resources of each stage. PURE."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -12,253 +11,18 @@ import numpy as np
 
 from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, starts_without_row
 from slurm_jobs.report.current_results import SliceResults, stage_results
-from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
-from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN
+from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.longest_job import longest_job
-from slurm_jobs.report.node_load import level_of
+from slurm_jobs.report.numbers.trainings.node_load import level_of
 from slurm_jobs.report.standings import Standing
 from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
-from slurm_jobs.report.timeline import AGAIN
-from slurm_jobs.report.values.cost_model import CostNumbers, CostPart, StageCost
-from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.data_statistics import read_statistics
 from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
-from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.shared.units import Quantity, known, missing
-
-# Cost of a run in GPU-hours, CPU-hours and money.
-#
-# Hours are those allocated, as sites charge them. The cluster profile has the prices.
-
-
-NO_PRICE = "the cluster profile names no price"
-_PARTS = {
-    "forward": "training steps",
-    "repeated": "steps repeated later",
-    "idle": "steps of an earlier config",
-    "checkpoint": "checkpoints",
-    "evaluation": "evaluation in the loop",
-    "compile": "compiling",
-    "startup": "start-up, export and the end",
-    "between": "between steps",
-    "unexplained": "unexplained",
-}
-"""Kinds of a training's budget, named as costs."""
-_OWN_NAMES = {"stage in": "staging", AGAIN: "start-up again, after stops and failures"}
-"""Parts with a name different from their kind's."""
-_UNRECORDED = "starts that left no record"
-
-
-def cost_numbers(
-    stages: Sequence[StageNumbers],
-    training: Sequence[TrainingNumbers],
-    price: Mapping[str, object] | None,
-) -> CostNumbers:
-    """Return the cost of each stage, and the total.
-
-    Args:
-        stages: former ones too, they were paid for.
-        training: for what GPUs were held.
-        price: `gpu_hour`, `cpu_hour` and `currency` of the cluster profile; None without one.
-    """
-    begun = [stage for stage in stages if stage.num_attempts]  # the others have cost nothing yet
-    by_stage = {t.stage: t for t in reversed(training)}
-    currency = str(price["currency"]) if price else ""
-    costs = tuple(
-        StageCost(
-            stage=stage.name,
-            gpu_hours=stage.gpu_hours,
-            cpu_hours=stage.cpu_hours,
-            money=_money(stage, price),
-            parts=_parts(by_stage[stage.name], stage) if stage.name in by_stage else (),
-        )
-        for stage in begun
-    )
-    return CostNumbers(
-        currency=currency,
-        stages=costs,
-        gpu_hours=_total_cost([c.gpu_hours for c in costs], "GPU h"),
-        cpu_hours=_total_cost([c.cpu_hours for c in costs], "CPU h"),
-        money=_total_cost([c.money for c in costs], currency) if price else missing("", NO_PRICE),
-    )
-
-
-def money_of(
-    gpu_hours: float, cpu_hours: float, price: Mapping[str, object] | None
-) -> float | None:
-    """Return the price of so many hours; None without a price."""
-    if price is None:
-        return None
-    return gpu_hours * _number(price, "gpu_hour") + cpu_hours * _number(price, "cpu_hour")
-
-
-def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
-    if price is None:
-        return missing("", NO_PRICE)
-    hours = {"gpu_hour": stage.gpu_hours, "cpu_hour": stage.cpu_hours}
-    costs = [
-        h if h.value is None else replace(h, value=h.value * _number(price, name))
-        for name, h in hours.items()
-    ]
-    return _total_cost(costs, str(price["currency"]))
-
-
-def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ...]:
-    """Return the uses of GPUs. Attempts without a record are missing."""
-    gpu_hours = stage.gpu_hours.value or 0.0
-    if not gpu_hours:
-        return ()
-    lost = min(1.0, stage.unrecorded_gpu_hours / gpu_hours)
-    shares: dict[str, float] = {}
-    for part in training.budget:
-        name = _OWN_NAMES.get(part.name) or _PARTS.get(part.kind, part.name)
-        shares[name] = shares.get(name, 0.0) + part.share * (1 - lost)
-    shares[_UNRECORDED] = lost
-    return tuple(
-        CostPart(name=name, gpu_hours=gpu_hours * share, share=share)
-        for name, share in shares.items()
-        if share > 0
-    )
-
-
-def _total_cost(numbers: Sequence[Quantity], unit: str) -> Quantity:
-    """Return the sum of known values, a lower bound if some are unknown."""
-    values = [n.value for n in numbers if n.value is not None]
-    if not values:
-        return missing(unit, next((n.missing for n in numbers), "no stage"))
-    lacking = [n.missing or n.at_least for n in numbers if n.missing or n.at_least]
-    return known(sum(values), unit, lacking[0] if lacking else "")
-
-
-def _number(price: Mapping[str, object], name: str) -> float:
-    value = price.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-# Results of preprocessing and consolidation.
-#
-# They come from the `result` of each slice's completion record. The keys below are those of the
-# built-in stages; a missing key is reported as missing.
-
-
-CONSOLIDATE_RUN = "consolidate"
-_MOST_NOTES = 10
-"""Kinds of notes on rows in a report; there are fewer, but the records may be another person's."""
-_WORK = ("decode", "store", "tokenise", "write")
-
-
-def data_numbers(
-    inputs: ReportInputs, results: Mapping[str, SliceResults]
-) -> tuple[DataNumbers, ...]:
-    """Return an entry for each stage that preprocesses; `results` are the valid ones, by stage."""
-    current = [stage for stage in inputs.stages if not stage.is_former]
-    consolidated_by = {
-        parent: other
-        for other in reversed(current)
-        if other.run == CONSOLIDATE_RUN
-        for parent in other.after
-    }
-    return tuple(
-        _data_of_stage(
-            stage,
-            list(results[stage.name].values()),
-            list(results[consolidated_by[stage.name].name].values())
-            if stage.name in consolidated_by
-            else None,
-            is_text_meant=_is_text_meant(stage, consolidated_by.get(stage.name)),
-        )
-        for stage in current
-        if stage.run == PREPROCESS_RUN
-    )
-
-
-def _is_text_meant(stage: StageInputs, consolidating: StageInputs | None) -> bool:
-    own = None if consolidating is None else consolidating.config.get("text_only")
-    return (stage.config.get("text_only") if own is None else own) is True
-
-
-def _data_of_stage(
-    stage: StageInputs,
-    results: Sequence[Mapping[str, Any]],
-    consolidated: Sequence[Mapping[str, Any]] | None,
-    *,
-    is_text_meant: bool,
-) -> DataNumbers:
-    """Return the numbers; `consolidated` is None if no stage consolidates these parts."""
-    samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
-    if tokens.value is None or not samples.value:
-        reason = tokens.missing or samples.missing or "no samples"
-        mean_tokens = missing("tokens/sample", reason)
-    else:
-        mean_tokens = known(tokens.value / samples.value, "tokens/sample")
-    lengths = _counts(results, "num_tokens_histogram")
-    # All tasks that finished the data set return the same statistics.
-    statistics = (read_statistics(result.get("statistics")) for result in consolidated or ())
-    return DataNumbers(
-        stage=stage.name,
-        num_slices_reported=len(results),
-        num_slices=stage.num_slices,
-        num_rows=_total(results, "num_rows"),
-        num_samples=samples,
-        num_rejects=_total(results, "num_rejected"),
-        num_too_long=_total(results, "num_too_long"),
-        num_truncated=_total(results, "num_truncated"),
-        num_text_samples=_total(results, "num_text_samples"),
-        is_text_meant=is_text_meant,
-        row_notes=tuple(_counts(results, "row_notes").most_common(_MOST_NOTES)),
-        num_tokens=tokens,
-        mean_tokens=mean_tokens,
-        num_shards=missing("count", "no stage consolidates these parts")
-        if consolidated is None
-        else _total(consolidated, "num_shards"),
-        rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
-        length_counts=tuple(sorted((int(most), count) for most, count in lengths.items())),
-        work_s={
-            name: sum(result[f"{name}_s"] for result in results)
-            for name in _WORK
-            if results and all(f"{name}_s" in result for result in results)
-        },
-        stored_image=_stored_image(results),
-        statistics=next((each for each in statistics if each is not None), None),
-    )
-
-
-def _stored_image(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return means over the measured images; without `psnr_db` if no format was lossy."""
-    measured = [result["stored_image"] for result in results if result.get("stored_image")]
-    num_measured = sum(price["num_measured"] for price in measured)
-    means = {}
-    for name in ("bytes", "decode_ms", "psnr_db"):
-        if measured and all(price[name] is not None for price in measured):
-            total = sum(price["num_measured"] * price[name] for price in measured)
-            means[name] = total / num_measured
-    return means
-
-
-def _counts(results: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
-    """Return the sums by name of the counts that every slice gave under `key`."""
-    counts: Counter[str] = Counter()
-    for result in results:
-        counts.update({str(name): int(count) for name, count in result.get(key, {}).items()})
-    return counts
-
-
-def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
-    if not results:
-        return missing("count", "no slice has completed")
-    values = [result[key] for result in results if isinstance(result.get(key), (int, float))]
-    if len(values) < len(results):
-        return missing("count", f"{len(results) - len(values)} slices did not return {key}")
-    return known(sum(values), "count")
-
-
-# Tasks, waits, times and use of resources of each stage.
-
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"

@@ -1,0 +1,1 @@
+"""Numbers of a report, made from the records of a run. PURE."""

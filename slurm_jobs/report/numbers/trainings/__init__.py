@@ -1,0 +1,1 @@
+"""Numbers on a training: steps, ranks, nodes, device. PURE."""
