@@ -1,4 +1,4 @@
-"""Numbers from the step records of a training stage. PURE, vectorised over the steps.
+"""Numbers from the step records of a training stage, vectorised over the steps. PURE.
 
 Steps that a later attempt repeated count as repeated, not as progress, and those of an abandoned
 config as neither. The first steps of each attempt are excluded from the statistics as warm-up.
