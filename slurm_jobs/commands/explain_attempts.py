@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-from slurm_jobs.report.attempt_losses import stage_loss, with_steps
+from slurm_jobs.report.attempts.attempt_losses import stage_loss, with_steps
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts

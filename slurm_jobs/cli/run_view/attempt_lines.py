@@ -5,8 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from slurm_jobs.report.attempt_losses import loss_text
-from slurm_jobs.report.attempt_table import attempt_rows, others_text, reason_lines, shown_entries
+from slurm_jobs.report.attempts.attempt_losses import loss_text
+from slurm_jobs.report.attempts.attempt_table import (
+    attempt_rows,
+    others_text,
+    reason_lines,
+    shown_entries,
+)
 from slurm_jobs.report.values.attempt_model import StageAttempts
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def run_status(options: argparse.Namespace) -> int:
     if stages:
         from slurm_jobs.cli.run_view.attempt_lines import print_attempts
         from slurm_jobs.commands.explain_attempts import explain_attempts
-        from slurm_jobs.report.attempt_table import MAX_SLICES
+        from slurm_jobs.report.attempts.attempt_table import MAX_SLICES
 
         for stage in stages:
             attempts = explain_attempts(run_dir, stage, now_s, most_slices=MAX_SLICES)
@@ -92,7 +92,7 @@ def _with_attempts(
     if not stages:
         return values
     from slurm_jobs.commands.explain_attempts import explain_attempts
-    from slurm_jobs.report.attempt_table import entry_values
+    from slurm_jobs.report.attempts.attempt_table import entry_values
 
     attempts = {
         stage.stage.name: [

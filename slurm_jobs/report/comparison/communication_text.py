@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_jobs.report.comparison.comparison_model import Comparison
+from slurm_jobs.report.comparison.speed_verdict import mean_value
 from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared import units
 
@@ -29,7 +30,7 @@ def communication_lines(comparison: Comparison) -> list[str]:
     for name, profiles in zip("AB", arms, strict=True):
         text = "no steps were profiled (`profile: {steps: [20, 40]}`)"
         if profiles:
-            whole = _mean([profile.communication_share for profile in profiles])
+            whole = mean_value([profile.communication_share for profile in profiles])
             num_steps = units.number_of("step", sum(profile.num_steps for profile in profiles))
             exposed = units.percent(_mean_exposed(profiles))
             text = f"{units.percent(whole)} of {num_steps}, {exposed} exposed"
@@ -72,14 +73,10 @@ def _prediction(
 
 
 def _mean_exposed(profiles: Sequence[ExposedCommunication]) -> float:
-    return _mean([profile.share for profile in profiles])
+    return mean_value([profile.share for profile in profiles])
 
 
 def _share_hidden(profiles: Sequence[ExposedCommunication]) -> float:
     """Return the share of the communication that is concurrent with computation."""
     whole = sum(profile.communication_share for profile in profiles)
     return 1 - sum(profile.share for profile in profiles) / whole if whole > 0 else 0.0
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

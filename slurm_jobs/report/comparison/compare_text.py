@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report.comparison.communication_text import _mean, communication_lines
+from slurm_jobs.report.comparison.communication_text import communication_lines
 from slurm_jobs.report.comparison.comparison_model import Comparison
 from slurm_jobs.report.comparison.comparison_words import headline, hours_word
 from slurm_jobs.report.comparison.run_settings import in_short
-from slurm_jobs.report.comparison.speed_verdict import change
+from slurm_jobs.report.comparison.speed_verdict import change, mean_value
 from slurm_jobs.shared import units
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
@@ -77,7 +77,7 @@ def _apart(comparison: Comparison) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for arm, runs in (("A", comparison.first), ("B", comparison.second)):
         text = "mean of a run: " + ", ".join(
-            f"{name} {units.seconds(_mean([run.apart_s[kind] for run in runs]))}"
+            f"{name} {units.seconds(mean_value([run.apart_s[kind] for run in runs]))}"
             for kind, name in _APART.items()
         )
         counts = {

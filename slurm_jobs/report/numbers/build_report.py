@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_jobs.report.attempt_table import explained_attempts
-from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, begun_jobs, gather_attempts
-from slurm_jobs.report.current_results import current_results, evaluation_numbers
-from slurm_jobs.report.efficiency import efficiency_numbers
+from slurm_jobs.report.attempts.attempt_table import explained_attempts
+from slurm_jobs.report.attempts.gathered_attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    begun_jobs,
+    gather_attempts,
+)
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
-from slurm_jobs.report.mixed_code import mixed_code_notes
 from slurm_jobs.report.numbers.cost_numbers import cost_numbers
+from slurm_jobs.report.numbers.current_results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers.data_numbers import data_numbers
+from slurm_jobs.report.numbers.efficiency import efficiency_numbers
 from slurm_jobs.report.numbers.headline import make_tiles, make_verdict
+from slurm_jobs.report.numbers.mixed_code import mixed_code_notes
 from slurm_jobs.report.numbers.projection import project_epochs, projections
 from slurm_jobs.report.numbers.provenance_numbers import provenance_numbers
 from slurm_jobs.report.numbers.stage_numbers import stage_numbers
+from slurm_jobs.report.numbers.standings import Standing, overall_status, standings
 from slurm_jobs.report.numbers.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.numbers.trainings.device_times import NOT_RECORDED
 from slurm_jobs.report.numbers.trainings.training_numbers import training_numbers
 from slurm_jobs.report.numbers.trainings.training_probes import training_probes
 from slurm_jobs.report.numbers.tuning_result import tuning_notes, tuning_sentences
 from slurm_jobs.report.rules.rule_table import find
-from slurm_jobs.report.standings import Standing, overall_status, standings
 from slurm_jobs.report.values.cost_model import Projection
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.report_model import RunHeader, RunReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from slurm_jobs.report.attempt_table import entry_name
+from slurm_jobs.report.attempts.attempt_table import entry_name
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, starts_without_row
-from slurm_jobs.report.current_results import SliceResults, stage_results
+from slurm_jobs.report.attempts.gathered_attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    starts_without_row,
+)
+from slurm_jobs.report.attempts.longest_job import longest_job
+from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.inputs.run_inputs import StageInputs
-from slurm_jobs.report.longest_job import longest_job
+from slurm_jobs.report.numbers.current_results import SliceResults, stage_results
+from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.numbers.trainings.node_load import level_of
-from slurm_jobs.report.standings import Standing
-from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
 from slurm_jobs.shared import units

@@ -10,9 +10,14 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts, elements_of, starts_without_row
+from slurm_jobs.report.attempts.gathered_attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    elements_of,
+    starts_without_row,
+)
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
-from slurm_jobs.report.standings import Standing
+from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.steps.intervals import Interval, budget
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
 from slurm_jobs.shared import units

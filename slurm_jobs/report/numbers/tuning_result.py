@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from slurm_jobs.report.current_results import SliceResults
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
+from slurm_jobs.report.numbers.current_results import SliceResults
 from slurm_jobs.shared.configs.command_stages import SAID, TUNE_RUN
 
 

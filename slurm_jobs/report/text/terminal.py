@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report.attempt_table import ended_lines
+from slurm_jobs.report.attempts.attempt_table import ended_lines
 from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table
 from slurm_jobs.report.text.data_lines import statistics_lines
 from slurm_jobs.report.text.efficiency_text import Row

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.report.attempt_losses import loss_text, stage_loss, with_steps
+from slurm_jobs.report.attempts.attempt_losses import loss_text, stage_loss, with_steps
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageLoss

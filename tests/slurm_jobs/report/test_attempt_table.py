@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from slurm_jobs.report.attempt_table import (
+from slurm_jobs.report.attempts.attempt_table import (
     attempt_rows,
     ended_lines,
     others_text,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slurm_jobs.report.attempts import AttemptFacts
-from slurm_jobs.report.current_results import has_newest_steps
+from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import StageInputs
+from slurm_jobs.report.numbers.current_results import has_newest_steps
 from slurm_jobs.report.numbers.trainings.curves import make_curves
 from slurm_jobs.report.numbers.trainings.device_times import (
     device_notes,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.attempt_losses import loss_text
-from slurm_jobs.report.attempt_table import attempt_rows, clock_text, others_text, shown_entries
+from slurm_jobs.report.attempts.attempt_losses import loss_text
+from slurm_jobs.report.attempts.attempt_table import (
+    attempt_rows,
+    clock_text,
+    others_text,
+    shown_entries,
+)
 from slurm_jobs.report.page.markup import Html, el, prose, table
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.report_model import RunReport

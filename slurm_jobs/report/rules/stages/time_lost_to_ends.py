@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from slurm_jobs.report.attempt_losses import loss_text
+from slurm_jobs.report.attempts.attempt_losses import loss_text
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.finding_model import Check, Finding

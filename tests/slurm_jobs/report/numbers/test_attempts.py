@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.attempts import why_end_is_the_rows
+from slurm_jobs.report.attempts.gathered_attempts import why_end_is_the_rows
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.values.report_model import report_to_json

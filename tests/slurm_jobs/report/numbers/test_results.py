@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_jobs.report.current_results import evaluation_numbers, flat_numbers
 from slurm_jobs.report.inputs.read_inputs import parents_first
+from slurm_jobs.report.numbers.current_results import evaluation_numbers, flat_numbers
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.text.data_lines import statistics_lines
 from slurm_jobs.report.values.data_statistics import read_statistics

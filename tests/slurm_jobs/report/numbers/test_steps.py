@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from slurm_jobs.report.numbers.trainings.training_rates import rates
 
 from slurm_jobs.report.numbers.trainings.device_times import (
     device_notes,
@@ -12,6 +11,7 @@ from slurm_jobs.report.numbers.trainings.device_times import (
     has_device_times,
 )
 from slurm_jobs.report.numbers.trainings.rank_numbers import attempt_means
+from slurm_jobs.report.numbers.trainings.training_rates import rates
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS

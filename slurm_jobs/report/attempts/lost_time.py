@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slurm_jobs.report.attempts import AttemptFacts
+from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps, split_attempts
 from slurm_jobs.run.accounted_starts import AttemptKey

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts
-from slurm_jobs.report.current_results import current_completions
+from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
+from slurm_jobs.report.attempts.wasted_hours import wasted_hours
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
+from slurm_jobs.report.numbers.current_results import current_completions
 from slurm_jobs.report.numbers.stage_numbers import OUT_OF_MEMORY
-from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.values.efficiency_model import MemoryExcess, StageEfficiency, Use, Waste
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.report.wasted_hours import wasted_hours
 from slurm_jobs.shared.units import Quantity, known, missing
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report.attempts import AttemptFacts
+from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.steps.intervals import merge, total_s
 from slurm_jobs.shared import units
 from slurm_jobs.shared.records.attempt_records import TaskAccounting

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.report.attempts import AttemptFacts
+from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
+from slurm_jobs.report.attempts.lost_time import LostTime
+from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.inputs.run_inputs import StageInputs
-from slurm_jobs.report.lost_time import LostTime
-from slurm_jobs.report.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.values.efficiency_model import Waste, WasteKind
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units

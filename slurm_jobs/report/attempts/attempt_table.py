@@ -7,8 +7,8 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from slurm_jobs.report.attempt_losses import stage_loss, with_steps
-from slurm_jobs.report.attempts import REPORT_RUN
+from slurm_jobs.report.attempts.attempt_losses import stage_loss, with_steps
+from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN
 from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts

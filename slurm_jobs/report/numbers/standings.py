@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_jobs.report.attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary

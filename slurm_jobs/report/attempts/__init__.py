@@ -1,0 +1,1 @@
+"""Attempts of a run: their ends, their table, and the time that they lost. PURE."""
