@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, others_busy
+from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, compare, others_busy
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
-from slurm_jobs.report.comparison import compare
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.values.load_model import NodeProbes, ProbedNode
 from slurm_jobs.report.values.training_model import TrainingNumbers
