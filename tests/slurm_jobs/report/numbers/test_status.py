@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from slurm_jobs.report.standings import Standing
 
 from slurm_jobs.report.inputs.read_inputs import read_inputs
-from slurm_jobs.report.numbers.standings import overall_status
+from slurm_jobs.report.numbers.standings import Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
 from slurm_jobs.run_folder.submission_lock import submitting
