@@ -221,7 +221,7 @@ def _unrecorded(
                 ending = ending_of(None, row, has_restarted=False)
                 reason = _reason(ending, None, row, is_ours=index in intent.cancelled_slices)
                 if ending == "failed":
-                    reason = f"{row.state} before its supervisor started; see its log"
+                    reason = f"{row.end_text} before its supervisor started; see its log"
                 is_over = ending != "running" and row.end_unix_s is not None
                 yield AttemptEntry(
                     stage=sources.stage,

@@ -226,8 +226,8 @@ def _running_or_ended(
     if _has_local_reason(task):
         reason = task.reason
     elif not known.attempt:
-        reason = f"{reason or task.state} before its supervisor started; see its log"
-        if task.state == "FAILED":
+        reason = f"{reason or task.end_text} before its supervisor started; see its log"
+        if task.state == "FAILED" and not task.signal:
             reason += " for errors of `setup:` or of Python"
     elif not reason:
         reason = f"{task.state} {UNRECORDED}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import signal
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -144,6 +145,13 @@ class TaskAccounting:
     def key(self) -> JobKey:
         """Return the identity of the job or array task."""
         return JobKey(self.job_name, self.job_id)
+
+    @property
+    def end_text(self) -> str:
+        """Return the signal that ended it, as `FAILED by SIGKILL`, or the state alone."""
+        if self.signal not in set(signal.Signals):
+            return self.state
+        return f"{self.state} by {signal.Signals(self.signal).name}"
 
 
 MOST_NODES = 20_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,3 +234,8 @@ def test_a_start_whose_supervisor_left_no_record_is_an_attempt_without_a_number(
     ]
     assert entries[0].reason == "FAILED before its supervisor started; see its log"
     assert entries[0].lost_s == 63.0
+
+
+def test_a_start_that_a_signal_ended_before_its_record_names_the_signal() -> None:
+    (entry,) = history([], [], [replace(row("FAILED"), signal=9)])
+    assert entry.reason == "FAILED by SIGKILL before its supervisor started; see its log"

@@ -5,7 +5,7 @@ import pytest
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_records import RunRecords, StageRecords
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome
+from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus, completed_slices, slice_status
@@ -182,6 +182,14 @@ def test_a_job_that_ended_well_before_its_supervisor_started_names_the_set_up() 
     part = status(JOB, records(), sacct("COMPLETED"))
     assert (part.status, "a line of `setup:` has ended the job" in part.reason) == ("unknown", True)
     assert "setup" not in status(JOB, records((1,)), sacct("COMPLETED")).reason
+
+
+def test_a_job_that_was_killed_before_its_supervisor_started_does_not_blame_the_set_up() -> None:
+    killed = TaskAccounting(
+        job_id="12", job_name=JOB.job_name, state="FAILED", source="sacct", signal=9
+    )
+    part = status(said=Answer(tasks={killed.key: killed}))
+    assert part.reason == "FAILED by SIGKILL before its supervisor started; see its log"
 
 
 def test_of_several_partitions_one_that_does_not_take_a_job_strands_nothing() -> None:
