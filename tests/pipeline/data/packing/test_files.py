@@ -144,7 +144,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from pipeline.data.packing.budget import Packs
-from pipeline.data.packing.epoch_packs import write_packs
+from pipeline.data.packing.pack_files import write_packs
 
 def parts():
     for _ in range(100):
