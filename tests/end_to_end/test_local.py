@@ -164,7 +164,7 @@ def test_a_stage_that_needs_long_to_save_is_asked_to_stop_so_long_before_the_lim
         """
 import time
 from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.processes.process_sessions import note_stop_time, stop_requested
+from slurm_jobs.shared.processes.stop_requests import note_stop_time, stop_requested
 
 def run(config, context):
     if context.attempt > 1:

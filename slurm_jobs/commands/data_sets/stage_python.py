@@ -31,7 +31,7 @@ from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
 from slurm_jobs.shared.processes.python_commands import script_command
 from slurm_jobs.shared.written_values import printable
 
-_PACKAGE_DIR = Path(__file__).resolve().parent.parent
+_PACKAGE_DIR = Path(__file__).resolve().parents[2]
 _SCRIPT = _PACKAGE_DIR / "shared" / "entry_process.py"
 _LAST_WORDS_BYTES = 2000
 _ANSWERS = frozenset({"progress", "result", "error"})

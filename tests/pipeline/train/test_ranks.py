@@ -36,7 +36,7 @@ PASSES_BACKWARD = """
 import sys, time
 from pathlib import Path
 from pipeline.train.ranks import write_flights_on_request
-from slurm_jobs.worker.hangs import register_stacks
+from slurm_jobs.worker.stacks import register_stacks
 
 def _engine_run_backward():  # as torch's, which calls C++
     print("ready", flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys
-from slurm_jobs.cli import options as progress_bar
+from slurm_jobs.cli.terminal import progress_display as progress_bar
 progress_bar._PATIENCE_S = float(sys.argv[1])
 with progress_bar.working("reading the records of [b]x"):
     sys.stdin.readline()

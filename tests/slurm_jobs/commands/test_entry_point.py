@@ -197,7 +197,7 @@ def test_process_ends_when_its_caller_is_killed(packages: Path, tmp_path: Path) 
     os.mkfifo(fifo)
     code = (
         "import sys; from pathlib import Path\n"
-        "from slurm_jobs.commands import data as e\n"
+        "from slurm_jobs.commands.data_sets import stage_python as e\n"
         f"e._PACKAGE_DIR = Path({str(packages / 'slurm_jobs')!r})\n"
         f"e.call_entry_point('pipeline.tried:wait', {{'started': {str(fifo)!r}}},"
         " python=e.own_python())"

@@ -106,7 +106,7 @@ def test_the_start_script_runs_the_snapshot_and_not_the_checkout(tmp_path: Path)
 
 def test_a_job_reads_the_templates_of_its_snapshot(tmp_path: Path) -> None:
     library = take_snapshot(tmp_path / "code", []).folder / "lib.zip"
-    code = "from slurm_jobs.report.page.markup import _read; print(_read('page.html'))"
+    code = "from slurm_jobs.report.page.page_file import _read; print(_read('page.html'))"
     template = Path(snapshot.__file__).parents[2] / "templates" / "report" / "page.html"
     assert run_in(library, code) == template.read_text().strip()
 

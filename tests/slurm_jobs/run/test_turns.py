@@ -29,7 +29,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.ledger import submitting
+from slurm_jobs.run_folder.submission_lock import submitting
 with submitting(RunPaths(Path(sys.argv[1]))):
     print("inside", flush=True)
     sys.stdin.read()
@@ -48,7 +48,7 @@ import sys
 from pathlib import Path
 from slurm_jobs.shared.errors import RunFailedError
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.ledger import submitting
+from slurm_jobs.run_folder.submission_lock import submitting
 paths = RunPaths(Path(sys.argv[1]))
 print("ready", flush=True)
 while sys.stdin.readline():

@@ -22,7 +22,7 @@ from slurm_jobs.worker.rank import exit_path
 
 KILLED = """
 import os, pathlib, signal, sys
-from slurm_jobs.shared.records.heartbeat import RowsInProgress
+from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
 rows = RowsInProgress(pathlib.Path(sys.argv[1]))
 with rows.working_on("train.csv:1: done.jpg"):
     pass

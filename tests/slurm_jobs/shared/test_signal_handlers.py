@@ -16,9 +16,9 @@ from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
 ROOT = Path(__file__).resolve().parents[3]
 BEGIN = """
 import json, multiprocessing, os, pathlib, signal, subprocess, sys, threading, time
-from slurm_jobs.shared import signal_handlers
-from slurm_jobs.shared.processes.process_sessions import RELAY_SIGNAL, STOP_SIGNAL
-from slurm_jobs.shared.processes.process_sessions import install_stop_handler, stop_requested
+from slurm_jobs.shared.processes import signal_handlers
+from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL, STOP_SIGNAL
+from slurm_jobs.shared.processes.stop_requests import install_stop_handler, stop_requested
 
 def forked(function, *arguments):
     "Return what a function returns in a forked child."
@@ -130,7 +130,7 @@ def child():
 print(json.dumps([forked(child), forked(actions, STOP_SIGNAL)]))
 """
     before = """
-from slurm_jobs.shared import signal_handlers
+from slurm_jobs.shared.processes import signal_handlers
 import signal, sys
 signal_handlers.write_stacks_on(signal.SIGQUIT, sys.stdout)
 """

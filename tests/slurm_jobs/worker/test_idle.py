@@ -22,7 +22,7 @@ PATIENCE_S = 0.5
 START = """
 import multiprocessing, subprocess, sys, time
 from pathlib import Path
-from slurm_jobs.worker.hangs import register_stacks
+from slurm_jobs.worker.stacks import register_stacks
 
 fork = multiprocessing.get_context("fork")
 register_stacks(Path(sys.argv[1]), 0)

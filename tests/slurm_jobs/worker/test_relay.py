@@ -15,7 +15,7 @@ from tests.slurm_jobs.worker.orders import start_keeper
 START = "import sys\nfrom slurm_jobs.worker import main\nmain(sys.argv[1:])\n"
 STAGE = """
 import signal, time
-from slurm_jobs.shared.processes.process_sessions import stop_requested
+from slurm_jobs.shared.processes.stop_requests import stop_requested
 
 def run(config, context):
     got = []

@@ -474,7 +474,7 @@ def test_a_line_that_is_still_being_written_is_left_out() -> None:
 HANGS = """
 import ctypes, sys, time
 from pathlib import Path
-from slurm_jobs.worker.hangs import register_stacks
+from slurm_jobs.worker.stacks import register_stacks
 register_stacks(Path(sys.argv[1]), 4)
 print("ready", flush=True)
 def hangs_here():
