@@ -25,13 +25,8 @@ from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.resume import sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import (
-    RunMeta,
-    RunRecords,
-    StageRecords,
-    StageSummary,
-    read_stage_records,
-)
+from slurm_jobs.run_folder.run_records import read_stage_records
+from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.spec.model import RunSpec

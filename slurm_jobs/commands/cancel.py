@@ -11,7 +11,8 @@ from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
 from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import RunRecords, read_run, stages_named
+from slurm_jobs.run_folder.run_records import read_run
+from slurm_jobs.run_folder.run_values import RunRecords, stages_named
 from slurm_jobs.run_folder.submission_lock import is_perhaps_submitting, submitting
 from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.shared.errors import FileError, SchedulerError

@@ -12,7 +12,8 @@ from slurm_jobs.run.snapshot import CodeSnapshot, renew_ours, take_snapshot, use
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.run_folder.run_records import StageRecords, read_stage_records
+from slurm_jobs.run_folder.run_records import read_stage_records
+from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.batch_script import setup_lines
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic

@@ -13,7 +13,8 @@ from slurm_jobs.run.observe import answers
 from slurm_jobs.run.run_use import RunUse, run_use
 from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths, age_key
-from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, read_meta, read_run
+from slurm_jobs.run_folder.run_records import read_meta, read_run
+from slurm_jobs.run_folder.run_values import RunMeta, RunRecords
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus

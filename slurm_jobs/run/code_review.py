@@ -17,7 +17,8 @@ from slurm_jobs.run.static_imports import direct_imports, module_files, static_i
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import RunRecords, read_completion
+from slurm_jobs.run_folder.run_records import read_completion
+from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.run_folder.used_code import read_used_files
 from slurm_jobs.spec.model import RunSpec, Stage
 from slurm_jobs.status.slice_status import completion_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from slurm_jobs.run_folder.run_records import RunRecords
+from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.agreement import AGREE_S
 from slurm_jobs.schedulers.protocol import Doubt
 from slurm_jobs.shared.records.job_key import JobKey

@@ -19,13 +19,8 @@ from typing import Any, TypeVar
 
 from slurm_jobs.run_folder.ledger import Intent, intents, latest_intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import (
-    RunMeta,
-    RunRecords,
-    read_meta,
-    read_run,
-    submitted_jobs,
-)
+from slurm_jobs.run_folder.run_records import read_meta, read_run
+from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, submitted_jobs
 from slurm_jobs.schedulers import scheduler_named
 from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler
 from slurm_jobs.shared.errors import FileError, InputError, SchedulerError

@@ -11,7 +11,8 @@ from slurm_jobs.run.accounted_starts import AttemptKey
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.run_folder.ledger import Intent, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import StageRecords, read_attempt, read_completion, read_meta
+from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
+from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.errors import DamagedFileError
 from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionRecord

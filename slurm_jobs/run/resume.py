@@ -20,7 +20,8 @@ from slurm_jobs.run_folder.cleanings import read_cleanings, removed_since, witho
 from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import RunRecords, read_completion, read_run
+from slurm_jobs.run_folder.run_records import read_completion, read_run
+from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.schedulers.protocol import Answer, Scheduler
 from slurm_jobs.shared.errors import SchedulerError

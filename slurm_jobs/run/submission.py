@@ -21,7 +21,8 @@ from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import JobOrder, StageWork, name_of_job, order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import write_resolved_spec
-from slurm_jobs.run_folder.run_records import RunMeta, last_plan_number, read_stage_records
+from slurm_jobs.run_folder.run_records import last_plan_number, read_stage_records
+from slurm_jobs.run_folder.run_values import RunMeta
 from slurm_jobs.run_folder.submission_lock import Turn, refuse_if_lost
 from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
 from slurm_jobs.shared.config import DependencyKind

@@ -20,7 +20,8 @@ from typing import IO, Any
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.orders import JobOrder, read_order, slices_of_element
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import StageRecords, read_completion, read_stage_records
+from slurm_jobs.run_folder.run_records import read_completion, read_stage_records
+from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER, LocalJob
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question

@@ -2,6 +2,11 @@
 
 submitit's pickle is not used: the job runs our supervisor in the batch step (`use_srun=False`), and
 all files that it needs exist before sbatch is called.
+
+squeue knows every living job, and ended jobs for some minutes. sacct knows ended jobs, unless the
+site keeps no accounts, its database is down, or it lags behind. So squeue decides about living
+jobs, or the controller where squeue is behind (`agreement`). A missing answer of sacct is reported,
+and never read as success or failure.
 """
 
 from __future__ import annotations
@@ -43,12 +48,6 @@ from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.shared.json_values import CLOCKS_APART_S
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
-
-# squeue knows every living job, and ended jobs for some minutes. sacct knows ended jobs, unless
-# the site keeps no accounts, its database is down, or it lags behind. So squeue decides about
-# living jobs, or the controller where squeue is behind (`agreement`). A missing answer of sacct is
-# reported, and never read as success or failure.
-
 
 COMMAND_TIMEOUT_S = 60
 MAX_IDS_NAMED = 8000

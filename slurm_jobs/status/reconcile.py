@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
-from slurm_jobs.run_folder.run_records import RunRecords, StageSummary
+from slurm_jobs.run_folder.run_values import RunRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices

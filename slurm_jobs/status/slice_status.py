@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.run_folder.run_records import StageRecords
+from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.job_states import (
     LIVING_STATES,
     NEVER,

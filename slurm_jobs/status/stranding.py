@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.run_folder.run_values import StageSummary
 from slurm_jobs.schedulers.job_states import LIVING_STATES, NEVER, PENDING_STATES, Wait
 from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.run_status import StageStatus

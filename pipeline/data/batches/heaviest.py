@@ -122,6 +122,3 @@ def _weigh(
     padded = longest.astype(np.float64) * num_rows
     both = padded + tokens_per_pixel * pixels.sum(axis=1)
     return np.stack([padded, learned.sum(axis=1), pixels.sum(axis=1), both])
-
-
-# Counts of a batch from which a model's operations follow.

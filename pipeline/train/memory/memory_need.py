@@ -160,9 +160,6 @@ def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
     return rest + max(map(sum, windows), default=0)
 
 
-# Check that a training fits in memory, and remedies if not.
-
-
 def describe_need(need: MemoryNeed) -> str:
     """Describe a rank's memory: `weights 1.2 GB, gradients ..`."""
     parts = {

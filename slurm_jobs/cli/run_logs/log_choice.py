@@ -16,7 +16,8 @@ from slurm_jobs.cli.run_logs.log_files import (
     supervisor_logs,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_stage_records, stages_named
+from slurm_jobs.run_folder.run_records import read_stage_records
+from slurm_jobs.run_folder.run_values import stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.index_ranges import ranges_text
 

@@ -19,7 +19,8 @@ from slurm_jobs.cli.run_logs.log_files import has_text, last_lines, numbered_lin
 from slurm_jobs.cli.terminal.guarded_streams import log_output
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_run, stages_called
+from slurm_jobs.run_folder.run_records import read_run
+from slurm_jobs.run_folder.run_values import stages_called
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.texts.control_characters import plain
 

@@ -18,7 +18,7 @@ from slurm_jobs.cli.run_view.status_json import status_values
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.quantities import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
-from slurm_jobs.run_folder.run_records import stages_named
+from slurm_jobs.run_folder.run_values import stages_named
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus

@@ -32,7 +32,8 @@ from slurm_jobs.run_folder.cleanings import (
 )
 from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import RunRecords, last_plan_number, read_meta, read_run
+from slurm_jobs.run_folder.run_records import last_plan_number, read_meta, read_run
+from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.schedulers.protocol import Answer

@@ -17,7 +17,8 @@ from slurm_jobs.commands.data_sets.stage_python import (
 )
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_plan_values, stages_called
+from slurm_jobs.run_folder.run_records import read_plan_values
+from slurm_jobs.run_folder.run_values import stages_called
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.index_ranges import ranges_text

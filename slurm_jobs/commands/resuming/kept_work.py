@@ -11,12 +11,8 @@ from slurm_jobs.run.earlier_fields import EarlierFields
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import (
-    RunRecords,
-    StageRecords,
-    read_all_plans,
-    read_completion,
-)
+from slurm_jobs.run_folder.run_records import read_all_plans, read_completion
+from slurm_jobs.run_folder.run_values import RunRecords, StageRecords
 from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.status.slice_status import completion_of, newest_attempt

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.planned import PlannedStage
-from slurm_jobs.run_folder.run_records import stages_named
+from slurm_jobs.run_folder.run_values import stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.index_ranges import parse_ranges
 

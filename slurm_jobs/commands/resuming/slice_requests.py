@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from slurm_jobs.plan.planned import Plan, PlannedStage, SliceRequest
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import stages_named
+from slurm_jobs.run_folder.run_values import stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text

@@ -17,8 +17,8 @@ from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.values.efficiency_model import Waste, WasteKind
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.shared import units
+from slurm_jobs.shared.quantities import Quantity, known, missing
 from slurm_jobs.shared.records.attempt_records import CompletionRecord
-from slurm_jobs.shared.units import Quantity, known, missing
 
 _LOST: tuple[WasteKind, ...] = ("failed", "repeated")
 

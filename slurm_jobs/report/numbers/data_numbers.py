@@ -15,7 +15,7 @@ from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN
 from slurm_jobs.report.numbers.current_results import SliceResults
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import read_statistics
-from slurm_jobs.shared.units import Quantity, known, missing
+from slurm_jobs.shared.quantities import Quantity, known, missing
 
 CONSOLIDATE_RUN = "consolidate"
 _MOST_NOTES = 10

@@ -25,7 +25,7 @@ from slurm_jobs.report.numbers.current_results import current_completions
 from slurm_jobs.report.numbers.stage_numbers import OUT_OF_MEMORY
 from slurm_jobs.report.values.efficiency_model import MemoryExcess, StageEfficiency, Use, Waste
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.shared.units import Quantity, known, missing
+from slurm_jobs.shared.quantities import Quantity, known, missing
 
 
 def efficiency_numbers(

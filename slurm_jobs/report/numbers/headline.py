@@ -11,7 +11,7 @@ from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
-from slurm_jobs.shared.units import TimeShare
+from slurm_jobs.shared.quantities import TimeShare
 
 _STATUS_WORDS = {
     "waiting": "Waiting after",

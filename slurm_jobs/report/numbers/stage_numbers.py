@@ -24,9 +24,9 @@ from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.quantities import Quantity, known, missing
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.units import Quantity, known, missing
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"

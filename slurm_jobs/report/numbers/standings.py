@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
-from slurm_jobs.run_folder.run_records import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
 from slurm_jobs.status.reconcile import reconcile

@@ -21,8 +21,8 @@ from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.steps.intervals import Interval, budget
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
 from slurm_jobs.shared import units
+from slurm_jobs.shared.quantities import TimeShare
 from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.units import TimeShare
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
 

@@ -12,7 +12,7 @@ from slurm_jobs.report.values.rank_model import RankNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.units import TimeShare
+from slurm_jobs.shared.quantities import TimeShare
 
 _MAX_RANKS = 16
 """Above this, only the slowest and the fastest ranks are drawn, each with all its rows."""

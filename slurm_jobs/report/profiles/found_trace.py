@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.run_folder.run_records import stages_named
+from slurm_jobs.run_folder.run_values import stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.index_ranges import ranges_text

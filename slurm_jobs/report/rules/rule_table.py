@@ -54,7 +54,7 @@ from slurm_jobs.report.values.efficiency_model import StageEfficiency
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.units import TimeShare
+from slurm_jobs.shared.quantities import TimeShare
 
 _TRAINING_RULES = (
     data_wait,

@@ -26,7 +26,7 @@ from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared import units
 from slurm_jobs.shared.manifests.row_notes import note_name
-from slurm_jobs.shared.units import shown
+from slurm_jobs.shared.quantities import shown
 
 _SHOWN_ENDED = 3
 """Per stage; the page has all."""

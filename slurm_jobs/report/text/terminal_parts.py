@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.shared import units
-from slurm_jobs.shared.units import TimeShare, shown
+from slurm_jobs.shared.quantities import TimeShare, shown
 
 _BAR_CELLS = 28
 _MIN_BAR_CELLS = 8

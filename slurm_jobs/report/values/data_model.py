@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.report.values.data_statistics import DataStatistics
-from slurm_jobs.shared.units import Quantity
+from slurm_jobs.shared.quantities import Quantity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

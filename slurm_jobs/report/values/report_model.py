@@ -16,7 +16,7 @@ from slurm_jobs.report.values.provenance_model import ProvenanceNumbers
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.shared.files import plain_json
-from slurm_jobs.shared.units import TimeShare
+from slurm_jobs.shared.quantities import TimeShare
 from slurm_jobs.status.slice_status import Status
 
 

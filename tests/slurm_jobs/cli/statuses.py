@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from slurm_jobs.cli.run_view.problems import Failure
 from slurm_jobs.cli.run_view.run_snapshot import RunView
-from slurm_jobs.run_folder.run_records import StageSummary
+from slurm_jobs.run_folder.run_values import StageSummary
 from slurm_jobs.status.run_status import RunStatus, StageStatus
 from slurm_jobs.status.slice_status import SliceStatus, Status
 from tests.slurm_jobs.runs import job

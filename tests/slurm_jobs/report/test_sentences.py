@@ -13,7 +13,7 @@ from slurm_jobs.report.text.sentences import next_request, no_finding
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.finding_model import Check
 from slurm_jobs.shared import units
-from slurm_jobs.shared.units import TimeShare, known, missing
+from slurm_jobs.shared.quantities import TimeShare, known, missing
 from tests.slurm_jobs.report.builders import stage_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.shared import units
-from slurm_jobs.shared.units import TimeShare
+from slurm_jobs.shared.quantities import TimeShare
 from tests.slurm_jobs.report.builders import printed
 
 

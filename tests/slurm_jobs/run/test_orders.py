@@ -21,7 +21,7 @@ from slurm_jobs.run_folder.orders import (
     slices_of_element,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import stages_named
+from slurm_jobs.run_folder.run_values import stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.records.job_resources import JobResources

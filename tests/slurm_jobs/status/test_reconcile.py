@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import pytest
 
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.run_folder.run_records import RunRecords, StageRecords
+from slurm_jobs.run_folder.run_values import RunRecords, StageRecords
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.status.reconcile import reconcile

@@ -12,8 +12,8 @@ import numpy as np
 from slurm_jobs.report.numbers.trainings.rank_numbers import phase_name
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.shared import units
+from slurm_jobs.shared.quantities import TimeShare
 from slurm_jobs.shared.timings.step_records import DEVICE_PHASES, NOT_TRAINING
-from slurm_jobs.shared.units import TimeShare
 
 NOT_RECORDED = "device timeline (busy, idle, communicating): not recorded"
 

@@ -18,8 +18,8 @@ from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers
 from slurm_jobs.report.values.training_model import ExposedCommunication
 from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.shared.quantities import TimeShare
 from slurm_jobs.shared.timings.step_records import STEP_PHASES
-from slurm_jobs.shared.units import TimeShare
 
 
 def exposed_communication(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:

@@ -39,7 +39,7 @@ from slurm_jobs.report.steps.pace import find_pace
 from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.shared.units import Quantity, known, missing
+from slurm_jobs.shared.quantities import Quantity, known, missing
 
 TRAIN_RUN = "train"
 """`run:` of the stage whose config is known here; a user's stage may record steps, too."""

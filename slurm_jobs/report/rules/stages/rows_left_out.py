@@ -10,7 +10,7 @@ from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.shared import units
 from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
-from slurm_jobs.shared.units import Quantity
+from slurm_jobs.shared.quantities import Quantity
 
 _LIMIT, _HIGH = 0.05, 0.5
 _KNOBS = {

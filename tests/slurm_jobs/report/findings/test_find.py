@@ -14,7 +14,7 @@ from slurm_jobs.report.rules.stages.slurm_requests import time_request
 from slurm_jobs.report.rules.training.around_the_steps import around_steps
 from slurm_jobs.report.rules.training.checkpoint_and_evaluation import checkpoint_stall
 from slurm_jobs.report.rules.training.repeated_steps import repeated_steps
-from slurm_jobs.shared.units import TimeShare, known
+from slurm_jobs.shared.quantities import TimeShare, known
 from tests.slurm_jobs.report.builders import check, edited, finding, report_on, stage_of
 
 HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_ranks": 4}

@@ -13,8 +13,8 @@ from slurm_jobs.report.steps.pace import find_pace, time_of
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.report.values.training_model import Pace
+from slurm_jobs.shared.quantities import known, missing
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.units import known, missing
 from tests.slurm_jobs.report.builders import (
     add_span,
     attempts_of,

@@ -12,7 +12,7 @@ import pytest
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.standings import Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
-from slurm_jobs.run_folder.run_records import RunRecords, StageRecords, StageSummary
+from slurm_jobs.run_folder.run_values import RunRecords, StageRecords, StageSummary
 from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import TaskAccounting
