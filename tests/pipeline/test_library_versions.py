@@ -34,9 +34,7 @@ def test_the_groups_of_a_unit_are_those_that_torch_has_of_it(state, groups):
 
 
 @pytest.mark.parametrize(("version", "can"), [("2.11.0+cu130", False), ("2.12.1", True)])
-def test_a_torch_that_cannot_shard_4_bits_is_named_and_refused_under_fsdp2_alone(
-    monkeypatch, version, can
-):
+def test_a_torch_that_cannot_shard_4_bits_is_refused_under_fsdp2_only(monkeypatch, version, can):
     monkeypatch.setattr(torch, "__version__", version)
     assert can_shard_whole_numbers() == can
     values = {"num_steps": 1, "adapters": {"rank": 4}, "quantize": {}}

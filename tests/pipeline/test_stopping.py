@@ -18,7 +18,7 @@ FITTING = replace(SLOW, num_done=99)
 
 
 @pytest.mark.parametrize("must_end", [False, True])
-def test_stop_far_from_the_time_limit_is_a_preemption_however_slow_the_work(must_end: bool) -> None:
+def test_stop_far_from_the_time_limit_is_a_preemption_even_if_work_is_slow(must_end: bool) -> None:
     early = replace(SLOW, num_done=1, spent_s=600, elapsed_s=600, left_s=3000)
     assert answer_stop(early, must_end=must_end) == "stop"
     assert answer_stop(replace(SLOW, left_s=None), must_end=must_end) == "stop"
@@ -43,7 +43,7 @@ def test_first_half_of_a_short_attempt_is_too_early_to_give_up() -> None:
     assert answer_stop(replace(early, elapsed_s=95, left_s=85), must_end=False) == "give_up"
 
 
-def test_retry_in_place_that_began_late_gets_the_whole_limit_in_another_attempt() -> None:
+def test_late_retry_in_place_gets_the_whole_time_limit_in_another_attempt() -> None:
     late = Pace(num_done=50, num_total=100, spent_s=900, late_s=2580, elapsed_s=900, left_s=120)
     assert answer_stop(late, must_end=False) == "stop"
     assert answer_stop(replace(late, num_done=0), must_end=False) == "stop"
@@ -73,7 +73,7 @@ def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_handlers")
-def test_both_signals_ask_to_stop_and_only_sigterm_says_that_the_end_is_near() -> None:
+def test_both_signals_ask_to_stop_and_only_sigterm_says_the_end_is_near() -> None:
     assert (stop_requests.stop_requested(), stop_requests.end_requested()) == (False, False)
     os.kill(os.getpid(), stop_requests.STOP_SIGNAL)  # as of a whole step
     assert not stop_requests.stop_requested()

@@ -105,7 +105,7 @@ def test_pieces_of_another_dealing_do_not_count_and_leave_nothing(
     assert not (folder / "pieces" / "work-00007").exists()
 
 
-def test_shards_that_another_dealing_wrote_over_are_proved_by_no_earlier_piece(
+def test_shards_that_another_dealing_overwrote_do_not_count_as_done(
     folder: Path, run_tasks: RunTasks, expected: dict[str, bytes]
 ) -> None:
     run_tasks(2, 0, 1)

@@ -161,7 +161,7 @@ def test_max_reject_share_of_consolidate_applies_to_finished_parts(
     assert result["num_samples"] == 37
 
 
-def test_share_of_consolidate_saves_no_slice_that_exceeds_that_of_preprocess(
+def test_share_of_consolidate_saves_no_slice_over_the_share_of_preprocess(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     """3 of 40 rows are bad: 0.025 allows a slice 1 of them, whatever `consolidate` would allow."""
@@ -201,7 +201,7 @@ def test_rows_that_are_too_long_are_judged_over_all_slices(
     assert result["rejects_by_reason"] == {"too_long": 4}
 
 
-def test_where_every_row_is_over_a_limit_the_error_names_reasons_limit_and_remedy(
+def test_error_names_limit_and_remedy_when_every_row_exceeds_a_limit(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     limits = {"max_tokens": 3, "max_too_long_share": 1.0}

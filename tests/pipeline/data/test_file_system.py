@@ -8,7 +8,7 @@ from pipeline.data.shard_reading import file_systems
 from pipeline.data.shard_reading.file_systems import is_on_this_machine
 
 
-def test_memory_is_of_this_machine_and_what_the_kernel_makes_up_is_not_taken_for_it() -> None:
+def test_shared_memory_is_on_this_machine_and_proc_is_not() -> None:
     assert is_on_this_machine(Path("/dev/shm"))
     assert not is_on_this_machine(Path("/proc/self/status"))
 

@@ -46,7 +46,7 @@ def test_image_of_another_shape_is_named_with_its_sample() -> None:
         ({"original_sizes": [["a", "b"]]}, "not a width and a height"),
     ],
 )
-def test_sizes_of_the_files_that_are_not_as_preprocess_notes_them_are_refused(meta, said):
+def test_original_sizes_that_preprocess_would_not_write_are_refused(meta, said):
     spoilt = replace(make_sample(7, 1), meta=meta)
     with pytest.raises(ValueError, match=f"sample 7.*{said}"):
         gather_samples([spoilt], RULE, with_original_sizes=True)

@@ -101,9 +101,7 @@ def test_file_without_its_fingerprint_or_with_another_value_is_refused(folder: P
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere.tar", "/etc/passwd", "shard-000001.tar", ""])
-def test_a_shard_that_is_called_otherwise_than_consolidate_calls_it_is_refused(
-    folder: Path, name: str
-) -> None:
+def test_a_shard_whose_name_consolidate_would_not_write_is_refused(folder: Path, name: str) -> None:
     values = json.loads((folder / INFO_NAME).read_text())
     values["shards"][0]["name"] = name
     (folder / INFO_NAME).write_text(json.dumps(values))

@@ -115,7 +115,7 @@ def test_global_batch_is_the_same_for_1_2_and_4_ranks(step: int, num_packs: int)
 
 @settings(deadline=None)
 @given(epoch=st.integers(0, 50), num_packs=st.integers(8, 700))
-def test_packs_of_a_whole_batch_lie_side_by_side_in_the_work_of_their_window(
+def test_packs_of_a_batch_are_neighbours_in_their_window_ordered_by_work(
     epoch: int, num_packs: int
 ) -> None:
     work = works(num_packs) + np.arange(num_packs) / num_packs  # no two alike

@@ -28,7 +28,7 @@ class Steps(Prefetcher):
         wait(self._waiting[0])
 
 
-def test_the_next_step_is_shown_when_all_of_it_is_there_and_comes_all_the_same():
+def test_the_next_step_can_be_peeked_once_it_is_complete_and_still_comes():
     may_end = threading.Event()
     with Steps([lambda: "a", lambda: may_end.wait() and "b"]) as steps:
         assert steps.peek() is None

@@ -116,7 +116,7 @@ def test_raw_and_png_images_are_the_same_pixels(make_dataset: Callable[..., Path
     assert torch.equal(batches[0].pixels, batches[1].pixels)
 
 
-def test_raw_samples_are_compared_with_their_checksum_when_first_read_and_only_then(
+def test_raw_samples_are_compared_with_their_checksum_at_first_read_only(
     make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = open_dataset(make_dataset(5, image_format="raw"))
@@ -227,7 +227,7 @@ def test_threads_read_the_same_samples_with_few_shards_mapped(
     ("num_files", "num_opened"),
     [(1024, 256), (1_048_576, 16_384), (resource.RLIM_INFINITY, 16_384)],
 )
-def test_each_file_system_takes_a_quarter_of_the_files_that_the_process_may_open(
+def test_each_file_system_may_open_a_quarter_of_the_files_of_the_process(
     monkeypatch: pytest.MonkeyPatch, num_files: int, num_opened: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (num_files, num_files))

@@ -145,7 +145,7 @@ def test_damaged_local_shard_is_reported_and_read_from_the_shared_folder(
         assert counts.shared_bytes == 2 * num_bytes_of(dataset, 1)
 
 
-def test_copy_that_is_damaged_when_it_comes_after_the_first_epoch_is_not_read(
+def test_damaged_copy_that_arrives_after_the_first_epoch_is_not_read(
     shared: Path, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "_LOOK_AGAIN_S", 0.0)
@@ -182,7 +182,7 @@ def test_a_damaged_local_shard_that_was_replaced_meanwhile_stays(shared: Path, l
     assert path.read_bytes() == good
 
 
-def test_damage_on_both_file_systems_is_an_error_that_names_the_shared_shard(
+def test_damage_on_both_file_systems_is_an_error_naming_the_shared_shard(
     shared: Path, local: Path
 ) -> None:
     for folder in (shared, local):
@@ -193,7 +193,7 @@ def test_damage_on_both_file_systems_is_an_error_that_names_the_shared_shard(
 
 
 @pytest.mark.usefixtures("_network")
-def test_shared_shard_that_is_cut_short_while_it_is_read_is_an_error_and_no_signal(
+def test_shared_shard_cut_short_while_it_is_read_is_an_error_and_no_signal(
     shared: Path,
 ) -> None:
     dataset = open_dataset(shared)
@@ -286,7 +286,7 @@ def test_what_comes_over_a_network_is_compared_each_time(shared: Path) -> None:
         dataset.sample(0)
 
 
-def test_a_sample_that_was_intact_locally_is_compared_again_from_the_shared_folder(
+def test_a_locally_intact_sample_is_checked_again_in_the_shared_folder(
     shared: Path, local: Path
 ) -> None:
     dataset = open_dataset(shared, local)

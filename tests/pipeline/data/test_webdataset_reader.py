@@ -66,7 +66,7 @@ def test_each_pass_of_a_rank_has_each_of_its_samples_once(dataset_dir: Path) -> 
         assert set(seen.values()) == {1}
 
 
-def test_samples_that_fill_the_shuffle_buffer_beat_before_the_first_is_drawn(
+def test_samples_that_fill_the_shuffle_buffer_beat_before_the_first_draw(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beats: list[int] = []
@@ -162,7 +162,7 @@ def test_own_shard_that_is_cut_short_between_two_samples_is_refused(
         next(iter(stream(names, locate=locate)))
 
 
-def test_own_shards_are_read_on_the_local_disk_from_the_pass_after_they_came(
+def test_own_shards_are_read_locally_from_the_pass_after_they_arrive(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards_module, "_LOOK_AGAIN_S", 0.0)

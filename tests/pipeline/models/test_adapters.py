@@ -49,7 +49,7 @@ def loss(kind: Kind, model: VisionLanguageModel) -> torch.Tensor:
     return loss_of(model, to_device(batch, CPU, model.layout)).detach()
 
 
-def test_adapters_are_added_to_all_linear_layers_of_the_language_model_only(kind):
+def test_only_linear_layers_of_the_language_model_get_adapters(kind):
     model = kind.build()
     num_linear = sum(
         isinstance(module, torch.nn.Linear)

@@ -95,7 +95,7 @@ def test_the_tokenizer_next_to_an_exported_small_model_is_compared(tmp_path):
     refused_by_all(config, replace(other, eos_token_id=1), OTHER_NUMBERS)
 
 
-def test_place_for_a_token_of_ones_own_may_be_named_and_a_token_of_words_may_not(tmp_path):
+def test_a_reserved_token_may_be_renamed_but_a_word_may_not(tmp_path):
     model = write_qwen2(tmp_path / "model", tied=True, vocab_size=300)
     folder = write_tokenizer(model, tokens=(*CHATML_TOKENS, "<|reserved|>"))
     write_tokenizer(tmp_path / "named", tokens=(*CHATML_TOKENS, "<image>", "<|one more|>"))
@@ -126,9 +126,7 @@ def test_other_mean_or_deviation_than_the_models_own_is_refused(make_kind, name,
     refused_by_all(config, replace(kind.facts, info=info), r"image mean: .*; image deviation: ")
 
 
-def test_a_processor_that_keeps_pixels_is_distinguished_from_one_that_changes_them(
-    make_kind, tmp_path
-):
+def test_a_processor_without_normalization_differs_from_one_with_it(make_kind, tmp_path):
     kind = make_kind("qwen3_vl")
     config = whole_folder(kind, tmp_path / "model")
     edit(tmp_path / "model/processor_config.json", do_normalize=False)
@@ -148,7 +146,7 @@ def test_what_a_folder_leaves_to_its_image_processors_class_is_compared(make_kin
     )
 
 
-def test_encoders_and_exported_small_models_must_see_pixels_as_the_data_set_has_them(tmp_path):
+def test_encoders_and_small_models_must_match_the_pixels_of_the_data_set(tmp_path):
     folder = write_image_processor(write_siglip(tmp_path / "siglip"))
     encoder = replace(CONFIG, vision=VisionConfig(path=str(folder)))
     build_model(encoder, make_facts(), seed=0).save_pretrained(folder := tmp_path)

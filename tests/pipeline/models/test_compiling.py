@@ -126,7 +126,7 @@ def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(last_beat):
     assert [*doing, last_beat()["doing"]] == ["compilation", "steps", "compilation", "steps"]
 
 
-def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number_of_sizes(
+def test_qwen_vision_layers_recompile_per_number_of_sizes_without_borders(
     make_kind,
 ):
     """Which is why towers of these families are refused: see below."""
@@ -146,7 +146,7 @@ def test_without_borders_vision_layers_of_qwen_would_be_compiled_for_each_number
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_vision_layers_of_qwen_are_compiled_once_where_attention_takes_borders(make_kind, name):
+def test_qwen_vision_layers_compile_once_where_attention_takes_borders(make_kind, name):
     kind = make_kind(name)
     plain, model = kind.build().train(), kind.build().train()
     samples = [sample for sample in kind.samples() if sample.images]

@@ -108,9 +108,7 @@ def test_a_damaged_index_is_refused_with_the_folder(folder, text):
         ({}, False),
     ],
 )
-def test_a_model_that_was_trained_in_bf16_is_named_where_fp16_is_computed_in(
-    tmp_path, values, warns
-):
+def test_the_fp16_warning_names_a_model_that_was_trained_in_bf16(tmp_path, values, warns):
     (tmp_path / "config.json").write_text(json.dumps(values))
     warning = fp16_warning(model_of(tmp_path))
     assert (warning is not None) == warns
@@ -216,7 +214,7 @@ def test_settings_of_generation_go_with_the_model(make_kind, tmp_path):
     [(None, "end"), ("end", "end"), (5, ["end", 5]), ([5, "end", 7], ["end", 5, 7])],
     ids=str,
 )
-def test_who_loads_an_export_gets_answers_that_end_where_those_of_the_evaluation_do(
+def test_answers_of_a_loaded_export_end_like_those_of_the_evaluation(
     make_kind, tmp_path, own, saved
 ):
     kind = make_kind("qwen2_5_vl")

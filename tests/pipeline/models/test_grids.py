@@ -144,7 +144,7 @@ def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
 
 
 @names_functions
-def test_places_of_image_tokens_are_read_of_the_device_where_the_batch_has_none(kind, recomputed):
+def test_image_token_places_are_read_from_the_device_if_the_batch_has_none(kind, recomputed):
     # The control of the test that nothing is read.
     model = recomputed(kind)
     inputs = inputs_of(kind, model, pictures=True)

@@ -137,7 +137,7 @@ def test_samples_would_see_each_other_without_the_fourth_row_of_positions(make_k
     assert abs(three.detach().sum() - sound) > 1e-2
 
 
-def test_batch_without_images_gives_every_parameter_the_gradient_that_it_may_have(kind):
+def test_every_parameter_gets_a_gradient_from_a_batch_without_images(kind):
     model, samples = kind.build(), kind.samples()
     loss(model, kind.batch(model, [[samples[2]]])).backward()
     lacking = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
@@ -146,7 +146,7 @@ def test_batch_without_images_gives_every_parameter_the_gradient_that_it_may_hav
     assert not any(p.grad.any() for p in model.parameters() if id(p) in vision and p.requires_grad)
 
 
-def test_features_that_overflow_keep_the_loss_of_a_batch_without_images_finite(kind):
+def test_loss_of_a_batch_without_images_stays_finite_if_features_overflow(kind):
     model, samples = kind.build(), kind.samples()
     features = model.image_features
     model.image_features = lambda vision: _infinite(features(vision))

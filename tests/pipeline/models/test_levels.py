@@ -116,9 +116,7 @@ def cut(sample: Sample, level: int) -> Sample:
         pytest.param(MIXED, True, id="classes first-packed"),
     ],
 )
-def test_a_whole_batch_in_one_pass_equals_every_level_of_every_sample_alone(
-    setting, rules, is_packed
-):
+def test_one_pass_over_a_batch_gives_the_losses_of_each_sample_alone(setting, rules, is_packed):
     model, samples, make_batch = setting
     rows = [samples[:2], samples[2:]] if is_packed else [[sample] for sample in samples]
     together = losses(model, make_batch(rows, rules))

@@ -13,7 +13,7 @@ from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 
 
-def test_every_parameter_of_every_kind_belongs_to_the_part_that_its_module_is(kind):
+def test_every_parameter_belongs_to_the_part_of_its_module(kind):
     model = kind.build()
     parts = parts_of(model)
     assert set(parts.values()) == {"vision", "projector", "language"}
@@ -66,7 +66,7 @@ def test_pattern_that_matches_nothing_is_refused_with_what_is_near(pattern, word
         choose(parts, [pattern], "phases.0.train")
 
 
-def test_chosen_parameters_are_trained_but_never_those_that_nothing_depends_on(make_kind):
+def test_chosen_parameters_are_trained_unless_nothing_depends_on_them(make_kind):
     model = make_kind("llava").build()
     unused = model.unused_parameters()
     assert unused

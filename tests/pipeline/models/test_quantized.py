@@ -96,7 +96,7 @@ def test_shapes_without_weights_are_those_of_real_layers(storage, double):
             assert facts[0] == facts[1]
 
 
-def test_computing_in_any_mode_and_precision_changes_nothing_that_is_stored():
+def test_computing_in_any_mode_and_precision_keeps_what_is_stored():
     ours = quantized(make_layer(), NF4)
     tensors = [*ours.parameters(), *ours.buffers()]
     before = [tensor.clone() for tensor in tensors]
@@ -109,7 +109,7 @@ def test_computing_in_any_mode_and_precision_changes_nothing_that_is_stored():
     assert all(a is t and torch.equal(a, b) for a, t, b in zip(after, tensors, before, strict=True))
 
 
-def test_language_layers_alone_are_quantised_and_adapted_by_peft_s_own_layer(kind):
+def test_only_language_layers_are_quantised_and_adapted_by_peft(kind):
     model = kind.build()
     linear = {
         name for name, module in model.named_modules()
@@ -130,7 +130,7 @@ def test_language_layers_alone_are_quantised_and_adapted_by_peft_s_own_layer(kin
     assert len(adapted) == len(linear)
 
 
-def test_the_quantised_model_computes_what_its_dequantised_merged_weights_do(kind, tmp_path):
+def test_the_quantised_model_computes_like_its_dequantised_merged_weights(kind, tmp_path):
     model = kind.build()
     plain = loss(kind, model)
     quantize_model(model, NF4, CPU)

@@ -164,9 +164,7 @@ def packed_loss(
     return loss.detach(), found
 
 
-def test_packed_rows_have_one_additive_mask_and_give_the_bits_of_transformers_own(
-    kind, monkeypatch
-):
+def test_packed_rows_with_one_additive_mask_learn_what_transformers_does(kind, monkeypatch):
     model = build(kind)
     with CountsAttention() as ours:
         loss, found = packed_loss(kind, model)
@@ -373,7 +371,7 @@ def test_pytorch_is_asked_what_the_model_asks_of_it(kind, packed):
     assert calls == expected_calls(model, has_mask=packed)
 
 
-def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_same(kind):
+def test_repeated_shared_keys_need_no_sharing_and_give_the_same_loss(kind):
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])
     calls, expected = calls_and_loss(model, batch)
@@ -389,7 +387,7 @@ def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_s
     assert calls_and_loss(model, batch)[0] == calls
 
 
-def test_kernels_are_chosen_with_and_without_a_mask_for_rows_that_may_become_packed(make_kind):
+def test_kernels_are_chosen_with_and_without_a_mask_if_rows_may_be_packed(make_kind):
     model = make_kind("qwen2_vl").build()
     masks = [use.has_mask for use in uses_of(model, {"auto", "shuffled"}, torch.float32)]
     assert masks == [False, False, True]  # the vision tower's is the first

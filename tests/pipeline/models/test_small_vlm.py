@@ -111,7 +111,7 @@ def test_batch_without_images_still_gives_every_parameter_a_gradient(model):
     assert not any(p.grad.any() for p in model.vision.parameters())
 
 
-def test_features_that_overflow_keep_the_loss_of_a_batch_without_images_finite(model):
+def test_loss_of_a_batch_without_images_stays_finite_if_features_overflow(model):
     torch.nn.init.constant_(model.projector[0].weight, float("inf"))
     ids, labels = torch.tensor([[7, 8, 9]]), torch.tensor([[-100, 8, 9]])
     assert torch.isfinite(loss_of(model, ids, make_images(0), labels))

@@ -123,14 +123,14 @@ def test_weights_that_were_saved_in_half_precision_are_trained_in_fp32(tmp_path)
     assert torch.equal(model.language.model.embed_tokens.weight, saved.float())
 
 
-def test_one_part_from_a_folder_leaves_the_other_and_the_projector_to_the_seed(folders):
+def test_the_seed_sets_every_part_that_does_not_come_from_a_folder(folders):
     one, same, other = (build(folders["siglip"], None, seed=s).state_dict() for s in (5, 5, 6))
     assert all(torch.equal(tensor, same[name]) for name, tensor in one.items())
     equal = {name for name, t in one.items() if t.ndim > 1 and torch.equal(t, other[name])}
     assert equal == {name for name, t in one.items() if t.ndim > 1 and name.startswith("vision.")}
 
 
-def test_every_parameter_learns_from_text_alone_and_no_pooling_head_is_there(folders):
+def test_every_parameter_learns_from_text_alone_without_a_pooling_head(folders):
     model = build(folders["siglip"], folders["tied"])
     assert model.training
     model(
@@ -282,7 +282,7 @@ def test_weights_of_other_sizes_than_the_config_says_are_refused(tmp_path):
         build(None, folder)
 
 
-def test_images_of_another_size_than_the_encoders_are_refused_before_anything_is_copied(folders):
+def test_images_that_differ_in_size_from_the_encoders_are_refused_early(folders):
     config = from_folders(folders["siglip"], None)
     words = (
         r"siglip needs images of 32 x 32 pixels \(its learned position table has 2 x 2 "
@@ -316,7 +316,7 @@ def test_tokens_without_an_embedding_are_refused(tmp_path, facts, words):
         build(None, folder, **facts)
 
 
-def test_tokenizer_that_numbers_tokens_otherwise_is_refused_and_one_with_more_is_not(tmp_path):
+def test_a_tokenizer_may_add_tokens_but_not_renumber_them(tmp_path):
     folder = write_tokenizer(write_qwen2(tmp_path / "qwen", tied=True, vocab_size=300))
 
     def read(name: str, tokens: tuple[str, ...]) -> DataFacts:

@@ -89,7 +89,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("late", LATE)
-def test_late_layers_and_the_head_alone_need_no_backward_of_what_is_before_them(kind, late):
+def test_late_layers_and_the_head_need_no_backward_pass_of_earlier_layers(kind, late):
     model = build(kind)
     train_modules(model, *LATE[late](model))
     assert ratio(kind, model) == pytest.approx(1, abs=0.05)
@@ -200,7 +200,7 @@ def test_the_formula_gives_what_a_pass_of_the_small_vlm_takes():
 
 
 @pytest.mark.parametrize("late", LATE)
-def test_late_layers_and_the_head_alone_of_the_small_vlm_need_no_backward_before_them(late):
+def test_late_layers_of_the_small_vlm_need_no_backward_of_earlier_layers(late):
     model = build_model(SMALL, make_facts(), seed=0)
     train_modules(model, *LATE[late](model))
     assert small_ratio(model) == pytest.approx(1, abs=0.01)

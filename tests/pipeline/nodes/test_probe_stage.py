@@ -87,7 +87,7 @@ def test_a_stopped_probe_keeps_its_measurements_and_names_the_missing_ones(
     assert probe.is_partial
 
 
-def test_a_probe_that_is_killed_between_two_measures_leaves_the_same_record(
+def test_a_probe_killed_between_two_measures_leaves_the_same_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: object) -> None:
@@ -108,7 +108,7 @@ def test_a_node_of_the_local_scheduler_has_the_name_of_the_host() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_of_probes_that_cannot_be_written_is_refused_before_measuring(
+def test_a_probe_folder_that_cannot_be_written_is_refused_before_measuring(
     tmp_path: Path,
 ) -> None:
     ProbePaths(tmp_path).own_dir.mkdir(mode=0o500)
@@ -136,7 +136,7 @@ def test_nodes_that_cannot_meet_keep_what_each_measured(
     assert "local_read_bytes_per_s" in probe.numbers
 
 
-def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_measured(
+def test_a_missing_package_is_named_and_the_rest_is_still_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("pipeline.nodes.measures.devices", "pipeline.nodes.measures.network"):
@@ -149,6 +149,6 @@ def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_mea
     assert "local_read_bytes_per_s" in probe.numbers
 
 
-def test_the_cores_that_were_requested_are_slurms_word_or_those_that_are_allowed() -> None:
+def test_requested_cores_come_from_slurm_or_from_the_allowed_cores() -> None:
     assert asked_cores("16") == 16
     assert asked_cores(None) >= 1

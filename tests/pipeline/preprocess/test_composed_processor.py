@@ -54,7 +54,7 @@ def edit_json(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-def test_processor_has_the_images_of_one_folder_and_the_tokens_of_the_other(
+def test_processor_combines_images_of_one_folder_with_tokens_of_the_other(
     images: Path, text: Path
 ) -> None:
     folder = compose(images, text)
@@ -130,7 +130,7 @@ def test_answers_of_a_base_model_end_with_the_turn(images: Path, tmp_path: Path)
     assert (folder / "chat_template.jinja").read_text() == marked.read_text()
 
 
-def test_language_model_without_a_template_gets_chatml_without_a_system_prompt(
+def test_model_without_a_template_gets_chatml_without_a_system_prompt(
     images: Path, tmp_path: Path
 ) -> None:
     folder = compose(images, write_tokenizer(tmp_path / "base", template=None))
@@ -140,7 +140,7 @@ def test_language_model_without_a_template_gets_chatml_without_a_system_prompt(
     assert rendered == "<|im_start|>user\nSo?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_image_processor_of_transformers_5_is_found_in_the_processors_own_file(
+def test_image_processor_of_transformers_5_is_found_in_the_processor_file(
     images: Path, text: Path
 ) -> None:
     before = compose(images, text)
@@ -191,9 +191,7 @@ def test_folder_without_an_image_processor_is_refused(images: Path, text: Path) 
         compose(images, text)
 
 
-def test_image_token_that_the_tokenizer_has_not_is_refused_with_those_it_has(
-    images: Path, tmp_path: Path
-) -> None:
+def test_image_token_that_the_tokenizer_lacks_is_refused(images: Path, tmp_path: Path) -> None:
     qwen2 = write_tokenizer(tmp_path / "qwen2", tokens=CHATML_TOKENS[:3])
     words = r"qwen2: '<\|image_pad\|>' is not a token .* processor\.image_token .*<\|im_start\|>\)"
     with pytest.raises(StageConfigError, match=words):

@@ -224,7 +224,7 @@ def test_image_token_in_a_text_is_rejected(processor_dir: Path, tmp_path: Path) 
     assert rejection(make_encoder(processor_dir, tmp_path), row) == "bad_row"
 
 
-def test_the_image_token_of_a_model_whose_mark_the_parser_does_not_know_is_rejected(
+def test_image_token_that_the_parser_does_not_know_is_rejected_in_a_text(
     processor_dir: Path, tmp_path: Path
 ) -> None:
     row = make_row(tmp_path, user("IMAGE", "What?"), assistant("a cup"))
@@ -259,7 +259,7 @@ def test_image_that_the_template_loses_is_not_blamed_on_a_text(tmp_path: Path) -
     assert rejection(encoder, row) == "image_lost_by_template"
 
 
-def test_row_that_the_template_refuses_is_rejected_with_the_templates_words(tmp_path: Path) -> None:
+def test_row_that_the_template_refuses_is_rejected_with_its_message(tmp_path: Path) -> None:
     folder = write_processor(tmp_path / "processor", template=ALTERNATING)
     encoder = make_encoder(folder, tmp_path)
     row = make_row(tmp_path, user("a"), user("b"), assistant("c"))

@@ -186,7 +186,7 @@ def test_line_that_is_broken_or_nested_too_deeply_does_not_hide_the_others(
     assert str(rows[1].origin) == f"m.jsonl:{len(line.splitlines()) + 1}"
 
 
-def test_json_list_that_is_nested_too_deeply_is_refused_and_not_tried_again(
+def test_json_list_that_is_nested_too_deeply_is_refused_without_a_retry(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(StageConfigError, match=r"m\.json: .* nested too deeply"):

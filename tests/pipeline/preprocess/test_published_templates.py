@@ -147,7 +147,7 @@ def test_two_texts_in_a_row_are_one_for_a_template_that_prints_the_first(tmp_pat
     ],
     ids=["each text ends the turn", "the first system message alone"],
 )
-def test_a_row_whose_texts_a_template_does_not_print_as_one_turn_is_rejected(
+def test_a_row_that_a_template_does_not_print_as_one_turn_is_rejected(
     tmp_path: Path, kind: str, template: str, good: list[Turn], *, bad: list[Turn], words: str
 ) -> None:
     folder = processor(tmp_path / "p", kind, template)
@@ -193,7 +193,7 @@ def test_a_template_without_an_end_of_turn_is_refused_with_the_replacement(
     ],
     ids=["llava-1.5", "llava-next-mistral"],
 )
-def test_a_replacement_renders_questions_as_the_published_template_and_ends_answers(
+def test_a_replacement_renders_like_its_template_and_ends_answers(
     tmp_path: Path, name: str, template: str, question: str
 ) -> None:
     folder = processor(tmp_path / "p", "llava_next", REPLACEMENTS[name])
@@ -272,7 +272,7 @@ def test_a_template_is_found_wherever_transformers_reads_it(bare: Path, write: W
 
 
 @pytest.mark.parametrize(("first", "second"), itertools.pairwise(PLACES))
-def test_of_two_templates_the_one_that_auto_processor_takes_is_used_and_reported(
+def test_the_template_that_auto_processor_takes_is_used_and_reported(
     bare: Path, first: Write, second: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The precedence is that of the installed transformers."""
@@ -291,7 +291,7 @@ def test_of_two_templates_the_one_that_auto_processor_takes_is_used_and_reported
     assert not [r for r in caplog.records if "chat template" in r.getMessage()]
 
 
-def test_no_template_and_several_without_a_default_are_reported_with_the_remedy(bare: Path) -> None:
+def test_a_missing_or_ambiguous_template_is_reported_with_the_remedy(bare: Path) -> None:
     with pytest.raises(StageConfigError, match=r"no `chat_template` \(looked in processor_config"):
         encoder_of(bare)
     in_json("tokenizer_config.json", lambda text: as_list(text)[1:])(bare, SMOLVLM)

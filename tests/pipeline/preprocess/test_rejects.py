@@ -35,7 +35,7 @@ def test_rows_to_fix_come_with_the_command_that_makes_all_parts_again() -> None:
 
 
 @pytest.mark.parametrize("num_slices", [1, 2])
-def test_a_manifest_of_which_no_row_became_a_sample_fails_and_names_the_first(
+def test_a_manifest_without_any_usable_row_fails_and_names_the_first(
     tmp_path: Path, processor_dir: Path, num_slices: int
 ) -> None:
     config = csv_config(tmp_path, processor_dir)
@@ -74,7 +74,7 @@ def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_d
     assert result["num_samples"] == 10 - result["num_too_long"]
 
 
-def test_more_long_samples_than_allowed_fail_the_slice_with_lengths_and_keys(
+def test_too_many_long_samples_fail_the_slice_with_lengths_and_keys(
     tmp_path: Path, processor_dir: Path
 ) -> None:
     config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53}

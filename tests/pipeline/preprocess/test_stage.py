@@ -209,7 +209,7 @@ def test_stop_leaves_no_half_part_and_says_whether_another_attempt_helps(
 
 
 @pytest.mark.usefixtures("_stop_requested")
-def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signal(
+def test_slice_that_fits_the_time_limit_is_finished_despite_a_signal(
     tmp_path: Path, config: Config
 ) -> None:
     context = make_context(tmp_path, deadline_unix_s=time.time() + 300)
@@ -259,7 +259,7 @@ def cut(manifest: Path) -> None:
 
 @pytest.mark.parametrize("change", [replace_by_other_rows, cut])
 @pytest.mark.parametrize("num_read", [0, 1])
-def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
+def test_manifest_that_changes_during_a_slice_leads_to_a_retry_and_no_part(
     tmp_path: Path, config: Config, num_read: int, change: Callable[[Path], None]
 ) -> None:
     """It changes once its rows are counted, or when the first of them was read."""

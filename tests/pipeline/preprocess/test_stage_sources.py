@@ -76,7 +76,7 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("num_slices", [1, 4, 30])
-def test_samples_are_the_same_whether_pictures_are_files_or_bytes_in_a_table(
+def test_samples_of_pictures_in_files_and_in_a_table_are_equal(
     tmp_path: Path, files: Path, preprocess: Preprocess, num_slices: int
 ) -> None:
     table = captions(NUM_ROWS)
@@ -105,7 +105,7 @@ def write_tar(folder: Path, num_pictures: int = NUM_ROWS) -> Path:
     return folder / "t.tar"
 
 
-def test_samples_are_the_same_whether_pictures_are_files_or_members_of_archives(
+def test_samples_of_pictures_in_files_and_in_archives_are_equal(
     files: Path, preprocess: Preprocess
 ) -> None:
     write_tar(files)
@@ -152,7 +152,7 @@ def test_broken_archive_fails_the_slice_at_once_and_leaves_no_part(
     assert not list((tmp_path / "run-0" / "output" / "parts").iterdir())
 
 
-def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
+def test_archive_that_changes_during_a_slice_leads_to_a_retry_and_no_part(
     files: Path, preprocess: Preprocess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, list_tar = write_tar(files, num_pictures=2), archives.list_tar
@@ -171,7 +171,7 @@ def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_at
 
 @pytest.mark.parametrize("name", ["m.csv", "m.parquet"])
 @pytest.mark.parametrize("prefix", ["data:image/png;base64,", ""])
-def test_samples_are_the_same_whether_pictures_are_files_or_text_of_the_manifest(
+def test_samples_of_pictures_in_files_and_in_manifest_text_are_equal(
     tmp_path: Path, files: Path, preprocess: Preprocess, name: str, prefix: str
 ) -> None:
     manifest = tmp_path / name

@@ -94,7 +94,7 @@ def test_training_that_ends_first_stops_the_copy_and_keeps_what_is_whole(
         assert shard_sizes(staged.folder) == sizes
 
 
-def test_another_job_with_the_same_data_goes_on_with_the_copy_when_the_first_ends(
+def test_another_job_continues_the_copy_when_the_first_job_ends(
     dataset_dir: Path, tmp_path: Path
 ) -> None:
     first = stage_in(dataset_dir, tmp_path, SLOW)
@@ -170,7 +170,7 @@ def test_training_that_waits_for_its_copy_beats_within_a_shard(
     lease.release()
 
 
-def test_training_that_waits_for_the_copy_of_another_job_beats_while_that_goes_on(
+def test_training_that_waits_for_the_copy_of_another_job_still_beats(
     dataset_dir: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +220,7 @@ stage_in(dataset_dir, node_dir, StagingConfig(mode="before"))
 """
 
 
-def test_a_copy_that_hangs_is_reported_with_the_line_that_reads_the_shared_file(
+def test_a_hanging_copy_is_reported_with_the_line_that_reads_the_file(
     dataset_dir: Path, tmp_path: Path
 ) -> None:
     shared = shutil.copytree(dataset_dir, tmp_path / "shared")
@@ -295,7 +295,7 @@ def test_the_index_is_copied_once_and_again_after_damage(dataset_dir: Path, tmp_
     assert first == again != mended != mended_again
 
 
-def test_an_index_that_is_damaged_in_the_shared_folder_is_left_to_its_reader(
+def test_an_index_damaged_in_the_shared_folder_is_left_to_its_reader(
     dataset_dir: Path, tmp_path: Path
 ) -> None:
     shared = shutil.copytree(dataset_dir, tmp_path / "shared")
@@ -318,7 +318,7 @@ def test_the_least_recently_used_copy_makes_room_under_the_cap(
     assert [path.name for path in (tmp_path / "datasets").iterdir()] == [new.folder.name]
 
 
-def test_copies_in_use_are_never_evicted_and_as_many_shards_as_fit_are_staged(
+def test_copies_in_use_are_kept_and_as_many_shards_as_fit_are_staged(
     dataset_dir: Path, other_dataset_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = multiprocessing.get_context("fork").Process(

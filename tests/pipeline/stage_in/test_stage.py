@@ -119,7 +119,7 @@ def lose_a_column(dataset_dir: Path, folder: Path, column: str) -> None:
     path.write_bytes(data.replace(values, bytes(len(values))))
 
 
-def test_a_damaged_index_on_a_disk_that_takes_no_other_is_left_for_the_shared_one(
+def test_the_shared_index_is_read_if_a_damaged_copy_cannot_be_replaced(
     dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stage_in(dataset_dir, tmp_path, BEFORE) as staged:

@@ -105,7 +105,7 @@ def test_an_idle_device_shows_its_data_wait_and_a_busy_one_shows_none(tmp_path, 
     assert steps_of(tmp_path)["device_data_wait_s"].tolist() == [3.0, 0.0]
 
 
-def test_no_step_is_read_before_the_device_is_done_with_it_and_none_is_waited_for(
+def test_a_step_is_read_only_once_the_device_is_done_and_without_waiting(
     tmp_path, device, monkeypatch
 ):
     recorder = StepRecorder(tmp_path, 0, {}, device_clock=device)
@@ -162,9 +162,7 @@ def test_two_checkpoints_in_a_row_lose_no_step_though_the_device_is_behind(tmp_p
     assert np.isnan(steps["device_step_s"]).tolist() == [True, True, False]
 
 
-def test_records_of_a_training_that_fails_are_kept_without_asking_a_device_that_may_be_broken(
-    tmp_path, device
-):
+def test_records_of_a_failed_training_are_kept_without_asking_the_device(tmp_path, device):
     def fail(*_):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 

@@ -16,14 +16,14 @@ def language(num_weights, **work):
     )
 
 
-def test_a_trained_model_takes_six_operations_a_weight_and_token_and_twelve_for_attention():
+def test_trained_weights_take_six_operations_and_attention_takes_twelve():
     """PaLM, appendix B: 6 N + 12 L H Q T a token; here of 3 rows of 100 tokens, L H Q = 64."""
     work = language({3: 1000}, attention_width={3: 64})
     counts = WorkCounts(num_tokens=300, num_token_pairs=3 * 100**2)
     assert model_flops(work, counts) == 300 * (6 * 1000 + 12 * 64 * 100)
 
 
-def test_frozen_weights_take_four_where_a_gradient_passes_and_two_where_none_does():
+def test_frozen_weights_take_four_operations_or_two_without_a_gradient():
     counts = WorkCounts(num_tokens=10, num_token_pairs=100)
     passed = language({2: 1000}, attention_width={3: 64})
     assert model_flops(passed, counts) == 10 * 4 * 1000 + 12 * 64 * 100

@@ -87,7 +87,7 @@ def test_an_attempt_that_begins_within_the_range_records_the_rest(tmp_path):
     assert (table.first_step, table.num_steps) == (5, 2)
 
 
-def test_an_attempt_that_begins_after_the_range_or_ends_before_it_records_nothing(tmp_path):
+def test_an_attempt_outside_the_profiled_range_records_nothing(tmp_path):
     train(make(tmp_path, steps=(2, 6)), range(7, 9))
     train(make(tmp_path, steps=(5, 6)), range(5))  # ends while it warms up
     assert [path.name for path in tmp_path.iterdir()] == ["rank-00000.spans.jsonl"]
@@ -107,7 +107,7 @@ def test_the_time_of_starting_and_writing_is_a_span(tmp_path):
     assert (written["first_step"], written["num_steps"]) == (1, 2)
 
 
-def test_a_profile_that_cannot_be_written_fails_no_training_and_leaves_no_half(tmp_path, caplog):
+def test_a_profile_that_cannot_be_written_does_not_fail_the_training(tmp_path, caplog):
     operators_path(tmp_path, 0).mkdir()  # a rename over a folder fails
     train(make(tmp_path, steps=(1, 2)), range(5))
     assert "the profile is dropped" in caplog.text

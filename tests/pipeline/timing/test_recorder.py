@@ -84,7 +84,7 @@ def test_compiling_is_set_apart_from_the_phase_that_it_happened_in(tmp_path, clo
     assert [step[name] for name in ("compile_s", "forward_s", "step_s")] == [2.0, 1.5, 3.5]
 
 
-def test_a_part_of_a_phase_is_recorded_separately_and_adds_nothing_to_the_step(tmp_path, clock):
+def test_a_part_of_a_phase_is_recorded_without_adding_to_the_step(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         recorder.start_step(0)
         clock.advance(0.5)
@@ -243,7 +243,7 @@ def test_crash_in_a_checkpoint_keeps_its_step_and_all_before(tmp_path):
     recorder.close()
 
 
-def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_path, clock):
+def test_step_written_before_its_checkpoint_gets_the_checkpoint_time_later(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         record(recorder, 2)
         recorder.start_step(2)
@@ -264,7 +264,7 @@ def full_disk(path, *, num_bytes_left):
     return conftest.full_disk(path.stat().st_size + num_bytes_left)
 
 
-def test_disk_that_fills_up_is_an_error_that_names_the_file_and_leaves_only_whole_records(tmp_path):
+def test_full_disk_is_an_error_that_names_the_file_and_keeps_whole_records(tmp_path):
     recorder = StepRecorder(tmp_path, 0, {})
     record(recorder, 3)
     recorder.flush()
@@ -280,7 +280,7 @@ def test_disk_that_fills_up_is_an_error_that_names_the_file_and_leaves_only_whol
     assert steps["num_tokens"].tolist() == [40] * 6
 
 
-def test_disk_that_is_full_before_a_checkpoint_leaves_nothing_of_the_open_step(tmp_path):
+def test_disk_full_before_a_checkpoint_leaves_nothing_of_the_open_step(tmp_path):
     recorder = StepRecorder(tmp_path, 0, {})
     record(recorder, 1)
     recorder.flush()
@@ -292,7 +292,7 @@ def test_disk_that_is_full_before_a_checkpoint_leaves_nothing_of_the_open_step(t
     assert steps_of(tmp_path)["step"].tolist() == [0, 1]
 
 
-def test_an_error_of_the_training_is_raised_even_if_its_records_cannot_be_written(tmp_path, caplog):
+def test_a_training_error_is_raised_even_if_its_records_cannot_be_written(tmp_path, caplog):
     recorder, path = StepRecorder(tmp_path, 0, {}), steps_path(tmp_path, 0)
     record(recorder, 1)
     with full_disk(path, num_bytes_left=50), pytest.raises(ValueError, match="loss"), recorder:

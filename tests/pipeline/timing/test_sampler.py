@@ -116,7 +116,7 @@ def test_an_unexpected_error_ends_the_readings_and_not_the_training(path, caplog
     assert "unheard of" in caplog.text
 
 
-def test_a_disk_that_fills_up_loses_readings_and_goes_on_when_there_is_room(path, caplog):
+def test_a_full_disk_loses_readings_until_there_is_room_again(path, caplog):
     sampler = make(path, Beat())
     sampler.take()
     with full_disk(path, num_bytes_left=20):

@@ -22,7 +22,7 @@ def test_spans_keep_notes_and_failures(tmp_path):
     assert (second["name"], second["error"]) == ("export", "ValueError")
 
 
-def test_span_that_a_full_disk_cuts_short_spoils_no_other_and_hides_no_error(tmp_path, caplog):
+def test_span_cut_short_by_a_full_disk_spoils_no_other_and_hides_no_error(tmp_path, caplog):
     log, path = SpanLog(tmp_path, 0), spans_path(tmp_path, 0)
     with log.span("stage_in"):
         pass

@@ -57,7 +57,7 @@ def test_where_the_kernel_keeps_no_account_waits_for_a_core_are_not_known(monkey
     assert found.cpu_s >= 0
 
 
-def test_several_pieces_of_work_add_up_and_what_is_not_known_of_one_is_not_of_all():
+def test_times_of_several_pieces_add_up_unless_one_is_unknown():
     known = ThreadTimes(wall_s=1.0, cpu_s=0.5, core_wait_s=0.25)
     assert add_up([known, known]) == ThreadTimes(wall_s=2.0, cpu_s=1.0, core_wait_s=0.5)
     assert math.isnan(add_up([known, ThreadTimes()]).wall_s)

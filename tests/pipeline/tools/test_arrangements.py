@@ -104,7 +104,7 @@ def test_slowest_rank_is_counted_with_its_padding_images_and_attention():
     assert work_of_step(plan, 0, LENGTHS, work) == pytest.approx(first)
 
 
-def test_rows_of_one_length_are_as_much_work_on_every_rank_where_tokens_alone_count():
+def test_rows_of_one_length_are_equal_work_on_every_rank_by_tokens_alone():
     used = settings()
     assert count(plan_of("exact", LENGTHS, used), LENGTHS, used).slowest_over_mean == 1
 

@@ -32,7 +32,7 @@ def test_blanks_before_words_stay():
     assert token_pieces([1, 2, 3, 4], [True] * 4, decode_words) == ["Two", " red", " cups", "."]
 
 
-def test_bytes_that_are_no_character_are_written_as_such_and_the_rest_is_right():
+def test_bytes_that_are_no_character_are_replaced_and_the_rest_is_right():
     pieces = pieces_of(b"a\xff\xfe\xfd\xfcb")
     assert "".join(pieces) == b"a\xff\xfe\xfd\xfcb".decode(errors="replace")
     assert pieces[0] == "a"

@@ -121,9 +121,7 @@ def test_a_missing_file_is_reported(folder, name):
     assert "missing" in message or "No such file" in message
 
 
-def test_the_index_of_another_data_set_is_reported_and_the_shards_are_still_compared(
-    folder, make_dataset
-):
+def test_the_index_of_another_data_set_is_reported_and_shards_are_compared(folder, make_dataset):
     shutil.copy(make_dataset(23, num_shards=3, seed=9) / "index.arrow", folder)
     flip(folder / "shards" / "shard-000000.tar", 700)
     found = problems_of(folder)
@@ -167,7 +165,7 @@ def test_a_changed_list_of_rejects_is_reported(with_rejects):
     assert problems_of(with_rejects)[0][2] == "2 rejects, expected 3 rejects"
 
 
-def test_data_set_of_a_version_without_that_checksum_is_compared_with_what_it_has(with_rejects):
+def test_older_data_set_without_that_checksum_is_compared_by_its_counts(with_rejects):
     path = with_rejects / "dataset.json"
     values = json.loads(path.read_text())
     del values["rejects_xxh3"]

@@ -60,9 +60,7 @@ def test_packed_training_is_the_same_on_one_rank_and_on_two(make_train_run, pack
     assert (by_rank[0] + by_rank[1]).tolist() == packed.steps()["num_samples"].tolist()
 
 
-def test_packed_training_goes_on_after_a_checkpoint_as_if_it_had_not_stopped(
-    make_train_run, packed
-):
+def test_packed_training_resumes_as_if_it_had_not_stopped(make_train_run, packed):
     run = make_train_run(batching=PACKED).take(packed, forget_after=3)
     assert run.run_here()["resumed_from_step"] == 3
     assert run.losses() == packed.losses()[3:]
@@ -80,7 +78,7 @@ def test_grouped_batches_pad_less_than_shuffled_ones(make_train_run):
     assert shares["grouped"] < shares["shuffled"]
 
 
-def test_packs_are_stored_next_to_the_index_reused_and_rebuilt_after_damage(
+def test_packs_are_stored_and_reused_and_rebuilt_after_damage(
     make_train_run, own_data, packed, caplog
 ):
     def losses():
@@ -150,7 +148,7 @@ def test_auto_chooses_once_and_keeps_to_it(make_train_run):
     assert run.losses() == same.losses()[3:]
 
 
-def test_auto_chooses_again_for_another_model_and_not_for_another_precision(make_train_run):
+def test_auto_chooses_again_for_another_model_but_not_another_precision(make_train_run):
     run = make_train_run(batching={**PACKED, "kind": "auto"}, num_steps=1)
     run.run_here({"fingerprint": "one"})
     file = run.output_dir / "batching.json"
@@ -171,7 +169,7 @@ def test_what_a_choice_depends_on_binds_checkpoints_too():
 
 
 @pytest.mark.slow
-def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_length(
+def test_streamed_training_on_two_ranks_stays_in_step_with_unequal_shards(
     make_train_run, demo_data
 ):
     from pipeline.consolidate.stage import run as consolidate

@@ -31,7 +31,7 @@ def write_tiled_dataset(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", [None, "qwen2_vl"])
-def test_images_that_the_model_does_not_take_are_refused_before_anything_is_copied(
+def test_images_that_the_model_does_not_take_are_refused_before_copying(
     make_train_run, tmp_path, kind
 ):
     dataset_dir = write_tiled_dataset(tmp_path)
@@ -63,9 +63,7 @@ def small(max_positions: int) -> dict:
     return {**TINY_MODEL, "language": {**TINY_MODEL["language"], "max_positions": max_positions}}
 
 
-def test_samples_longer_than_the_positions_of_the_language_model_are_refused(
-    longest, make_train_run
-):
+def test_samples_longer_than_the_positions_of_the_model_are_refused(longest, make_train_run):
     words = rf"the longest sample has {longest} tokens, but the language model has 10 positions"
     with pytest.raises(StageConfigError, match=words) as caught:
         make_train_run(model=small(10)).run_here()
@@ -105,7 +103,7 @@ def test_the_limit_of_a_folder_is_named_by_its_file(plain, make_train_run, tmp_p
         ("chat_template.json", "was added"),
     ],
 )
-def test_a_processor_file_that_differs_from_what_consolidate_copied_ends_the_training(
+def test_a_processor_file_changed_since_consolidate_ends_the_training(
     dataset, make_train_run, name, verb
 ):
     path = dataset / "processor" / name

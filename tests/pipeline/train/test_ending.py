@@ -101,9 +101,7 @@ def evaluated_run(make_train_run, heldout):
     return make_train_run(evaluate={"manifest": heldout, "max_new_tokens": 2, "batch_size": 2})
 
 
-def test_stop_in_the_last_step_leaves_the_export_to_an_attempt_that_makes_no_step(
-    plain, evaluated_run, ask_at
-):
+def test_stop_in_the_last_step_leaves_the_export_to_the_next_attempt(plain, evaluated_run, ask_at):
     ask_at(1)
     with pytest.raises(StageStoppedError, match="asked to stop after the last step: its state is"):
         evaluated_run.run_here()
@@ -124,7 +122,7 @@ def test_stop_during_the_last_work_there_is_comes_too_late_to_be_heeded(
 
 
 @pytest.mark.parametrize(("look", "num_done"), [(2, "0 of 1 evaluations"), (4, "2 of 6 held-out")])
-def test_a_stopped_evaluation_starts_again_and_fails_if_the_time_limit_is_too_short(
+def test_a_stopped_evaluation_restarts_but_fails_if_time_is_too_short(
     evaluated_run, plain, ask_at, look, num_done
 ):
     evaluated_run.take(plain, forget_after=5)

@@ -96,7 +96,7 @@ def asking(make_train_run, tmp_path):
     return make_train_run(evaluate={"manifest": str(manifest), "max_new_tokens": 2}), manifest
 
 
-def test_heldout_rows_of_which_none_can_be_used_fail_the_stage_before_any_step(asking):
+def test_heldout_rows_that_are_all_unusable_fail_before_any_step(asking):
     run, manifest = asking
     for image in manifest.parent.glob("*.png"):
         image.write_bytes(b"")
@@ -113,9 +113,7 @@ def test_heldout_rows_of_which_none_can_be_used_fail_the_stage_before_any_step(a
         run.run_here()
 
 
-def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluation(
-    asking, monkeypatch
-):
+def test_heldout_rows_unusable_after_training_fail_the_evaluation(asking, monkeypatch):
     run, manifest = asking
     monkeypatch.setattr(stage, "check_heldout", lambda *_, **__: without_images(manifest))
     with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
@@ -129,7 +127,7 @@ def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluat
      ("cuda", "fp16", "ddp", torch.float32), ("cuda", "fp16", "single", torch.float32),
      ("cuda", "fp32", "ddp", torch.float32), ("cpu", "bf16", "fsdp2", torch.float32)],
 )  # fmt: skip
-def test_weights_are_halved_on_a_gpu_but_under_fp16_where_it_held_them_whole(
+def test_evaluation_halves_weights_on_a_gpu_unless_fp16_held_them_whole(
     device, precision, strategy, dtype
 ):
     place = RankDevice(device=torch.device(device), precision=precision, num_compute_threads=1)

@@ -55,7 +55,7 @@ def write_model(place):
         ("tokenizer.json", b"", False),
     ],
 )
-def test_an_equal_export_stays_with_what_the_user_put_there_and_any_other_is_replaced(
+def test_an_export_with_a_file_of_the_user_stays_unless_it_is_altered(
     tmp_path, name, content, stays
 ):
     folder = tmp_path / "model"

@@ -136,9 +136,7 @@ def assert_seen_alike(looks, others):
 
 
 @pytest.mark.slow
-def test_two_ranks_with_packed_weights_see_what_one_sees_and_learn_as_if_they_had_not_looked(
-    made, make_train_run
-):
+def test_looks_with_packed_weights_agree_on_two_ranks_and_change_nothing(made, make_train_run):
     """Kernels of a CPU pack 4-bit weights again for a model that does not train."""
     quantized = {"adapters": {"rank": 4, "alpha": 8.0}, "quantize": {}}
     alone = make_train_run(**config_of(made, every=2, **quantized))
@@ -225,9 +223,7 @@ def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run
 
 
 @pytest.mark.slow
-def test_a_missed_evaluation_of_a_phase_is_made_later_and_tracked_without_erasing_curves(
-    made, make_train_run
-):
+def test_a_missed_evaluation_of_a_phase_is_made_later_and_keeps_all_curves(made, make_train_run):
     trackers = {"use": ["tensorboard"], "every_steps": 1}
     phases = {"num_steps": None, "phases": PHASES}
     config = config_of(made, every=2, checkpoint=KEPT, trackers=trackers, **phases)
@@ -241,7 +237,7 @@ def test_a_missed_evaluation_of_a_phase_is_made_later_and_tracked_without_erasin
 
 
 @pytest.mark.slow
-def test_two_ranks_that_look_before_their_first_step_learn_as_if_they_had_not(made, make_train_run):
+def test_two_ranks_learn_the_same_if_they_look_before_their_first_step(made, make_train_run):
     run = make_train_run(**config_of(made, every=2, checkpoint=KEPT, **SHARDED))
     every = run.config["evaluate"].pop("every_steps")
     run.run()
@@ -253,7 +249,7 @@ def test_two_ranks_that_look_before_their_first_step_learn_as_if_they_had_not(ma
     assert run.weights() == before
 
 
-def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
+def test_rows_of_which_none_can_be_learned_fail_before_the_first_step(
     made, make_train_run, tmp_path
 ):
     rows = tmp_path / "rows.jsonl"
@@ -325,7 +321,7 @@ def test_looks_of_the_newest_basis_belong_together(path):
     assert second.has(6)
 
 
-def test_what_a_look_finds_is_no_point_of_the_curve_of_the_evaluation_at_the_end(path):
+def test_a_look_adds_no_point_to_the_curve_of_the_final_evaluation(path):
     told = {}
     log_at(path, track=told.__setitem__).write(LOOK)
     assert told == {2: {"look/loss": 0.5, "look/exact_match": 0.75}}

@@ -55,9 +55,7 @@ def test_adapters_alone_are_in_checkpoints_and_are_merged_into_the_export(made, 
     assert num_changed == 14  # seven linear layers in each of two layers
 
 
-def test_adapters_everywhere_leave_out_layers_of_llava_that_nothing_depends_on(
-    make_train_run, tmp_path
-):
+def test_adapters_everywhere_leave_out_unused_layers_of_llava(make_train_run, tmp_path):
     llava = write_dataset("llava", tmp_path), write_tiny("llava", tmp_path / "model")
     run = make_train_run(
         **config_of(llava, num_steps=1, adapters={**LORA, "targets": ["*"]}, learn=["adapters"])

@@ -100,9 +100,7 @@ def laps(setup, tmp_path):
     return read_steps(steps_path(tmp_path, 0)).steps
 
 
-def test_all_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexplained(
-    setup, tmp_path
-):
+def test_all_waits_for_other_ranks_are_timed_apart_and_fully_explained(setup, tmp_path):
     steps = laps(setup, tmp_path)
     assert steps["rank_wait_s"] == pytest.approx([3 * WAIT_S] * 2)
     assert steps["rank_wait_data_s"] == pytest.approx([WAIT_S] * 2)  # the first of them
@@ -157,7 +155,7 @@ def test_gradient_that_is_not_finite_is_never_applied_nor_saved(
 
 @pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
 @pytest.mark.parametrize("limit", [0.25, 1e6, None])
-def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
+def test_gradients_are_clipped_and_the_norm_before_is_recorded(
     make_train_run, monkeypatch, strategy, limit
 ):
     applied, update = [], loop._update
@@ -352,7 +350,7 @@ def peek_when_it_is_ready(steps: Prefetcher) -> list[Batch] | None:
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 2])
-def test_a_training_begins_to_copy_the_next_microbatch_before_it_learns_this_one(
+def test_the_copy_of_the_next_microbatch_begins_before_this_one_is_learned(
     make_train_run, monkeypatch, num_microbatches
 ):
     told: list[str] = []

@@ -48,9 +48,7 @@ def test_a_trial_learns_what_the_training_learns_and_keeps_none_of_it(measured, 
     assert np.isfinite(trial.steps()["loader_s"]).all()
 
 
-def test_without_its_data_path_a_trial_repeats_its_first_batches_and_times_no_loader(
-    measured, tokens
-):
+def test_a_trial_without_its_data_path_repeats_batches_and_times_no_loader(measured, tokens):
     steps = measured(num_kept_steps=2)[0].steps()
     assert steps["num_tokens"].tolist() == tokens[:2] * 3
     assert steps["data_wait_s"].max() < 0.01

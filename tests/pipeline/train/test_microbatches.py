@@ -65,7 +65,7 @@ def room_for(peaks, rows):
     return (here + (0.1 * (more - here) if more else 1)) / SHARE
 
 
-def test_with_memory_for_all_rows_there_is_one_microbatch_and_a_damaged_choice_is_replaced(peaks):
+def test_one_microbatch_is_used_if_all_rows_fit_in_memory(peaks):
     assert peaks.choice["key"]["devices"]
     assert (peaks.choice["num_microbatches"], peaks.choice["num_rows"]) == (1, 32)
     assert sorted(peaks.of_rows) == [1, 2, 4, 8, 16, 32]
@@ -107,7 +107,7 @@ def test_what_is_learned_is_bit_for_bit_that_of_the_number_given_by_hand(
 
 
 @pytest.mark.slow
-def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
+def test_a_resume_keeps_the_number_found_unless_the_device_changes(
     peaks, memory, make_train_run, caplog
 ):
     memory.plant(room_for(peaks, 8))
@@ -131,9 +131,7 @@ def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
     assert numbers_of(run) == {1}
 
 
-def test_no_room_for_a_row_fails_before_the_first_step_with_what_takes_less(
-    peaks, memory, make_train_run
-):
+def test_no_room_for_a_row_fails_before_the_first_step_with_remedies(peaks, memory, make_train_run):
     memory.plant(0.9 * peaks.of_rows[1])
     run = make_train_run(**AUTO)
     words = r"a single row .* memory_share \(0\.9\) .*fsdp2.*adapters.*adamw_8bit.*memory_share"

@@ -41,9 +41,7 @@ def test_the_node_is_read_from_staging_to_the_end(observed_run):
     assert file.num_damaged == 0
 
 
-def test_compiling_is_no_work_of_the_first_step_and_changes_what_is_learned_by_no_bit(
-    make_train_run, observed_run
-):
+def test_compiling_is_no_work_of_the_first_step_and_changes_no_loss(make_train_run, observed_run):
     run = make_train_run(compile={"backend": "eager"})
     assert run.run_here()["spread"]["num_compiled"] == 1
     steps = run.steps()
@@ -117,9 +115,7 @@ def test_two_ranks_learn_the_same_with_kernels_of_inductor_within_rounding(make_
     assert steps["compile_s"][0] > 0
 
 
-def test_the_log_says_in_words_how_the_model_is_parallelized_and_what_is_made(
-    make_train_run, caplog
-):
+def test_the_log_describes_the_parallelization_and_the_plan_in_words(make_train_run, caplog):
     caplog.set_level("INFO")
     make_train_run(num_steps=2).run_here()
     assert "StrategyFacts(" not in caplog.text
@@ -133,7 +129,7 @@ def test_the_log_says_in_words_how_the_model_is_parallelized_and_what_is_made(
     )
 
 
-def test_steps_to_profile_after_the_last_epoch_are_refused_before_the_first_step(make_train_run):
+def test_steps_to_profile_after_the_last_epoch_are_refused_at_once(make_train_run):
     run = make_train_run(num_steps=None, num_epochs=1, profile={"steps": [500, 510]})
     with pytest.raises(StageConfigError, match=r"begins at step 500, and the training has \d+,"):
         run.run_here()

@@ -39,7 +39,7 @@ def test_a_group_of_nothing_is_left_out():
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
-def test_without_a_gradient_an_update_shrinks_matrices_by_the_weight_decay_alone(kind):
+def test_an_update_without_a_gradient_applies_only_the_weight_decay(kind):
     model = make_model()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
@@ -124,7 +124,7 @@ def test_8_bit_state_goes_on_bit_for_bit(make_train_run, eight_bit):
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
-def test_training_of_vectors_alone_goes_on_bit_for_bit_also_from_a_group_of_nothing(
+def test_training_of_vectors_alone_resumes_even_from_an_empty_group(
     make_train_run, monkeypatch, strategy
 ):
     """Nothing has weight decay: a group of nothing would take the other's state."""
@@ -176,7 +176,7 @@ def qlora(made, make_train_run):
 
 
 @pytest.mark.slow
-def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_and_8_bit_state(qlora):
+def test_qlora_resumes_exactly_on_two_ranks_with_scaler_and_8_bit_state(qlora):
     before = qlora.weights()
     names = stored(qlora)
     for rank in range(2):

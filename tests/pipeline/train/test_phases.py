@@ -181,7 +181,7 @@ def damage(run, phase, name=WEIGHTS):
         ([LAST_STEP], {"0-projector": "checkpoint.json"}, 0),
     ],
 )
-def test_resume_in_any_phase_is_bit_equal_and_damage_costs_nothing_that_a_later_phase_has(
+def test_resume_in_any_phase_is_exact_even_if_earlier_phases_are_damaged(
     again, whole, lost, damaged, step
 ):
     for name in lost:
@@ -192,9 +192,7 @@ def test_resume_in_any_phase_is_bit_equal_and_damage_costs_nothing_that_a_later_
     assert again.weights() == whole[0].weights()
 
 
-def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
-    again, whole, monkeypatch
-):
+def test_a_late_writer_that_rotates_a_later_phase_loses_no_step(again, whole, monkeypatch):
     for phase in ("0-projector", "1-lora"):
         damage(again, phase)
     newest, damaged_files = (
@@ -415,7 +413,7 @@ def test_keys_that_a_phase_leaves_out_of_a_mapping_are_the_trainings_own(made):
     assert (first.batching.max_images, second.batching.max_images) == (2, 3)
 
 
-def test_a_phase_that_left_a_key_out_is_done_again_where_the_training_has_it_otherwise(made):
+def test_a_phase_without_a_key_restarts_if_the_training_changes_that_key(made):
     """And one that says it itself stays: a checkpoint is compared by these values."""
     own = {**LORA, "name": "own", "optimizer": {"weight_decay": 0.2}}
 

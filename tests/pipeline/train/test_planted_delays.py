@@ -174,9 +174,7 @@ def test_phases_add_up_to_the_wall_clock_with_every_clock_of_the_recorder(
     assert np.isfinite(run.steps()["device_step_s"]).any() == (make_clock is not None)
 
 
-def test_time_that_torch_compiles_is_compile_time_of_the_step_it_happened_in(
-    make_train_run, monkeypatch
-):
+def test_torch_compile_time_belongs_to_the_step_in_which_it_happened(make_train_run, monkeypatch):
     """Planted in the backend that compiles the layers: forward has none of it."""
     from torch._dynamo.backends import registry
 

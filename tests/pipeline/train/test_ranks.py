@@ -48,7 +48,7 @@ exec(compile("_engine_run_backward()", "pipeline/train/loop.py", "exec"))
 """
 
 
-def test_a_rank_in_a_backward_pass_waits_in_no_collective_whatever_its_other_threads_do(tmp_path):
+def test_a_rank_in_a_backward_pass_is_not_reported_to_wait_in_a_collective(tmp_path):
     command = [sys.executable, "-c", PASSES_BACKWARD, str(tmp_path)]
     with subprocess.Popen(command, env=rank_env(), stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -160,7 +160,7 @@ def test_rank_0_may_read_for_longer_than_a_collective_waits(monkeypatch):
     assert ranks.said == ["meet model_build", "gather", "from_main"]
 
 
-def test_a_training_without_adapters_and_4_bits_loads_neither_peft_nor_bitsandbytes():
+def test_peft_and_bitsandbytes_are_loaded_only_when_needed():
     program = "import sys, pipeline.train.stage; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -93,7 +93,7 @@ def test_each_phase_counts_what_it_trains(make_train_run, config):
     assert 0.6 < lora / everything < 0.75
 
 
-def test_packing_changes_no_operations_and_image_tokens_are_those_of_the_samples(
+def test_packing_keeps_the_operations_and_image_tokens_of_the_samples(
     make_train_run, config, counted, kind
 ):
     packed = make_train_run(**config)

@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_precision_is_gone_on_from(make_train_run, plain
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("place", ["loss", "norm", "other rank"])
-def test_one_number_of_one_rank_that_is_not_finite_makes_the_verdict_of_all_bad(value, place):
+def test_one_number_that_is_not_finite_makes_the_verdict_of_all_ranks_bad(value, place):
     numbers = {"loss": 2.0, "norm": 3.0, **({place: value} if place != "other rank" else {})}
     verdict = judge(
         torch.tensor(numbers["loss"]),
@@ -282,7 +282,7 @@ def watch_loop(monkeypatch, seen):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_the_host_waits_once_a_step_for_the_step_before_and_never_before_the_forward_pass(
+def test_the_host_waits_once_per_step_and_never_before_the_forward_pass(
     make_train_run, monkeypatch, precision
 ):
     seen = watch_loop(monkeypatch, SimpleNamespace())
@@ -336,7 +336,7 @@ def test_a_skipped_step_is_counted_and_named_wherever_it_is(
     assert skip.startswith(f"step {step} is skipped on all ranks")
 
 
-def test_nothing_is_applied_behind_a_fault_though_the_host_reads_it_a_step_later(
+def test_nothing_is_applied_after_a_fault_that_the_host_reads_a_step_later(
     make_train_run, monkeypatch
 ):
     weights, run = [], make_train_run(num_steps=6)

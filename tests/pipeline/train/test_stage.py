@@ -120,7 +120,7 @@ def test_killed_ranks_leave_only_whole_checkpoints(disturbed):
     assert all(whole)
 
 
-def test_records_of_killed_ranks_reach_the_checkpoint_that_training_went_on_from(disturbed):
+def test_records_of_killed_ranks_reach_the_checkpoint_that_was_resumed(disturbed):
     run, *_ = disturbed
     (load,) = run.spans("checkpoint_load", attempt=2)
     for rank in (0, 1):
@@ -219,7 +219,7 @@ def test_leftovers_of_killed_exports_are_swept(make_train_run, plain):
 
 
 @pytest.mark.slow
-def test_checkpoint_that_an_earlier_attempt_publishes_meanwhile_is_no_failure(
+def test_checkpoint_that_an_earlier_attempt_publishes_is_no_failure(
     make_train_run, plain, monkeypatch
 ):
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})

@@ -80,7 +80,7 @@ def words_on_a_wait(process):
 
 
 @pytest.mark.slow
-def test_a_node_whose_copy_takes_longer_than_collectives_may_wait_is_waited_for(tmp_path, ranks):
+def test_ranks_wait_for_a_node_whose_copy_exceeds_the_collective_timeout(tmp_path, ranks):
     (tmp_path / "n1").mkdir()
     with (tmp_path / "n1/stage_in.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the other node's copy does not come to its end
@@ -102,7 +102,7 @@ def test_who_waits_for_staging_in_ends_when_the_rank_with_the_store_dies(tmp_pat
         assert ranks[1].wait() == 1
 
 
-def test_the_cost_of_the_shared_file_system_is_reported_when_both_were_read():
+def test_the_cost_of_the_shared_file_system_is_reported_if_both_were_read():
     assert cost_text(2e9, 1.0, 4e9, 20.0) == (
         "samples read: 2.00 GB from the nodes' own disks in 1.0 s of loader threads, 4.00 GB from "
         "the shared file system in 20.0 s of loader threads; the shared file system cost 18.0 s "

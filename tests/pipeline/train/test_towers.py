@@ -59,7 +59,7 @@ def config_of(made: dict[str, Path], **changes) -> dict:
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_from_towers_with_a_tied_head_and_say_what_they_see(made, make_train_run):
+def test_two_ranks_learn_to_answer_from_towers_with_a_tied_head(made, make_train_run):
     evaluate = {"manifest": str(made["manifest"]), "max_new_tokens": 10}
     sharding = {"unit_min_params": 0}
     run = make_train_run(**config_of(made, num_steps=40, evaluate=evaluate, sharding=sharding))
@@ -76,9 +76,7 @@ def test_two_ranks_learn_from_towers_with_a_tied_head_and_say_what_they_see(made
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
-def test_one_process_resumes_a_tied_head_bit_for_bit_and_a_later_training_starts_from_it(
-    made, make_train_run, strategy
-):
+def test_one_process_resumes_a_tied_head_exactly_and_exports_it(made, make_train_run, strategy):
     run = make_train_run(**config_of(made, **SAVED))
     run.check_resume(strategy=strategy)
     start = load_file(made["qwen"] / "model.safetensors")["model.embed_tokens.weight"]

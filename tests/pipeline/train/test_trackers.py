@@ -131,7 +131,7 @@ def test_rates_leave_out_what_goes_before_a_loop_and_after_the_last_step(reporti
     assert reporting.reporter.elapsed_s == pytest.approx(8.0)
 
 
-def test_the_log_has_a_line_now_and_then_and_other_ranks_only_count_their_tokens(reporting, caplog):
+def test_the_log_has_a_line_now_and_then_and_other_ranks_count_tokens(reporting, caplog):
     caplog.set_level(logging.INFO)
     reporting.steps(range(1, 9))
     lines = ["step 4/100: loss 0.5000", "step 8/100: loss 0.5000"]
@@ -242,7 +242,7 @@ def curve(folder, name="loss"):
     return {event.step: pytest.approx(event.value) for event in found.Scalars(name)}
 
 
-def test_tensorboard_has_the_curves_of_all_attempts_without_steps_that_were_made_again(tmp_path):
+def test_tensorboard_has_the_curves_of_all_attempts_without_repeated_steps(tmp_path):
     with opened(tmp_path, "tensorboard", every_steps=2) as first:
         for step in (2, 4, 6, 8):
             assert first.are_due(step)
@@ -273,7 +273,7 @@ def test_only_rank_0_uses_trackers_and_only_the_opened_ones(tmp_path, services):
     assert services == []
 
 
-def test_a_later_attempt_goes_on_with_the_run_and_another_training_does_not(tmp_path, services):
+def test_a_later_attempt_continues_the_run_but_another_training_does_not(tmp_path, services):
     for training in ("a", "a", "b"):
         with opened(tmp_path, "wandb", "mlflow", training=training):
             pass
@@ -364,9 +364,7 @@ def test_entries_before_the_opening_are_sent_when_trackers_open(tmp_path, servic
     assert made.told == ["start", SETTINGS, looked, stepped, "finish"]
 
 
-def test_steps_are_a_metric_of_wandb_which_throws_away_what_is_behind_its_newest(
-    tmp_path, services
-):
+def test_wandb_gets_steps_as_a_metric_because_it_drops_older_steps(tmp_path, services):
     for first_step, steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):
         with opened(tmp_path, "wandb", first_step=first_step) as trackers:
             for step in steps:

@@ -37,7 +37,7 @@ def test_short_samples_are_packed_without_a_gap() -> None:
     assert len(ends) <= fewest_packs(tokens, images, BUDGET) + 1
 
 
-def test_long_samples_are_packed_by_windows_and_closer_than_by_any_other_strategy() -> None:
+def test_long_samples_are_packed_most_closely_by_windows() -> None:
     tokens, images = documents(20_000)
     lists = tokens.tolist(), images.tolist(), BUDGET
     assert windows_are_better(*lists)

@@ -26,7 +26,7 @@ def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TaskContex
     return [first, replace(first, rank=1, node_rank=1)]
 
 
-def test_the_nodes_reduce_a_number_over_the_interface_that_a_training_would_use(
+def test_nodes_reduce_a_number_over_the_interface_of_a_training(
     contexts: list[TaskContext],
 ) -> None:
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:

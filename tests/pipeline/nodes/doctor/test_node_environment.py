@@ -69,7 +69,7 @@ def test_a_hub_that_refuses_was_reached_and_one_that_is_not_there_was_not(monkey
     assert url in why
 
 
-def test_the_numa_nodes_are_those_of_nvidias_gpus_in_the_order_of_their_addresses(
+def test_gpu_numa_nodes_are_those_of_nvidia_gpus_in_order_of_address(
     tmp_path: Path,
 ) -> None:
     devices = {

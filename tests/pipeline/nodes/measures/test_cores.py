@@ -58,7 +58,7 @@ def test_a_window_in_which_no_process_came_to_work_measures_nothing(
 
 
 @pytest.mark.parametrize(("later", "cores_found"), [(1.0, 2.0), (0.5, 1.0)])
-def test_what_takes_cores_for_a_moment_is_no_property_of_the_node_and_a_limit_is(
+def test_a_lasting_limit_on_cores_counts_and_a_momentary_load_does_not(
     monkeypatch: pytest.MonkeyPatch, later: float, cores_found: float
 ) -> None:
     shares = [*3 * [0.5], *3 * [later]]  # of two cores, window by window

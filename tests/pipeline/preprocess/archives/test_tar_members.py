@@ -119,7 +119,7 @@ def add(archive: tarfile.TarFile, name: str, data: bytes = b"", **values: object
     archive.addfile(info, io.BytesIO(data))
 
 
-def test_of_members_with_one_name_the_last_counts_and_hard_links_are_their_target() -> None:
+def test_last_member_of_a_name_counts_and_a_hard_link_is_its_target() -> None:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         add(archive, "././a.png", b"oldest")

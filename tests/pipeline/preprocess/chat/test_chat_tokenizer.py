@@ -88,7 +88,7 @@ def test_last_character_keeps_all_its_bytes_where_the_marks_end_with_it(
     assert learned(one, "What?", text, "Sure?", text) == text + text
 
 
-def test_blank_at_the_end_of_the_marks_does_not_learn_the_rest_of_the_conversation(
+def test_only_answers_are_learned_where_the_marks_end_with_a_blank(
     tmp_path: Path,
 ) -> None:
     folder = write_processor(tmp_path / "processor", template=ENDS_WITH_A_BLANK)

@@ -139,7 +139,7 @@ def test_a_template_is_reported_in_its_file(tmp_path: Path) -> None:
         load_chat_tokenizer(folder, "<image>")
 
 
-def test_a_template_without_marks_is_not_asked_for_them_where_turns_end_otherwise(
+def test_a_template_whose_turns_end_otherwise_is_not_asked_for_marks(
     tmp_path: Path,
 ) -> None:
     template = without_marks(CHAT_TEMPLATE).replace("<|end|>", "<|pad|>")

@@ -46,7 +46,7 @@ def test_wrapping_tokens_belong_to_an_image_only_where_they_touch_it() -> None:
     assert expanded.of_image.tolist() == [False, False, True, True, True, False, True]
 
 
-def test_cut_takes_words_from_the_end_and_leaves_images_with_all_that_belongs_to_them() -> None:
+def test_cut_removes_words_from_the_end_and_keeps_images_whole() -> None:
     tokens = expand_images(
         sequence(9, 9, 9, 9, START, IMAGE, END, 8, 8),
         image_token_id=IMAGE,

@@ -68,7 +68,7 @@ def test_turned_jpeg_is_resized_and_cut_as_the_upright_one_would_be(
 
 
 @every_way
-def test_an_exif_tag_that_cannot_be_rewritten_does_not_reject_a_rotated_picture(
+def test_an_exif_tag_that_cannot_be_rewritten_does_not_reject_a_picture(
     decoding: ImageDecoding,
 ) -> None:
     """Orientation 6, and a width (0x0100) of -1 as a signed short, in a TIFF block of two tags."""

@@ -103,7 +103,7 @@ def test_jpeg_is_decoded_smaller_only_as_far_as_the_quality_allows(
     assert {way: jpeg_denominator(*size, resize, way) for way in by_way} == by_way
 
 
-def test_jpeg_is_never_decoded_smaller_for_a_filter_that_picks_single_pixels() -> None:
+def test_jpeg_is_not_decoded_smaller_for_a_filter_that_picks_single_pixels() -> None:
     nearest = Resize(width=10, height=10, resample=0)
     assert jpeg_denominator(4000, 3000, nearest, "fast") == 1
 

@@ -66,7 +66,7 @@ def test_shorter_side_is_resized_and_the_middle_cut_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
-def test_picture_that_would_be_huge_before_the_cut_is_rejected_and_not_decoded(
+def test_picture_that_is_huge_before_the_cut_is_rejected_without_decoding(
     tmp_path: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.new("RGB", size).save(tmp_path / "a.png")
@@ -95,7 +95,7 @@ def test_picture_of_a_shape_that_the_processor_does_not_take_is_rejected(tmp_pat
     assert reason_of(e) == "unfit_size"
 
 
-def test_picture_that_decodes_to_another_size_than_its_file_states_is_rejected(
+def test_picture_that_decodes_to_another_size_than_stated_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tokens are counted already. Pillow's formats seem to agree, so the decoder is a fake."""

@@ -522,7 +522,7 @@ PHOTO = {"image": "photo"}
     ],
     ids=str,
 )
-def test_a_column_that_columns_replaces_is_not_dropped_where_the_named_one_is_empty(
+def test_a_replaced_column_is_not_dropped_if_the_named_one_is_empty(
     read: Read, row: Row, columns: dict[str, Any], problem: str
 ) -> None:
     assert has_problem(read(row, **columns), problem)

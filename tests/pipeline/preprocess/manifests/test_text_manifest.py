@@ -120,7 +120,7 @@ def test_index_that_is_damaged_is_made_again(
     assert file.read_bytes() == whole
 
 
-def test_bytes_that_changed_in_place_are_no_rows_and_the_next_attempt_reads_again(
+def test_bytes_changed_in_place_give_no_rows_until_the_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Size and times are unchanged: the index is found under the old name."""
@@ -194,7 +194,7 @@ def test_carriage_return_cuts_no_text(tmp_path: Path, row: str, problem: str, la
     assert [each.source for each in (rows[0], rows[2])] == ["a.png", "c.png"]
 
 
-def test_a_last_row_cut_by_a_carriage_return_is_reported_even_without_a_newline(
+def test_a_last_row_cut_by_a_carriage_return_is_reported_without_a_newline(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "m.csv"

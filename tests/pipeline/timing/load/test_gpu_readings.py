@@ -106,7 +106,7 @@ def driver(tmp_path):
     return path
 
 
-def test_values_are_in_the_order_of_the_facts_and_in_the_units_of_their_names(driver):
+def test_values_are_in_the_order_of_the_facts_and_in_the_named_units(driver):
     nvml = FakeNvml()
     source = opened(nvml, driver=driver)
     assert [fact["uuid"] for fact in source.facts] == ["GPU-bbbb-2", "GPU-bbcc-3"]
@@ -156,7 +156,7 @@ def test_a_job_without_gpus_on_a_node_that_has_some_reads_none_of_them(driver):
     assert not nvml.is_open
 
 
-def test_a_gpu_without_permission_is_not_numbered_and_costs_no_other_its_readings(driver):
+def test_a_gpu_without_permission_is_skipped_and_the_others_are_read(driver):
     # Slurm's cgroup denies the first GPU of the node, and CUDA counts from the second.
     source = opened(FakeNvml(denied=[0]), visible="0,1", driver=driver)
     assert [fact["uuid"] for fact in source.facts] == ["GPU-bbbb-2", "GPU-bbcc-3"]

@@ -67,7 +67,7 @@ def test_the_time_and_memory_of_the_session_are_added_and_no_others(machine):
     assert processes.read(2.0)["job_cpu_s_per_s"] == pytest.approx(2.0)
 
 
-def test_a_process_that_ended_or_whose_number_was_given_away_counts_nothing(machine):
+def test_an_ended_process_or_one_with_a_reused_number_counts_nothing(machine):
     machine.put(10, ticks=500, start=1)
     machine.put(11, ticks=500)
     processes = machine.processes()

@@ -65,7 +65,7 @@ def test_bytes_are_those_of_the_named_disks_and_interfaces(tmp_path, read, text,
     assert read(names, tmp_path / "counters") == counted
 
 
-def test_shares_of_the_processor_are_those_of_the_time_between_two_readings(tmp_path):
+def test_cpu_shares_cover_the_time_between_two_readings(tmp_path):
     stat = tmp_path / "stat"
     source = CpuSource(lambda: {0, 1}, stat)
     stat.write_text(

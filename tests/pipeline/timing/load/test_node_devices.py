@@ -43,7 +43,7 @@ def test_each_port_of_infiniband_counts(tmp_path):
     assert len(infiniband_ports(tmp_path)) == 3
 
 
-def test_the_disk_of_a_file_system_with_its_own_numbers_is_found_by_its_mount(tmp_path):
+def test_disk_of_a_file_system_with_its_own_numbers_is_found_by_its_mount(tmp_path):
     path = tmp_path / "x"
     assert mount_of(MOUNTS, path).source == "/dev/nvme0n1p2"
     assert mount_of(MOUNTS, path.__class__("/scratch/me")).source == "tank"
@@ -52,7 +52,7 @@ def test_the_disk_of_a_file_system_with_its_own_numbers_is_found_by_its_mount(tm
     assert mount_of("", path).source == ""
 
 
-def test_the_disk_behind_a_folder_of_this_machine_is_that_of_its_file_system(tmp_path):
+def test_the_disk_behind_a_local_folder_is_that_of_its_file_system(tmp_path):
     device = tmp_path.stat().st_dev
     mounts = tmp_path / "mounts"
     mounts.write_text("")

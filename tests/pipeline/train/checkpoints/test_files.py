@@ -29,7 +29,7 @@ def test_unfinished_checkpoints_are_never_listed(tmp_path):
     assert names(tmp_path) == {"step-00000004", "step-00000010", ".unreadable-step-1"}
 
 
-def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
+def test_a_training_keeps_its_newest_checkpoints_and_those_of_others(tmp_path):
     for step in (2, 4, 6):
         write_checkpoint(tmp_path / f"step-{step:08d}", step=step)
     other = checkpoint_record.Work(num_again=1)
@@ -94,7 +94,7 @@ def test_checkpoint_in_the_way_that_is_of_no_use_is_set_aside(tmp_path, spoil, c
     assert [(folder / "__0_0.distcp").exists() for folder in aside] == [True]
 
 
-def test_one_attempt_can_set_the_same_step_aside_twice_and_another_writer_may_be_first(tmp_path):
+def test_a_step_can_be_set_aside_twice_and_may_already_be_gone(tmp_path):
     final_dir = tmp_path / "step-00000004"
     for _ in range(2):
         write_checkpoint(final_dir)
@@ -141,7 +141,7 @@ def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
     assert names(tmp_path) == {"step-00000004", ".step-00000004.2.tmp"}
 
 
-def test_record_reads_back_as_it_was_written_and_without_the_checksum_that_older_ones_lack(
+def test_record_reads_back_as_written_even_without_a_checksum(
     tmp_path,
 ):
     folder = tmp_path / "step-00000004"

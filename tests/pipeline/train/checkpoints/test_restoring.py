@@ -37,7 +37,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(taken, plain, caplog):
     assert taken.weights() == plain.weights()
 
 
-def test_a_resume_with_another_config_starts_again_and_keeps_old_checkpoints(taken, plain, caplog):
+def test_a_resume_with_another_config_restarts_and_keeps_old_checkpoints(taken, plain, caplog):
     assert taken.run_here(TWO, **OTHER_RATE)["resumed_from_step"] == 0
     assert (
         "step-00000006 is of other work (optimizer.learning_rate: 0.0001 then, 0.003 now); kept as"
@@ -47,7 +47,7 @@ def test_a_resume_with_another_config_starts_again_and_keeps_old_checkpoints(tak
     assert taken.run_here(TWO, **OTHER_RATE)["resumed_from_step"] == 6
 
 
-def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_other(taken, plain):
+def test_attempts_that_continue_each_other_record_the_same_training(taken, plain):
     taken.run_here(ONE, checkpoint={"every_steps": 2})
     taken.run_here(TWO, **OTHER_RATE)
     files = [plain.records(), *(taken.records(attempt=attempt) for attempt in (2, 3))]
@@ -93,7 +93,7 @@ def test_last_resort_is_the_first_step(taken, plain, caplog, record):
 
 
 @pytest.mark.parametrize(("module", "function", "name"), UNREADABLE_NOW)
-def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_same_checkpoint(
+def test_after_a_file_system_error_the_same_checkpoint_is_resumed(
     taken, monkeypatch, module, function, name
 ):
     with monkeypatch.context() as patch:
@@ -104,7 +104,7 @@ def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_sam
 
 
 @pytest.mark.parametrize("gpu_is_seen", ["at first", "in the end"])
-def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
+def test_training_continues_where_a_gpu_has_appeared_or_disappeared(
     make_train_run, plain, monkeypatch, gpu_is_seen
 ):
     """There is no GPU here: the state of its generator is made up."""
@@ -172,9 +172,7 @@ def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monk
     assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]
 
 
-def test_checkpoint_that_a_late_writer_publishes_while_the_one_before_is_read_is_gone_on_from(
-    taken, plain, monkeypatch
-):
+def test_checkpoint_published_while_an_older_one_is_read_is_resumed(taken, plain, monkeypatch):
     newest = taken.checkpoint(6).rename(taken.output_dir / "not-yet")
     damaged_files = checkpoint_folders.damaged_files
 

@@ -54,7 +54,7 @@ def both(cases, name):
     return [found[name] for found in cases[0]]
 
 
-def test_what_is_saved_is_the_state_of_its_step_though_later_steps_are_made_meanwhile(cases):
+def test_a_background_save_holds_the_state_of_its_step_and_not_a_later_one(cases):
     for found in both(cases, "the_copy_is_of_its_step"):
         for step in ("step 3", "step 6"):
             assert not found[step]["ended before"]
@@ -62,7 +62,7 @@ def test_what_is_saved_is_the_state_of_its_step_though_later_steps_are_made_mean
         assert found["step 3"]["wanted"] != found["step 6"]["wanted"]
 
 
-def test_training_resumed_from_a_background_save_equals_uninterrupted_training_bit_for_bit(cases):
+def test_resume_from_a_background_save_equals_uninterrupted_training(cases):
     for found in both(cases, "resume_equals_uninterrupted"):
         assert found["uninterrupted"] == found["beside"] == found["resumed"]
 
@@ -74,7 +74,7 @@ def test_generators_of_every_rank_go_on_where_they_were(cases):
     assert not set(first["drawn"]) & set(second["drawn"])
 
 
-def test_each_rank_restores_its_own_named_state_and_unsaved_state_keeps_its_initial_value(cases):
+def test_each_rank_restores_its_own_state_and_unsaved_state_is_unchanged(cases):
     own = [{"own": 5.0, "unknown": 3.0}, {"own": 6.0, "unknown": 3.0}]
     assert both(cases, "extra_state") == own
 
@@ -85,7 +85,7 @@ def test_one_save_is_under_way_at_a_time(cases):
         assert found["steps"] == [3, 2, 1]
 
 
-def test_a_full_disk_on_one_rank_is_reported_on_all_and_leaves_no_partial_files(cases):
+def test_full_disk_on_one_rank_fails_all_and_leaves_no_partial_files(cases):
     for found in both(cases, "no_room_on_one_rank"):
         assert "StageError: " in found["told"]
         assert "step-00000002 cannot be saved: rank 1: [Errno 27] File too large;" in found["told"]
@@ -114,7 +114,7 @@ def test_a_model_that_differs_from_the_saved_one_is_refused_by_name(cases, kind,
         assert words in found[kind]
 
 
-def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_for_any_number_of_ranks(
+def test_a_rank_killed_while_it_saves_leaves_the_previous_checkpoint(
     cases,
 ):
     (first, *_), folder = cases
@@ -170,7 +170,7 @@ def test_both_modes_save_and_learn_the_same(make_train_run, plain, caplog):
 
 
 @pytest.mark.parametrize("num_bytes", [100, 20_000, 40_000])
-def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_leaves_nothing(
+def test_checkpoint_without_room_names_the_error_and_leaves_nothing(
     make_train_run, monkeypatch, num_bytes
 ):
     """In mode sync: the limit is of the whole process, and no step may write its records then."""
@@ -190,7 +190,7 @@ def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_le
     assert run.run_here()["num_steps"] == 6
 
 
-def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
+def test_checkpoint_that_fails_to_publish_is_named_and_earlier_ones_stay(
     make_train_run, plain, monkeypatch
 ):
     run = make_train_run(checkpoint=BESIDE).take(plain, forget_after=5)

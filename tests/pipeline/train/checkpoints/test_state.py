@@ -108,7 +108,7 @@ def test_the_first_missing_names_are_listed_and_the_others_counted():
     assert str(compare(STORED, state(**more))) == f"not in the checkpoint: {names} and 2 more"
 
 
-def test_unexpected_tensors_are_listed_and_options_of_another_torch_are_not():
+def test_unexpected_tensors_are_listed_but_not_options_of_another_torch():
     stored = {
         **STORED,
         "optimizer.state.a.exp_avg": stored_tensor(2, 3),

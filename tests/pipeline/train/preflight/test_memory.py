@@ -241,7 +241,7 @@ def test_a_whole_model_holds_weights_gradients_and_two_moments():
     assert found.saved_bytes == checkpoint_bytes(SIZES, ALL_FLOATS, "adamw")
 
 
-def test_evaluation_during_training_gathers_the_whole_model_where_it_is_sharded():
+def test_evaluation_during_training_gathers_the_whole_sharded_model():
     found, blind = need(IN_TWO, evaluates_held_out=True), need(IN_TWO)
     assert (blind.gathered_bytes, found.gathered_bytes) == (0, 2 * NUM + 160)
     assert found.least_bytes == max(
@@ -303,7 +303,7 @@ def test_offloaded_state_is_not_on_the_card():
     assert need(IN_TWO).offloaded_bytes == 0
 
 
-def test_activations_are_at_least_what_enters_each_layer_which_may_be_wider_than_its_precision():
+def test_activations_are_at_least_the_inputs_of_all_layers():
     found = need()
     assert found.activations_bytes == 100 * 8 * 2 * 3
     assert found.expected_bytes == sum(
@@ -330,9 +330,7 @@ def test_mask_of_packed_rows_is_a_number_for_each_pair_of_places(length, num_byt
         ([100_000], "paged_adamw_8bit", 8 * 391 + 2048),
     ],
 )
-def test_state_of_8_bit_and_paged_optimizers_depends_on_the_size_of_a_tensor(
-    sizes, kind, num_bytes
-):
+def test_state_of_8_bit_and_paged_optimizers_depends_on_tensor_size(sizes, kind, num_bytes):
     assert optimizer_bytes(sizes, kind) == num_bytes
 
 
@@ -479,7 +477,7 @@ def test_a_node_with_too_little_memory_is_named_with_who_says_so():
     ("mode", "node_mib", "warns"),
     [("async", 2000, True), ("sync", 2000, False), ("async", 2400, False)],
 )
-def test_copies_of_checkpoints_are_counted_when_they_are_written_in_the_background(
+def test_copies_of_checkpoints_are_counted_if_written_in_the_background(
     tmp_path, monkeypatch, mode, node_mib, warns
 ):
     monkeypatch.setenv("SLURM_MEM_PER_NODE", str(node_mib))
@@ -519,7 +517,7 @@ def test_remedies_are_what_the_config_does_not_have_yet_in_order():
     assert qlora == ["use more ranks under fsdp2 (resources.nodes, tasks_per_node)"]
 
 
-def test_remedies_name_sharding_where_weights_are_whole_or_whole_on_each_node():
+def test_remedies_name_sharding_where_a_rank_or_node_has_whole_weights():
     assert "set `strategy: fsdp2`" in remedies_of(strategy="ddp")
     assert "set `strategy: fsdp2` with several ranks" in remedies_of(strategy="single", num_ranks=1)
     assert "set `sharding: {within: all}`" in remedies_of(sharding={"within": "node"})
@@ -606,9 +604,7 @@ EXPORT_TOO_LARGE = (
     ],
     ids=["it fits", "a card", "all ranks of a node", "the export on rank 0", "no export"],
 )
-def test_too_little_memory_at_the_end_is_a_warning_with_the_option_that_avoids_it(
-    gb, options, warning
-):
+def test_too_little_memory_at_the_end_is_a_warning_with_a_remedy(gb, options, warning):
     assert ending(gb, **options) == ([] if warning is None else [warning])
 
 

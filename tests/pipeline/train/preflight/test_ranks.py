@@ -133,7 +133,7 @@ def test_machine_code_runs_where_torchs_own_table_says(capability):
         ("sm_100f", ((10, 0), (10, 3))),
     ],
 )
-def test_ptx_is_compiled_for_newer_cards_and_suffixes_bind_to_one_or_its_family(entry, runs):
+def test_ptx_runs_on_newer_cards_unless_a_suffix_binds_it_to_some(entry, runs):
     cards = ((6, 0), (7, 0), (7, 5), (8, 0), (9, 0), (10, 0), (10, 3), (12, 0))
     assert tuple(each for each in cards if runs_on([entry], each)) == runs
 
@@ -189,7 +189,7 @@ def test_a_card_that_is_newer_than_the_build_wants_a_newer_build():
         (CPU, {"compile": {}}, False),
     ],
 )
-def test_kernels_of_triton_on_a_card_that_it_does_not_support_are_warned_of(facts, options, warns):
+def test_triton_kernels_on_an_unsupported_card_cause_a_warning(facts, options, warns):
     warning = compile_warning(facts, config_of(**options))
     assert (warning is not None) == warns
     if warning:
@@ -216,9 +216,7 @@ PHASES = [
         ),
     ],
 )
-def test_a_library_that_cannot_be_loaded_is_named_with_the_key_that_needs_it(
-    monkeypatch, values, library, told
-):
+def test_a_missing_library_is_named_with_the_key_that_needs_it(monkeypatch, values, library, told):
     phases = phases_of(config_of(**values))
     assert library_problem(phases) is None
     monkeypatch.setitem(sys.modules, library, None)

@@ -23,7 +23,7 @@ def found(accelerated_by_rank):
 
 
 @pytest.mark.parametrize("case", TWINS)
-def test_a_file_of_accelerate_learns_what_our_own_strategy_does_bit_for_bit(found, case):
+def test_an_accelerate_config_learns_the_same_as_our_own_strategy(found, case):
     ours, theirs = found[TWINS[case]], found[case]
     assert theirs["weights"] == ours["weights"]
     assert theirs["losses"] == ours["losses"]

@@ -49,7 +49,7 @@ def test_a_frozen_parameter_needs_no_group():
     check_optimizer(model, torch.optim.SGD([model.weight]))
 
 
-def test_every_rank_has_all_weights_and_buffers_and_ties_that_rank_0_alone_has_read(by_rank):
+def test_every_rank_has_all_weights_buffers_and_ties_that_rank_0_has_read(by_rank):
     for found in by_rank:
         case = found["loaded once"]
         assert case["different"] == []
@@ -94,7 +94,7 @@ def test_the_rank_that_has_a_problem_is_named(found):
     assert error.endswith("(rank 1 on node-1)")
 
 
-def test_a_model_that_is_too_large_is_refused_in_seconds_with_what_would_make_it_smaller(found):
+def test_a_model_that_is_too_large_is_refused_in_seconds_with_a_remedy(found):
     case = found["preflight, a model that is too large"]
     assert case["seconds"] < 10
     assert "train adapters instead of weights" in case["error"]

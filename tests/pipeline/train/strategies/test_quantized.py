@@ -99,7 +99,7 @@ def test_packed_weights_are_sharded_and_facts_show_how_they_are_stored(found):
     assert facts["compute_dtypes"] == ["torch.float16"]
 
 
-def test_a_wrong_combination_is_refused_on_all_ranks_before_weights_are_read(by_rank):
+def test_all_ranks_refuse_a_wrong_combination_before_they_read_weights(by_rank):
     for found in by_rank:
         message = found["4 bits, refused by the table"]["error"]
         assert "quantize.storage is bf16, precision is fp16 and strategy is fsdp2" in message

@@ -72,13 +72,13 @@ def test_gradients_are_reduced_with_the_last_microbatch_alone(by_rank):
     assert first[0]["sum"] != relatively(first[1]["sum"], 1e-2), "each rank has its own"
 
 
-def test_gradients_that_accumulate_in_shards_are_reduced_with_each_microbatch(by_rank):
+def test_gradients_accumulated_in_shards_are_reduced_per_microbatch(by_rank):
     first = [found["gradients sharded, first microbatch"] for found in by_rank]
     assert first[0]["num_gradients"] > 0
     assert first[0]["sum"] == first[1]["sum"] > 0
 
 
-def test_gathered_weights_of_a_layer_are_freed_after_its_forward_pass_or_kept(found):
+def test_gathered_layer_weights_are_freed_or_kept_after_the_forward_pass(found):
     names = ("fsdp2", "weights kept after forward")
     cases = [found[f"{name}, first microbatch"] for name in names]
     assert [case["layer_is_sharded_after_forward"] for case in cases] == [True, False]
@@ -98,7 +98,7 @@ def test_layers_that_are_computed_again_change_no_bit(found, name):
     assert once["facts"]["num_recomputed"] == 0
 
 
-def test_layers_that_are_compiled_and_computed_again_change_no_bit_of_what_is_traced(found):
+def test_compiled_and_recomputed_layers_do_not_change_what_is_learned(found):
     compiled, plain = found["fsdp2, compiled"], found["fsdp2"]
     assert (compiled["losses"], compiled["weights"]) == (plain["losses"], plain["weights"])
     facts = compiled["facts"]
@@ -159,7 +159,7 @@ def test_ddp_computes_in_halved_precision_what_one_process_does(found, precision
 
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
-def test_an_overflow_that_one_rank_sees_is_skipped_on_all_and_the_data_goes_on(by_rank, strategy):
+def test_an_overflow_on_one_rank_is_skipped_on_all_and_the_data_goes_on(by_rank, strategy):
     for found in by_rank:
         case = found[f"{strategy}, overflow on rank 1"]
         assert (case["num_skips"], case["scale"]) == (1, 512.0)
@@ -280,7 +280,7 @@ def test_each_rank_takes_its_own_rows_of_a_whole_state(by_rank):
     assert max(case["difference"] for case in cases) < 0.02
 
 
-def test_updates_of_local_tensors_are_those_of_dtensors_bit_for_bit_on_two_ranks(by_rank):
+def test_local_tensor_updates_equal_those_of_dtensors_on_two_ranks(by_rank):
     cases = [found["local updates"] for found in by_rank]
     assert all(case["is_same_norm"] and case["are_same_weights"] for case in cases), cases
     torch.manual_seed(1)
@@ -299,9 +299,7 @@ TWO_LAYERS = {part: {**sizes, "num_layers": 2} for part, sizes in TINY_MODEL.ite
 
 
 @pytest.mark.slow
-def test_a_look_that_asks_one_rank_alone_leaves_the_next_backward_pass_in_step(
-    make_train_run, heldout
-):
+def test_a_look_that_asks_one_rank_keeps_the_next_backward_pass_in_step(make_train_run, heldout):
     """All learns: the first unit of the model is the first that has a gradient."""
     look = {"manifest": heldout, "every_steps": 1, "num_answers": 1, "max_new_tokens": 4}
     make_train_run(**UNEQUAL, model=TWO_LAYERS, evaluate=look).run()
