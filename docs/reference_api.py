@@ -18,7 +18,7 @@ VALUES = {
     "RunStatus": "slurm_jobs.status.run_status",
     "StageStatus": "slurm_jobs.status.run_status",
     "SliceStatus": "slurm_jobs.status.slice_status",
-    "StageSummary": "slurm_jobs.run_folder.run_records",
+    "StageSummary": "slurm_jobs.run_folder.run_values",
     "Plan": "slurm_jobs.plan.planned",
     "PlannedStage": "slurm_jobs.plan.planned",
     "PlannedJob": "slurm_jobs.plan.planned",

@@ -38,7 +38,7 @@ def page() -> str:
     return INTRO + "".join(
         (
             _section("The folder", _body("slurm_jobs.run_folder.paths")),
-            _record("`run.json`", "slurm_jobs.run_folder.run_records", "RunMeta"),
+            _record("`run.json`", "slurm_jobs.run_folder.run_values", "RunMeta"),
             _ledger(),
             _record("`jobs/TOKEN/job.json`", "slurm_jobs.run_folder.orders", "JobOrder"),
             _record(

@@ -167,10 +167,10 @@ READ_DIRECTLY = {
     "slurm_jobs/commands/run_search/remembered_dirs.py": "the kernel's mounts",
     "slurm_jobs/commands/starter/first_spec.py": "files that ship with slurm-jobs",
     "slurm_jobs/run/snapshot.py": "sources and bytecode of slurm-jobs",
-    "slurm_jobs/shared/expand.py": "files that ship with slurm-jobs",
     "slurm_jobs/shared/machine.py": "the kernel's files",
     "slurm_jobs/shared/regular_files.py": "the readers themselves",
-    "slurm_jobs/worker/rank.py": "the kernel's files",
+    "slurm_jobs/shared/shipped_files.py": "files that ship with slurm-jobs",
+    "slurm_jobs/worker/nsight.py": "the kernel's files",
 }
 """Files that may read without `slurm_jobs.shared.regular_files`, and what they read."""
 OF_FILES = {"disk", "files", "spec.files", "self"}

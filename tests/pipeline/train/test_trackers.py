@@ -12,13 +12,13 @@ from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
-from pipeline.train import trackers as trackers_module
+from pipeline.train import training_reporter
 from pipeline.train.training_rates import Done, Trackers, check_packages, rates_between, time_left
 from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
-from slurm_jobs.shared import files as progress_module
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.records import progress_file
 from slurm_jobs.shared.records.progress_file import Progress
 from tests.contexts import make_context
 from tests.pipeline.timing.test_recorder import COUNTS
@@ -45,7 +45,7 @@ class Reporting:
     def __init__(self, tmp_path, monkeypatch):
         self.now_s, self.told, self._folder = 50.0, Told(), tmp_path
         fake = SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s)
-        for module in (trackers_module, progress_module):
+        for module in (training_reporter, progress_file):
             monkeypatch.setattr(module, "time", fake)
         self.begin()
 
