@@ -57,7 +57,7 @@ def test_each_way_takes_the_fastest_of_what_fits() -> None:
         fastest({8: None, 16: None})
 
 
-def test_exhausted_memory_gives_no_result_even_as_the_cause_of_another_error(
+def test_exhausted_memory_that_caused_another_error_gives_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The stage raises its own error, caused by the error of the card."""

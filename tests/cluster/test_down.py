@@ -46,7 +46,7 @@ def test_what_a_test_run_killed_without_a_record_left_is_removed(tmp_path: Path)
     assert not folder.exists()
 
 
-def test_a_record_that_could_not_be_written_is_no_reason_to_keep_the_folder(tmp_path: Path) -> None:
+def test_a_record_that_could_not_be_written_does_not_keep_the_folder(tmp_path: Path) -> None:
     """What went wrong is told by its own error then; the folder stands in nobody's way."""
     folder = tmp_path / "cluster"
     folder.mkdir()

@@ -58,7 +58,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
         server.shutdown()
 
 
-def test_a_node_without_network_names_the_model_and_the_resume_with_a_folder(
+def test_a_node_without_network_is_reported_with_the_model_and_the_resume(
     recipes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, "http://127.0.0.1:9")

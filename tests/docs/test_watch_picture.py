@@ -19,7 +19,7 @@ def _screens() -> list[Screen]:
     return [Screen(begin_s=2.0 * number, text=text) for number, text in enumerate(texts)]
 
 
-def test_a_screen_that_did_not_change_is_kept_once_and_from_its_first_moment() -> None:
+def test_a_screen_that_did_not_change_is_kept_once() -> None:
     kept = distinct(iter(_screens()))
     assert [screen.begin_s for screen in kept] == [0.0, 4.0]
 

@@ -40,7 +40,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return found
 
 
-def test_a_slice_starts_after_its_counterpart_and_a_failure_strands_only_its_counterparts(
+def test_a_slice_starts_after_its_counterpart_and_is_stranded_with_it(
     driver: Driver,
 ) -> None:
     run_dir = driver.submit("spec.yaml")

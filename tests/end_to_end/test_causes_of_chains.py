@@ -149,7 +149,7 @@ def test_a_queue_a_slow_task_and_requests_far_above_use_are_found(
 
 
 @pytest.mark.cluster
-def test_more_memory_than_was_requested_is_found_where_no_limit_is_enforced(
+def test_memory_above_the_request_is_found_where_no_limit_is_enforced(
     run_array: Callable[..., RunReport],
 ) -> None:
     """In an array that runs for seconds, which other rules on requests do not judge."""
@@ -160,7 +160,7 @@ def test_more_memory_than_was_requested_is_found_where_no_limit_is_enforced(
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ask_slurm")
-def test_a_node_that_probes_found_slow_is_named_by_the_training_on_it_alone(
+def test_the_training_on_a_node_that_probes_found_slow_names_the_node(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     shapes = make_shapes(on_slurm.folder / "shapes", num_train=512, num_heldout=4)

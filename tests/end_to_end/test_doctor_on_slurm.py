@@ -120,7 +120,7 @@ def test_ctrl_c_leaves_no_job_in_the_queue(on_slurm: Driver, cluster: Cluster) -
     wait_for(lambda: not cluster.squeue(), "an empty queue")
 
 
-def test_a_job_that_waits_too_long_is_cancelled_and_is_no_problem_of_the_site(
+def test_a_job_that_waits_too_long_is_cancelled_and_is_no_problem(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     _spec(on_slurm, "cpu")
@@ -132,7 +132,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_is_no_problem_of_the_site(
     assert cluster.squeue() == []
 
 
-def test_a_controller_that_is_gone_is_reported_within_a_minute_with_exit_code_3(
+def test_a_missing_controller_is_reported_within_a_minute(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     _spec(on_slurm, "cpu")

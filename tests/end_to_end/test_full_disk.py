@@ -24,7 +24,7 @@ stages:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_full_disk_leaves_lines_with_path_and_remedy_in_the_jobs_log_and_resume_goes_on(
+def test_a_full_disk_is_explained_in_the_jobs_log_and_resume_continues(
     on_slurm: Driver, cluster: Cluster, ranks: int
 ) -> None:
     disk = cluster.small_disk(size_mb=64)

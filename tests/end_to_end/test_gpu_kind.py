@@ -73,7 +73,7 @@ def begun_on_a_feature() -> Iterator[tuple[Driver, Path, str]]:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_job_that_starts_on_another_type_goes_back_to_the_one_that_it_began_on(
+def test_a_job_that_starts_on_another_gpu_type_returns_to_its_first_type(
     begun: tuple[Driver, Path, str], cluster: Cluster
 ) -> None:
     driver, run_dir, job_id = begun

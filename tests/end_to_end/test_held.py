@@ -59,7 +59,7 @@ def _exceed_the_partition(cluster: Cluster, run_dir: Path, job_id: str) -> None:
         (_exceed_the_partition, "now+1hour", "can never start (PartitionTimeLimit: "),
     ],
 )
-def test_a_job_that_waiting_does_not_start_says_so_and_runs_once_after_a_resume(
+def test_a_job_that_cannot_start_says_so_and_runs_once_after_a_resume(
     on_slurm: Driver,
     cluster: Cluster,
     make: Callable[[Cluster, Path, str], None],
@@ -93,7 +93,7 @@ def test_a_job_that_waiting_does_not_start_says_so_and_runs_once_after_a_resume(
     assert len(list((run_dir / "completions/a").iterdir())) == 1
 
 
-def test_a_held_job_that_is_released_goes_on_and_one_that_is_cancelled_is_gone(
+def test_a_released_job_continues_and_a_cancelled_one_is_gone(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     on_slurm.write("spec.yaml", SPEC.format(options="hold: true").replace("hang: [0]", ""))

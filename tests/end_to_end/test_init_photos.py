@@ -109,7 +109,7 @@ def test_the_spec_that_init_writes_trains_on_all_photos(
 
 
 @pytest.mark.parametrize("max_tokens", [1024, 300])
-def test_a_limit_that_is_too_low_fails_with_the_share_the_lengths_and_the_keys(
+def test_a_limit_that_is_too_low_fails_with_the_lengths_and_the_remedies(
     written: tuple[Path, str], tmp_path: Path, max_tokens: int
 ) -> None:
     spec, _ = written

@@ -111,7 +111,7 @@ def test_a_request_to_end_does_not_wait_for_the_patience(local: Driver) -> None:
     assert "thread `uploader`" in completion(run_dir)["reason"]
 
 
-def test_one_rank_of_several_that_lives_on_is_named_by_record_status_and_report(
+def test_one_of_several_ranks_that_does_not_exit_is_named_everywhere(
     local: Driver,
 ) -> None:
     run_dir = submitted(local, 0.5, num_ranks=2, kept_by="thread", ranks=[1])
@@ -136,7 +136,7 @@ def test_a_result_counts_also_where_its_keeper_is_killed(local: Driver) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_limit_that_ends_a_stage_which_is_complete_is_named_and_resume_goes_on(
+def test_a_time_limit_that_ends_a_complete_stage_is_named_before_a_resume(
     local: Driver,
 ) -> None:
     text = SPEC + "  b: {{shell: 'true', after: a}}\n"

@@ -49,7 +49,7 @@ stages:
     wait_for(lambda: not processes_naming(str(run_dir)), "the end of all")
 
 
-def test_an_attempt_begins_when_the_one_that_its_killed_runner_left_has_ended(
+def test_an_attempt_begins_when_the_one_of_the_killed_runner_has_ended(
     local: Driver,
 ) -> None:
     local.write(

@@ -155,7 +155,7 @@ stages:
 
 
 @pytest.mark.slow
-def test_a_stage_that_needs_long_to_save_is_asked_to_stop_so_long_before_the_limit(
+def test_a_stage_that_needs_long_to_save_is_asked_to_stop_early_enough(
     local: Driver,
 ) -> None:
     """Its limit is 12 s and its lead 1 s; it needs 2 s, and is asked 3 s before the end."""
@@ -222,7 +222,7 @@ stages:
         ("    raise ValueError('no number')\n", ""),
     ],
 )
-def test_the_command_that_is_offered_takes_code_as_it_is_now_where_code_was_at_fault(
+def test_the_suggested_resume_takes_current_code_where_code_was_at_fault(
     local: Driver, body: str, offered: str
 ) -> None:
     local.write("own.py", f"def run(config, context):\n{body}")
@@ -302,7 +302,7 @@ def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -
     assert local.wait(run_dir)["status"] == "completed"
 
 
-def test_only_a_task_that_cannot_be_started_fails_with_the_reason_in_status_and_logs(
+def test_a_task_that_cannot_be_started_fails_alone_with_the_reason(
     local: Driver,
 ) -> None:
     wait = "touch NAME; until [ -e go-NAME ]; do sleep 0.05; done"
@@ -510,7 +510,7 @@ def test_interrupt_of_run_ends_the_watching_and_not_the_run(local: Driver) -> No
     assert local.wait(next((local.folder / "runs").iterdir()))["status"] == "completed"
 
 
-def test_the_exit_code_and_the_signal_of_a_stage_are_the_reason_of_its_failure(
+def test_the_exit_code_or_signal_of_a_stage_is_the_reason_of_its_failure(
     local: Driver,
 ) -> None:
     local.write(
@@ -620,7 +620,7 @@ def test_resume_right_after_cancel_waits_for_the_old_tasks_to_end(local: Driver)
         assert first["started_unix_s"] < old_end <= second["started_unix_s"]
 
 
-def test_logs_of_what_is_not_there_is_an_error_and_the_supervisors_log_can_be_read(
+def test_a_missing_log_is_an_error_and_the_supervisors_log_can_be_read(
     local: Driver,
 ) -> None:
     run_dir = local.submit(_chain(local))

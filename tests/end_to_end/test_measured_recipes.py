@@ -21,7 +21,7 @@ def _run(local: Driver, recipe: str, overrides: dict[str, str]) -> Path:
 
 
 @pytest.mark.slow
-def test_all_phases_of_the_guide_train_one_model_and_the_records_see_the_wait(
+def test_all_phases_of_the_guide_train_one_model_and_record_the_wait(
     local: Driver,
 ) -> None:
     """The same samples and tokens in each phase; the guide's timer sees nothing of the wait."""

@@ -160,7 +160,7 @@ def test_what_comes_after_a_stage_that_is_not_needed_runs(
     assert on_slurm.json("resume", str(run_dir))["jobs"] == []
 
 
-def test_job_of_whose_refusal_slurm_keeps_a_record_is_not_taken_for_submitted(
+def test_a_refused_job_that_slurm_recorded_does_not_count_as_submitted(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     """`Requested node configuration is not available` leaves a FAILED job in squeue and sacct."""
@@ -276,7 +276,7 @@ def test_job_that_sbatch_took_and_then_timed_out_on_is_found_at_once(
     assert (run_dir / "data/a/log-0").read_text().count("begins") == 1
 
 
-def test_a_job_that_could_not_be_confirmed_is_found_by_resume_and_runs_once(
+def test_a_job_that_could_not_be_confirmed_is_found_by_resume(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     code, run_dir = submit_with_an_sbatch_that_times_out(on_slurm, cluster, blind=True)

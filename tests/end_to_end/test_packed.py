@@ -108,7 +108,7 @@ def _num_requeues(local: Driver, run_dir: Path) -> int:
     return said.count("requeued")
 
 
-def test_a_stop_between_slices_requeues_the_task_which_goes_on_with_the_rest(
+def test_a_task_that_is_stopped_between_slices_is_requeued_for_the_rest(
     local: Driver,
 ) -> None:
     local.write("spec.yaml", WAITS.replace("FAILS", "none"))
@@ -129,7 +129,7 @@ def test_a_slice_that_failed_for_good_is_not_tried_again_after_a_requeue(local: 
 
 
 @pytest.mark.slow
-def test_a_task_with_a_failed_slice_fails_also_when_a_stop_came_during_the_last(
+def test_a_task_with_a_failed_slice_fails_even_when_it_is_stopped(
     local: Driver,
 ) -> None:
     local.write("spec.yaml", WAITS.replace("FAILS", "0").replace("num_slices: 3", "num_slices: 2"))

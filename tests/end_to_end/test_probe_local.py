@@ -44,7 +44,7 @@ def _files(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_two_probes_at_once_print_their_nodes_and_leave_nothing_but_their_records(
+def test_two_probes_at_once_print_their_nodes_and_leave_only_their_records(
     local: Driver,
 ) -> None:
     # Without torch, so that this is quick: what needs it says which package is missing.
@@ -69,7 +69,7 @@ def test_two_probes_at_once_print_their_nodes_and_leave_nothing_but_their_record
     assert len(listed["runs"]) == 2
 
 
-def test_ctrl_c_leaves_the_job_and_says_how_to_look_and_to_have_its_numbers(
+def test_ctrl_c_leaves_the_job_and_says_how_to_get_its_numbers(
     local: Driver,
 ) -> None:
     spec = _spec(local, python=_bare_python(local))
@@ -99,7 +99,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_look_and_to_have_its_numbers(
 
 
 @pytest.mark.slow
-def test_a_probe_that_is_killed_at_work_leaves_nothing_once_the_next_one_has_run(
+def test_files_of_a_killed_probe_are_gone_once_the_next_one_has_run(
     local: Driver,
 ) -> None:
     spec = _spec(local, python=_bare_python(local))

@@ -73,7 +73,7 @@ def test_numbers_of_numpy_are_numbers_in_a_result(local: Driver) -> None:
     assert json.loads(path.read_text())["result"] == {"mean": 0.5, "count": 3}
 
 
-def test_a_result_of_another_kind_in_an_old_record_does_not_keep_a_resume_from_its_work(
+def test_a_result_of_another_type_in_an_old_record_does_not_stop_a_resume(
     local: Driver,
 ) -> None:
     local.write("spec.yaml", "name: one\ncluster: local\nstages:\n  a: {shell: 'true'}\n")
@@ -86,7 +86,7 @@ def test_a_result_of_another_kind_in_an_old_record_does_not_keep_a_resume_from_i
         assert "nothing is missing" in local.run("resume", str(run_dir)).stdout
 
 
-def test_a_shell_command_that_ends_with_75_unasked_is_a_failure_and_tried_again(
+def test_a_shell_command_that_exits_with_75_unasked_failed_and_is_retried(
     local: Driver,
 ) -> None:
     local.write(

@@ -226,7 +226,7 @@ def users_folder() -> Iterator[Path]:
         wait_for(lambda: not processes_naming(name), "the end of the runner")
 
 
-def test_run_of_an_ordinary_user_with_an_open_umask_is_private_to_the_last_file(
+def test_every_file_of_a_run_is_private_in_spite_of_an_open_umask(
     users_folder: Path,
 ) -> None:
     done = run_python(users_folder, API, uid=NOBODY.pw_uid, gid=NOBODY.pw_gid, home=users_folder)

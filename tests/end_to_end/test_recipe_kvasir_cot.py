@@ -43,7 +43,7 @@ def test_four_tasks_train_from_one_spec_in_the_tuned_configuration(
 
 
 @pytest.mark.slow
-def test_the_slow_configuration_learns_the_same_and_compare_names_what_is_set_otherwise(
+def test_the_slow_configuration_learns_the_same_and_compare_names_changes(
     local: Driver, tmp_path: Path
 ) -> None:
     copy_configs(local)

@@ -18,7 +18,7 @@ stages:
 """
 
 
-def test_runs_elsewhere_are_found_from_the_folder_of_the_spec_and_from_any_other(
+def test_runs_elsewhere_are_found_from_any_folder(
     local: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRATCH", str(local.folder / "scratch"))

@@ -54,7 +54,7 @@ def test_what_cannot_run_again_is_an_input_error(done: tuple[Driver, Path]) -> N
         assert re.search(message, error), words
 
 
-def test_a_dry_run_with_other_resources_or_code_finds_nothing_and_writes_nothing(
+def test_a_dry_run_with_other_resources_or_code_writes_nothing(
     done: tuple[Driver, Path],
 ) -> None:
     local, run_dir = done
@@ -90,7 +90,7 @@ def test_a_resume_says_because_of_which_field_or_code_a_stage_runs_again(
     ]
 
 
-def test_update_spec_takes_the_file_as_it_is_now_and_the_next_resume_keeps_it(
+def test_update_spec_takes_the_current_file_and_the_next_resume_keeps_it(
     done: tuple[Driver, Path],
 ) -> None:
     local, run_dir = done
@@ -128,7 +128,7 @@ def test_update_spec_refuses_another_name(done: tuple[Driver, Path]) -> None:
     assert "a run keeps its `name` (again, now other)" in said
 
 
-def test_a_stage_that_was_out_of_the_spec_for_a_while_keeps_its_finished_work(
+def test_a_stage_that_was_removed_from_the_spec_keeps_its_finished_work(
     done: tuple[Driver, Path],
 ) -> None:
     local, run_dir = done

@@ -108,7 +108,7 @@ def test_a_resume_after_what_was_left_has_completed_keeps_it(local: Driver) -> N
     _assert_all_right(local, run_dir)
 
 
-def test_a_runner_after_a_killed_one_lets_start_what_waits_for_completed_work(
+def test_a_new_runner_starts_what_waits_for_work_completed_before_a_kill(
     local: Driver,
 ) -> None:
     """As if the kill had come between a `resume`'s check and its start."""

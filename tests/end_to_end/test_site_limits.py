@@ -32,7 +32,7 @@ stages:
 
 
 @pytest.mark.cluster
-def test_what_the_cluster_could_never_run_is_refused_at_its_line_and_nothing_is_queued(
+def test_what_the_cluster_could_never_run_is_refused_at_its_line(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     on_slurm.write("spec.yaml", IMPOSSIBLE)
@@ -68,7 +68,7 @@ def short_arrays() -> Iterator[Driver]:
 
 
 @pytest.mark.cluster
-def test_an_array_beyond_the_sites_largest_index_runs_in_pieces_and_resumes_by_slice(
+def test_an_array_beyond_the_largest_index_of_the_site_runs_in_pieces(
     cluster: Cluster,
     short_arrays: Driver,
 ) -> None:
@@ -133,7 +133,7 @@ stages:
 
 @pytest.mark.slow  # Slurm looks at time limits twice a minute
 @pytest.mark.cluster
-def test_a_resume_raises_the_time_limit_and_leaves_out_the_node_that_failed(
+def test_a_resume_raises_the_time_limit_and_excludes_the_failed_node(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     on_slurm.write(

@@ -49,7 +49,7 @@ def exit_of(run_dir: Path, rank: int) -> Any:
     return json.loads(path.read_text())
 
 
-def test_the_rank_that_hangs_in_its_loader_is_named_and_not_the_one_that_waits_for_it(
+def test_the_rank_that_hangs_in_its_loader_is_named_not_the_waiting_one(
     local: Driver,
 ) -> None:
     run_dir, (record,) = run(local, hangs="loader", stall_s=3)
@@ -66,7 +66,7 @@ def test_the_rank_that_hangs_in_its_loader_is_named_and_not_the_one_that_waits_f
 
 
 @pytest.mark.slow
-def test_the_rank_in_a_collective_of_its_own_is_named_and_the_next_attempt_completes(
+def test_the_rank_in_a_collective_of_its_own_is_named(
     local: Driver,
 ) -> None:
     # The second attempt must not seem to hang where other processes hold the cores for seconds.
@@ -122,7 +122,7 @@ def said_after_stop(run_dir: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_thread_that_keeps_a_process_with_a_group_is_named_and_the_result_counts(
+def test_a_thread_that_keeps_a_process_with_a_group_alive_is_named(
     local: Driver,
 ) -> None:
     run_dir, (record,) = run(local, hangs="thread", stall_s=60)
@@ -133,7 +133,7 @@ def test_a_thread_that_keeps_a_process_with_a_group_is_named_and_the_result_coun
 
 
 @pytest.mark.slow
-def test_the_collectives_that_time_out_are_blamed_on_the_rank_that_did_not_come(
+def test_collectives_that_time_out_are_blamed_on_the_missing_rank(
     local: Driver,
 ) -> None:
     _, (record,) = run(local, hangs="loader", stall_s=60, collective_s=15)
@@ -167,7 +167,7 @@ stages:
 """
 
 
-def test_a_request_for_stacks_does_not_end_what_notes_the_facts_of_the_node(local: Driver) -> None:
+def test_a_request_for_stacks_does_not_end_the_record_of_node_facts(local: Driver) -> None:
     folder = local.folder / "bin"
     local.write("bin/nvidia-smi", NVIDIA_SMI.format(folder=folder)).chmod(0o700)
     local.write("spec.yaml", WITH_A_GPU.format(folder=folder))
@@ -198,7 +198,7 @@ stages:
 """
 
 
-def test_a_request_to_the_supervisor_has_its_rank_write_its_stacks_and_go_on(local: Driver) -> None:
+def test_a_request_to_the_supervisor_has_its_rank_write_its_stacks(local: Driver) -> None:
     local.write("spec.yaml", RELEASED)
     run_dir = local.submit("spec.yaml")
     task_dir = run_dir / "tasks/a/s00000.a0001"
@@ -218,6 +218,6 @@ stages:
 """
 
 
-def test_a_shell_command_gets_the_signal_of_requests_as_it_would_without_us(local: Driver) -> None:
+def test_a_shell_command_receives_the_signal_of_requests_unchanged(local: Driver) -> None:
     local.write("spec.yaml", TRAPS)
     assert local.wait(local.submit("spec.yaml"))["status"] == "completed"

@@ -15,7 +15,7 @@ def test_a_rank_that_hangs_under_srun_is_named_and_ended(on_slurm: Driver) -> No
     assert record["failed_rank"] == 1
 
 
-def test_a_request_by_scancel_has_a_rank_without_a_step_write_its_stacks_and_go_on(
+def test_a_request_by_scancel_has_a_rank_without_a_step_write_its_stacks(
     on_slurm: Driver,
 ) -> None:
     on_slurm.write("spec.yaml", RELEASED.replace("cluster: local", "cluster: auto"))

@@ -79,7 +79,7 @@ def trials_of(run_dir: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_too_small_fails_with_the_least_and_keeps_its_trial(
+def test_a_too_small_budget_fails_with_the_least_and_keeps_its_trial(
     local: Driver, dataset_dir: Path
 ) -> None:
     write_spec(local, dataset_dir)

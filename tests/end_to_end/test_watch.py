@@ -83,7 +83,7 @@ def _watch_at_a_terminal(local: Driver, run_dir: Path, columns: int) -> Terminal
 
 
 @pytest.mark.parametrize("columns", [60, 200])
-def test_a_terminal_shows_grid_and_failure_and_the_exit_code_is_that_of_status(
+def test_a_terminal_shows_grid_and_failure_with_the_exit_code_of_status(
     local: Driver, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -112,7 +112,7 @@ def test_an_interrupt_ends_the_watching_and_not_the_run(local: Driver) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_run_is_watched_to_its_end_and_resumed_while_the_accounts_are_down(
+def test_a_run_is_watched_and_resumed_while_accounting_is_down(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     run_dir = on_slurm.submit(_write(on_slurm, 'fail: {"1": 1}'))

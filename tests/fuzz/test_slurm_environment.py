@@ -90,7 +90,7 @@ stages:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_no_variable_ends_a_command_in_a_traceback_or_has_a_slice_run_twice(
+def test_no_variable_causes_a_traceback_or_has_a_slice_run_twice(
     cluster: Cluster,
 ) -> None:
     seed = int(os.environ.get("SLURM_JOBS_FUZZ_SEED", "28"))

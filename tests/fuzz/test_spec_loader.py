@@ -194,7 +194,7 @@ def test_deep_nesting_is_a_problem(folder: Path, opening: str, depth: int) -> No
 
 @pytest.mark.parametrize("value", ["true", "5", "x", "{a: b}"])
 @pytest.mark.parametrize("key", ["code", "environment"])
-def test_a_wrong_kind_of_value_is_refused_in_a_spec_with_a_function_of_the_user(
+def test_a_wrong_type_is_refused_in_a_spec_with_a_function_of_the_user(
     folder: Path, key: str, value: str
 ) -> None:
     spec = f"name: a\ncluster: local\n{key}: {value}\nstages: {{s: {{run: 'fuz:f'}}}}\n"

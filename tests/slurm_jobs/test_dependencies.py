@@ -69,7 +69,7 @@ def test_a_parent_that_runs_again_bars_the_slices_that_come_after_it(
         ((0, 1), None, (0, 1), 1, False),
     ],
 )
-def test_arrays_correspond_if_each_element_has_a_counterpart_with_its_number(
+def test_arrays_correspond_if_each_element_has_an_equally_numbered_one(
     own: tuple[int, ...],
     own_packed: int | None,
     other: tuple[int, ...],

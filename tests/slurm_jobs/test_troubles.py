@@ -55,7 +55,7 @@ def submitted(paths: RunPaths, mem_gb: list[float], slices_per_task: int = 1) ->
     return {i: intent(i + 1, "a", None, token=f"t{i}", slices=(i,)) for i in range(len(mem_gb))}
 
 
-def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records(
+def test_causes_of_failed_slices_come_from_slurm_and_from_their_records(
     tmp_path: Path,
 ) -> None:
     paths, name = RunPaths(tmp_path), CompletionName(3, 1, "t3", "failed")

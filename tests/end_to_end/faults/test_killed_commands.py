@@ -100,7 +100,7 @@ def test_a_job_whose_id_was_never_written_down_is_adopted(
     assert len(list(run.run_dir.glob("jobs/*"))) == 2  # a and b, once each
 
 
-def test_a_job_that_slurm_accepts_after_it_was_submitted_again_does_no_work(
+def test_a_job_that_slurm_accepts_after_its_resubmission_does_no_work(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     run = small_run(on_slurm, "late")

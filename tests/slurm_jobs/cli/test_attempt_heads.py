@@ -35,7 +35,7 @@ def test_above_each_of_several_logs_is_how_its_attempt_ended(
     ]
 
 
-def test_a_single_log_is_printed_alone_and_how_it_ended_goes_to_standard_error(
+def test_a_single_log_is_printed_alone_and_its_end_goes_to_standard_error(
     command: Command, stopped_twice: RunPaths
 ) -> None:
     log(stopped_twice, 1, 0, "step 10\n")
@@ -44,7 +44,7 @@ def test_a_single_log_is_printed_alone_and_how_it_ended_goes_to_standard_error(
     assert (done.out, done.err) == ("step 10\n", f"{PREEMPTED}\n")
 
 
-def test_of_a_first_attempt_nothing_is_said_and_the_accounting_is_not_asked(
+def test_a_first_attempt_gets_no_head_and_accounting_is_not_queried(
     command: Command, slurm: FakeSlurm, tmp_path
 ) -> None:
     paths = make(tmp_path, 1)

@@ -83,7 +83,7 @@ def test_check_says_with_all_other_problems_that_no_run_can_be_made(
     assert "did you mean `shell`?" in shown
 
 
-def test_a_module_of_another_python_is_noted_with_the_nearest_name_next_to_the_spec(
+def test_a_module_of_another_python_is_noted_with_the_nearest_name(
     tmp_path: Path, command: Command
 ) -> None:
     (tmp_path / "wordcount.py").write_text("")

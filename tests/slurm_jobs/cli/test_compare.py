@@ -58,9 +58,7 @@ def test_runs_that_cannot_be_scaled_are_an_input_error(tmp_path, command):
     assert "all runs had 2 ranks; name runs on other numbers too" in err
 
 
-def test_runs_that_cannot_be_compared_come_with_the_command_that_shows_the_differences(
-    tmp_path, command
-):
+def test_runs_that_cannot_be_compared_get_a_command_that_shows_differences(tmp_path, command):
     two = make_runs(tmp_path, "two")[0]
     four = make_runs(tmp_path, "four", num_ranks=4)[0]
     resolved = RunPaths(Path(four)).resolved_spec

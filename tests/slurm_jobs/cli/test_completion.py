@@ -87,7 +87,7 @@ def test_a_tab_on_a_line_with_nothing_to_complete_prints_no_error(here: Path, li
     assert set(offered(line)) <= {*command_parser.VERBS}
 
 
-def test_a_tab_loads_nothing_heavy_and_an_ordinary_start_does_not_load_argcomplete(
+def test_a_completion_loads_nothing_heavy_and_a_start_no_argcomplete(
     here: Path,
 ) -> None:
     def loaded(stderr: str) -> set[str]:

@@ -222,7 +222,7 @@ def unlearn(folder: Path, *keys: int) -> None:
     change_samples(folder, dict.fromkeys(keys, change))
 
 
-def test_samples_of_a_valid_folder_exits_with_0_and_shows_three_samples_with_the_learned_tokens(
+def test_samples_of_a_valid_folder_are_shown_with_the_learned_tokens(
     folder: Path, command: Command
 ) -> None:
     code, out, err = command("samples", folder)

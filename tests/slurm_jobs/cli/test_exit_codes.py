@@ -63,7 +63,7 @@ def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
 
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel", "report"])
-def test_a_ledger_whose_entries_are_gone_is_not_taken_for_a_run_without_jobs(
+def test_a_ledger_without_its_entries_is_not_taken_for_a_run_without_jobs(
     paths: RunPaths, verb: str, is_there: bool, command: Command
 ) -> None:
     shutil.rmtree(paths.ledger_dir)
@@ -112,7 +112,7 @@ def _ended(
 
 @pytest.mark.parametrize("buffering", ["", "1"])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_result_that_standard_output_does_not_take_is_3_and_a_line_on_the_other(
+def test_a_result_that_standard_output_does_not_take_exits_with_3(
     paths: RunPaths, as_json: list[str], buffering: str
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -126,7 +126,7 @@ def test_a_result_that_standard_output_does_not_take_is_3_and_a_line_on_the_othe
 
 
 @pytest.mark.parametrize("buffering", ["", "1"])
-def test_an_error_that_standard_output_does_not_take_as_json_goes_to_standard_error(
+def test_a_json_error_that_cannot_be_printed_goes_to_standard_error(
     tmp_path: Path, buffering: str
 ) -> None:
     spec = tmp_path / "s.yaml"

@@ -241,7 +241,7 @@ def test_a_notebook_waits_while_the_scheduler_is_unreachable_for_a_moment(
     assert script.events == []
 
 
-def test_files_that_are_unreadable_for_a_while_are_reported_and_watching_continues(
+def test_temporarily_unreadable_files_are_reported_and_watching_continues(
     script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = entry_path(paths.ledger_dir, 1)

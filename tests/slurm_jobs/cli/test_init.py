@@ -216,7 +216,7 @@ def test_a_fault_of_the_data_is_reported_at_its_line_and_exits_with_2(
         ("pics/metadata.csv", b"file_name,text\n1.jpg,\xe9\n", "metadata.csv:2: not UTF-8"),
     ],
 )
-def test_data_that_must_change_are_refused_so_that_the_same_command_works_after_that(
+def test_data_that_must_change_are_refused_before_any_file_is_written(
     init: Init, tmp_path: Path, name: str, content: bytes, problem: str
 ) -> None:
     images(tmp_path / "pics")

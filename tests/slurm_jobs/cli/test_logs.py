@@ -275,7 +275,7 @@ def test_grep_for_an_attempt_that_no_stage_has_names_every_stage(
     assert "`train` has no log of that rank or attempt; there is" in said
 
 
-def test_failed_logs_of_all_stages_are_printed_and_an_empty_one_hides_no_other(
+def test_failed_logs_of_all_stages_are_printed_even_if_one_is_empty(
     paths: RunPaths, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(paths, "train", 1, "13")
@@ -336,7 +336,7 @@ def test_a_matrix_stages_own_name_means_the_logs_of_all_its_combinations(
     assert logs(sweep, "fit", "--grep", "w")[0] == ["fit-2/s00000.a0001.rank-00000.log:1:two"]
 
 
-def test_where_the_named_attempt_has_no_log_of_a_rank_its_own_supervisors_is_printed(
+def test_an_attempt_without_a_rank_log_gets_its_supervisors_log_printed(
     attempts: RunPaths, logs: Logs
 ) -> None:
     first = ["job 11, attempt 1"]
@@ -348,7 +348,7 @@ def test_where_the_named_attempt_has_no_log_of_a_rank_its_own_supervisors_is_pri
     assert "`train` has no log of that rank or attempt" in said
 
 
-def test_a_number_that_no_attempt_or_rank_has_is_refused_with_those_that_there_are(
+def test_an_unknown_attempt_or_rank_is_refused_with_those_that_exist(
     attempts: RunPaths, logs: Logs
 ) -> None:
     attempts.rank_log("train", 0, 2, 0).write_text("the rank\n")
@@ -361,7 +361,7 @@ def test_a_number_that_no_attempt_or_rank_has_is_refused_with_those_that_there_a
 HEAD = "==> slurm-12.log <== (the supervisor's, as no rank said why it failed)"
 
 
-def test_the_supervisors_log_explains_a_failure_without_a_record_of_which_ranks_say_nothing(
+def test_the_supervisors_log_explains_a_failure_without_a_record(
     tmp_path: Path, slurm: FakeSlurm, logs: Logs
 ) -> None:
     paths = make_run(tmp_path / "f", {"a": 1})

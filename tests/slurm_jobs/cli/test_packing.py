@@ -83,7 +83,7 @@ def made(here: Path, source: Path) -> RunPaths:
     return paths
 
 
-def test_a_spec_is_drawn_and_timed_on_its_newest_runs_data_set_in_80_columns(
+def test_a_spec_is_drawn_and_timed_on_the_data_set_of_its_newest_run(
     made: RunPaths, command: Command
 ) -> None:
     code, out, err = command("packing", "words.yaml", "--image", "p.png")

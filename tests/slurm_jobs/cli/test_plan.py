@@ -71,7 +71,7 @@ def test_a_plan_says_which_variables_of_the_shell_apply_and_which_do_not(
         ({}, "slurm: {distribution: cyclic}", ("--distribution",)),
     ],
 )
-def test_a_plan_shows_what_is_set_for_ranks_and_leaves_out_what_the_user_has_set(
+def test_a_plan_shows_variables_set_for_ranks_without_those_of_the_user(
     spec: Path,
     monkeypatch: pytest.MonkeyPatch,
     command: Command,

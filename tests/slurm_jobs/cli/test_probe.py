@@ -26,7 +26,7 @@ def slow_one(tmp_path: Path) -> object:
     return found
 
 
-def test_a_slow_node_is_named_below_the_tables_and_compared_with_all_probed_nodes(
+def test_a_slow_node_is_named_and_compared_with_all_probed_nodes(
     tmp_path: Path,
     slow_one: object,
     monkeypatch: pytest.MonkeyPatch,

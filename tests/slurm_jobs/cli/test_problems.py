@@ -62,7 +62,7 @@ def test_logs_are_offered_of_the_first_failure_that_has_one(paths: RunPaths) -> 
     assert lines_of(FAILED)[-2:] == [f"next: {shown}", f"then: {resume()}"]
 
 
-def test_the_supervisors_log_is_offered_where_a_slice_failed_without_a_record(
+def test_the_supervisors_log_is_offered_where_a_slice_has_no_record(
     paths: RunPaths,
 ) -> None:
     log = paths.job_log("a", "7")
@@ -127,7 +127,7 @@ def test_a_key_is_offered_once_and_shares_that_slices_lost_add_up() -> None:
         ("TIMEOUT", {"timeout_min": 30}, None, STOPPED_AND_LEFT, []),
     ],
 )
-def test_a_stage_that_reached_a_limit_is_offered_more_unless_it_was_saved_or_a_resume_raises_it(
+def test_a_stage_at_its_limit_is_offered_more_unless_a_resume_raises_it(
     paths: RunPaths, *, state: str, limit: object, on_resume: object, reason: str, sets: list[str]
 ) -> None:
     write_stage(paths, resources=limit, on_resume=on_resume)
@@ -250,7 +250,7 @@ LIMIT = "reached its time limit of 5 min (resources.timeout_min)"
         ),
     ],
 )
-def test_a_resume_is_offered_where_what_is_complete_counts_as_failed_with_the_scheduler(
+def test_a_resume_is_offered_if_the_scheduler_calls_complete_work_failed(
     above: StageStatus, why: str
 ) -> None:
     lines = lines_of(above, after("a", stage("b", ["stranded"], reason=NEVER, wait="unmet")))

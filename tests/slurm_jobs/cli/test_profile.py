@@ -52,7 +52,7 @@ def test_a_rank_may_be_named_and_json_has_everything(run, command):
     assert found["operators"] is None
 
 
-def test_a_rank_without_a_profile_is_refused_with_the_recorded_ranks_and_a_command(run, command):
+def test_a_rank_without_a_profile_is_refused_with_the_recorded_ranks(run, command):
     trace_path(run.timing_dir("train", 0, 2), 1).unlink()
     write_spec(run, profile={"steps": [4, 6], "ranks": [0]})
     code, _, err = command("profile", run.run_dir, "--rank", "1")
@@ -92,7 +92,7 @@ def test_a_rank_that_does_not_exist_is_refused_with_the_number_of_ranks(run, com
     assert "no profile of rank 7; it has those of rank 0-1, and has 2 in all, from 0 on" in err
 
 
-def test_a_stage_without_a_profile_is_refused_with_the_stages_that_have_one(run, command):
+def test_a_stage_without_a_profile_is_refused_with_those_that_have_one(run, command):
     code, _, err = command("profile", run.run_dir, "--stage", "other")
     assert code == 2
     assert (
@@ -103,7 +103,7 @@ def test_a_stage_without_a_profile_is_refused_with_the_stages_that_have_one(run,
 @pytest.mark.parametrize(
     ("config", "steps"), [({}, "[20, 40]"), ({"num_steps": 30, "profile": {}}, "[15, 29]")]
 )
-def test_a_run_without_a_profile_is_refused_with_the_command_that_records_one(
+def test_a_run_without_a_profile_is_refused_with_the_command_to_record_it(
     run, command, config, steps
 ):
     shutil.rmtree(run.timing_stage_dir("train"))
@@ -114,7 +114,7 @@ def test_a_run_without_a_profile_is_refused_with_the_command_that_records_one(
     assert err.endswith(f"--set 'stages.train.config.profile={{steps: {steps}}}'\n")
 
 
-def test_a_stage_that_the_run_does_not_have_is_refused_with_the_nearest_name(run, command):
+def test_a_stage_that_the_run_lacks_is_refused_with_the_nearest_name(run, command):
     code, _, err = command("profile", run.run_dir, "--stage", "trian")
     assert code == 2
     assert "no stage `trian`; did you mean `train`? (stages: train, other)" in err
@@ -128,9 +128,7 @@ def test_a_rank_that_the_training_does_not_have_is_no_advice(run, command):
     assert "ranks: [7]" not in err
 
 
-def test_a_requested_profile_that_does_not_exist_yet_comes_with_the_command_for_the_log(
-    run, command
-):
+def test_a_profile_that_does_not_exist_yet_comes_with_the_command_for_logs(run, command):
     shutil.rmtree(run.timing_stage_dir("train"))
     code, _, err = command("profile", run.run_dir)
     assert code == 2

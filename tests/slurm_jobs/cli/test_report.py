@@ -47,7 +47,7 @@ def asked(paths, *, as_json):
     return argparse.Namespace(run=str(paths.run_dir), json=as_json, **options)
 
 
-def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_reported(unwritable_run, capsys):
+def test_a_report_that_cannot_be_kept_is_printed_with_the_reason(unwritable_run, capsys):
     assert report.run_report(asked(unwritable_run, as_json=False)) == 0
     out, err = capsys.readouterr()
     assert "Where a step's time goes" in out
@@ -96,9 +96,7 @@ def test_anothers_run_is_reported_and_its_page_left_as_it_is(anothers_run, capsy
     assert not anothers_run.report_json.exists()
 
 
-def test_a_run_of_anothers_without_a_page_gets_no_folder_that_its_owner_could_not_write(
-    anothers_run, capsys
-):
+def test_no_folder_for_a_page_is_created_in_the_run_of_another_user(anothers_run, capsys):
     assert report.run_report(asked(anothers_run, as_json=False)) == 0
     assert "the page there" not in capsys.readouterr().err
     assert not anothers_run.report_dir.exists()

@@ -61,7 +61,7 @@ def resume(paths: RunPaths) -> None:
     run_command("resume", str(paths.run_dir), "--dry-run")
 
 
-def test_a_resume_of_a_run_that_goes_on_says_that_and_of_no_job_that_it_submits_none(
+def test_a_resume_of_an_active_run_says_that_all_is_queued_or_running(
     slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.says("squeue", queue_row("1", "PENDING", name=name_in(paths)))
@@ -115,7 +115,7 @@ def test_what_to_know_of_a_resume_is_noted(values, note, tmp_path, monkeypatch):
     assert said.startswith(note)
 
 
-def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_says_so(
+def test_jobs_of_an_earlier_version_run_the_current_one_and_a_note_says_so(
     slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Submitted by an earlier version, whose orders lack keys and whose code knows none of them."""

@@ -28,7 +28,7 @@ def run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *, expect: int
     return run_dir
 
 
-def test_a_failure_is_printed_once_at_the_end_with_its_log_and_the_next_command(
+def test_a_failure_is_printed_once_with_its_log_and_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = run(tmp_path, SPEC.replace("RETRIES", "0"), monkeypatch, expect=1)

@@ -222,7 +222,7 @@ def test_a_screen_that_is_far_too_small_still_names_the_stages() -> None:
     assert [line for line in lines if line.startswith("preprocess")]
 
 
-def test_the_end_of_the_failed_tasks_log_is_shown_newest_lines_first_to_stay() -> None:
+def test_the_newest_lines_of_the_failed_log_stay_on_a_small_screen() -> None:
     text = shown(crowded(), 120, 50)
     assert [line.split()[1] for line in text if line.startswith("  line ")] == list("01234567")
     few = [line.split()[1] for line in shown(crowded(), 120, 20) if line.startswith("  line ")]

@@ -89,7 +89,7 @@ def test_a_step_offers_its_own_keys_alone(here: Path) -> None:
     ]
 
 
-def test_keys_of_a_resume_are_those_of_the_run_or_of_the_spec_that_replaces_it(here: Path) -> None:
+def test_a_resume_completes_the_keys_of_the_run_or_of_its_new_spec(here: Path) -> None:
     assert offered("slurm-jobs resume old --set st")[0] == "stages.fetch."
     line = "slurm-jobs resume old --spec shapes.yaml --set st"
     assert offered(line) == ["stages.render.", "stages.train."]

@@ -110,7 +110,7 @@ def test_a_result_is_final_only_while_the_stage_that_made_it_is_complete(tmp_pat
     assert not _is_final(tuned)
 
 
-def test_a_budget_that_left_a_change_out_is_printed_with_the_resume_command(spec: Path) -> None:
+def test_a_change_left_out_by_the_budget_is_printed_with_the_resume(spec: Path) -> None:
     result = {"stage": "train", "more_budget_min": 7}
     sets = ["--set", "stages.train.config.budget_min=7"]
     sets += ["--set", "stages.train.resources.timeout_min=22"]

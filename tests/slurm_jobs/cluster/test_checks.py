@@ -147,7 +147,7 @@ def test_account_and_qos_must_be_the_users_own() -> None:
     assert problems({"slurm": {"qos": "lang"}}, cluster(qos=QOS, associations=OWN)) == []
 
 
-def test_of_partition_and_qos_the_looser_time_limit_counts_as_flags_may_say_so() -> None:
+def test_the_looser_time_limit_of_partition_and_qos_counts() -> None:
     patient = {"week": Qos(name="week", max_wall_min=10_080)}
     limits = cluster(qos=patient, associations=OWN)
     assert problems({"timeout_min": 4000, "slurm": {"qos": "week"}}, limits) == []

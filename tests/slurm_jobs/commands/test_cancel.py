@@ -57,7 +57,7 @@ def test_what_lives_is_cancelled_while_the_accounts_are_down(
     assert status_of(paths.run_dir, fresh=False).problems
 
 
-def test_where_nothing_lives_there_is_nothing_to_cancel_whatever_sacct_says(
+def test_a_run_without_live_jobs_has_nothing_to_cancel_whatever_sacct_says(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     end(paths, "a", [0], "failed", reason="it broke")
@@ -84,7 +84,7 @@ def test_a_job_that_was_renamed_is_ended(slurm: FakeSlurm, paths: RunPaths) -> N
     assert cancel(paths.run_dir) == ["1"]
 
 
-def test_a_job_of_unknown_state_is_not_cancelled_by_its_id_and_does_no_work(
+def test_a_job_of_unknown_state_is_not_cancelled_by_its_id(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     slurm.says("squeue", "", exit_code=1)
@@ -135,7 +135,7 @@ def test_a_job_that_is_held_is_cancelled(slurm: FakeSlurm, paths: RunPaths) -> N
 
 
 @pytest.mark.parametrize("shift_s", [0.0, 3600.0, -3600.0])
-def test_a_submit_on_another_host_is_something_to_cancel_whatever_its_clock_says(
+def test_a_submit_on_another_host_can_be_cancelled_whatever_its_clock_says(
     slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift_s: float
 ) -> None:
     other = make_run(tmp_path / "other", {"a": 1})

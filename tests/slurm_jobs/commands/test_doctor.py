@@ -39,7 +39,7 @@ def _script(path: Path, line: str) -> None:
     path.chmod(0o755)
 
 
-def test_a_controller_that_hangs_is_given_up_and_nothing_more_is_asked_of_it(
+def test_a_controller_that_hangs_is_given_up_and_not_queried_again(
     commands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login_node, "LIMIT_S", 0.5)

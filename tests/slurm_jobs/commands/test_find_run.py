@@ -41,7 +41,7 @@ def test_a_spec_means_its_newest_run_and_never_that_of_a_longer_name(runs: Path)
     assert find_run("words.yaml") == newest
 
 
-def test_runs_whose_files_have_one_time_are_ordered_by_the_times_in_their_names(
+def test_runs_with_equal_file_times_are_ordered_by_the_time_in_their_name(
     runs: Path,
 ) -> None:
     names = ("words-20250101-000000-ffff", "words-20250102-000000-aaaa", "a-20250101-120000-bbbb")
@@ -159,7 +159,7 @@ def test_where_several_begin_so_the_error_says_what_means_the_newest(runs: Path)
         find_run("images")
 
 
-def test_a_specs_name_means_its_run_and_not_those_that_tuned_or_probed_for_it(runs: Path) -> None:
+def test_the_name_of_a_spec_means_its_run_and_no_tuning_or_probe(runs: Path) -> None:
     run = make(runs, "words-20250101-000000-aaaa")
     make(runs, "words-tune-20250102-000000-bbbb")
     make(runs, "words-probe-20250103-000000-cccc")
@@ -198,7 +198,7 @@ def test_a_folder_that_is_neither_a_run_nor_a_data_set_is_refused(tmp_path: Path
         find_run(str(tmp_path / "pictures"))
 
 
-def test_a_folder_that_is_no_prefix_of_a_run_is_refused_with_the_folder_of_runs(runs: Path) -> None:
+def test_a_folder_that_is_no_prefix_of_a_run_is_refused(runs: Path) -> None:
     Path("words").mkdir()
     with pytest.raises(InputError, match=f"no run in {runs} begins with it; .*SLURM_JOBS_RUNS_DIR"):
         find_run("words")
@@ -213,7 +213,7 @@ def test_a_data_set_in_place_of_a_run_is_refused_as_a_data_set(tmp_path: Path) -
 RUN = "words-20250101-000000-aaaa"
 
 
-def test_a_run_whose_file_system_is_away_cannot_be_read_and_its_missing_folder_is_named(
+def test_a_run_whose_file_system_is_away_is_reported_with_its_folder(
     runs: Path, tmp_path: Path
 ) -> None:
     away = tmp_path / "scratch/ada/runs" / RUN

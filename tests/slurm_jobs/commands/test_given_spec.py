@@ -99,7 +99,7 @@ stages:
 
 
 @pytest.mark.parametrize("key", ["manifest", "processor", "image_root"])
-def test_a_path_that_an_override_names_must_exist_and_the_runs_own_may_be_gone(
+def test_an_overridden_path_must_exist_and_one_of_the_run_may_be_gone(
     make: MakeRun, tmp_path: Path, key: str
 ) -> None:
     (tmp_path / "rows.jsonl").write_text('{"image": "0.png", "text": "a cat"}\n')
@@ -114,12 +114,12 @@ def test_a_path_that_an_override_names_must_exist_and_the_runs_own_may_be_gone(
         spec_of(paths, [override], update_spec=False)
 
 
-def test_a_limit_that_the_run_has_already_is_no_problem_of_another_override(make: MakeRun) -> None:
+def test_a_limit_that_the_run_already_has_does_not_block_another_override(make: MakeRun) -> None:
     made = make(f"limit: 5\n{SPEC}")
     assert spec_of(made, ["stages.q.retries=1"], update_spec=False).spec.limit == 5
 
 
-def test_a_file_of_accelerate_is_not_looked_into_again_for_another_override(
+def test_a_file_of_accelerate_is_not_read_again_for_another_override(
     tmp_path: Path, make: MakeRun
 ) -> None:
     (tmp_path / "accelerate.yaml").write_text("distributed_type: MULTI_CPU")
@@ -140,7 +140,7 @@ TRAIN = f"""\
 """
 
 
-def test_what_an_override_sets_in_vain_is_noted_and_what_the_run_had_so_is_not(
+def test_an_override_without_effect_is_noted_unless_the_run_had_it(
     make: MakeRun,
 ) -> None:
     made = make(TRAIN.replace("cpu}", "cpu, batching: {kind: shuffled, max_images: 3}}"))
@@ -214,7 +214,7 @@ def test_an_error_that_an_override_causes_is_reported_at_the_override(
     assert refused(made, override).startswith(f"--set {override}: {message}")
 
 
-def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
+def test_only_the_overrides_that_cause_a_problem_are_named(
     make: MakeRun,
 ) -> None:
     made = make(TRAIN.replace("device: cpu", "device: cpu, num_microbatches: 32"))
@@ -313,7 +313,7 @@ def test_a_phase_follows_the_keys_of_its_training_that_it_left_out(make: MakeRun
     assert values["phases"][0]["optimizer"] == {"learning_rate": 1e-3, "weight_decay": 0.1}
 
 
-def test_an_override_of_an_expanded_matrix_stage_is_refused_with_its_combinations_and_the_remedy(
+def test_an_override_of_an_expanded_matrix_stage_is_refused_with_a_remedy(
     paths: RunPaths,
 ) -> None:
     assert refused(paths, "stages.t.retries=2") == (

@@ -22,7 +22,7 @@ def stages(tmp_path: Path) -> tuple[PlannedStage, ...]:
     return make_plan(load(file).spec, LOCAL).stages
 
 
-def test_again_takes_the_name_of_a_combination_or_for_all_of_them_that_of_the_file(
+def test_again_accepts_the_name_of_a_combination_or_of_its_matrix_stage(
     stages: tuple[PlannedStage, ...],
 ) -> None:
     assert slices_named(["a-2"], stages) == {"a-2": {0, 1}}

@@ -142,7 +142,7 @@ def test_names_of_nodes_mean_nothing_on_this_machine_alone(tmp_path: Path) -> No
         probe.submit_probe(_loaded(tmp_path, text), ProbeRequest(nodelist="n1"))
 
 
-def test_what_the_cluster_could_never_run_is_refused_at_the_line_of_the_training(
+def test_what_the_cluster_could_never_run_is_refused_at_the_training_line(
     tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = _loaded(tmp_path, spec)

@@ -43,7 +43,7 @@ def spec(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_submit_that_reaches_no_controller_leaves_no_run_that_would_be_the_newest(
+def test_a_submit_that_reaches_no_controller_leaves_no_run(
     slurm: FakeSlurm, spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_command("submit", str(spec), code=3)
@@ -223,7 +223,7 @@ def test_an_sbatch_that_says_nothing_or_no_text_is_no_crash(
     assert told in submit_in_vain(spec, capsys)[2]
 
 
-def test_a_job_that_was_taken_with_a_nonsense_answer_is_adopted_by_the_next_resume(
+def test_a_job_accepted_with_a_nonsense_answer_is_adopted_by_a_resume(
     nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths, token, _ = submit_in_vain(spec, capsys)
@@ -234,7 +234,7 @@ def test_a_job_that_was_taken_with_a_nonsense_answer_is_adopted_by_the_next_resu
     assert "found the job of a again: 77" in capsys.readouterr().out
 
 
-def test_a_job_that_was_not_taken_with_a_nonsense_answer_is_submitted_by_the_next_resume(
+def test_a_job_refused_with_a_nonsense_answer_is_submitted_by_a_resume(
     nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths, token, _ = submit_in_vain(spec, capsys)

@@ -126,7 +126,7 @@ def test_a_training_is_compared_with_the_work_that_its_last_attempt_did(paths):
     assert training_starts(paths, planned("four", seed), {}) == {"fit": "depends"}
 
 
-def test_a_training_that_differs_from_all_its_attempts_is_reported_to_start_again(paths):
+def test_a_training_unlike_all_its_attempts_is_reported_to_start_again(paths):
     before = {**FIELDS, "config.phases": hash_of([]), "config.seed": "0"}
     stage = {"name": "fit", "fingerprint": "one", "fields": before}
     write_json_atomic(paths.plan(1), {"stages": [stage]})
@@ -153,7 +153,7 @@ def test_nothing_is_reported_about_a_training_without_checkpoints(paths):
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {}
 
 
-def test_a_complete_training_without_checkpoints_is_reported_to_train_again(paths):
+def test_a_complete_training_without_checkpoints_is_reported_to_run_again(paths):
     complete = CompletionName(0, 1, "t", "completed")
     paths.completions_dir("fit").mkdir(parents=True)
     write_json_atomic(paths.completion("fit", complete), {})

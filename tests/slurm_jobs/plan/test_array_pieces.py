@@ -45,7 +45,7 @@ def test_an_array_that_the_site_takes_keeps_its_slices_numbers() -> None:
     assert (piece.slices, piece.slices_per_task) == ((3, 5, 1000), None)
 
 
-def test_slices_beyond_the_largest_index_of_the_site_get_arrays_of_their_own() -> None:
+def test_slices_beyond_the_largest_index_get_arrays_of_their_own() -> None:
     pieces = cut(range(7), 3)
     assert [(p.slices, p.slices_per_task) for p in pieces] == [
         ((0, 1, 2), None),
@@ -88,7 +88,7 @@ def test_arrays_that_run_side_by_side_do_not_wait_for_each_other() -> None:
     assert not any(p.after_previous for p in cut(range(7), 3, at_once=8))
 
 
-def test_a_throttle_too_small_to_share_has_the_arrays_run_one_after_the_other() -> None:
+def test_arrays_run_one_after_another_if_the_throttle_cannot_be_shared() -> None:
     pieces = cut(range(7), 3, at_once=2)
     assert [p.max_running for p in pieces] == [2, 2, 2]
     assert [p.after_previous for p in pieces] == [False, True, True]

@@ -78,7 +78,7 @@ def _fields(spec: RunSpec) -> dict[str, str]:
     return dict(deciding_fields(spec.stages["train"], spec, {}, ""))
 
 
-def test_keys_that_an_older_version_did_not_know_change_nothing_at_their_defaults() -> None:
+def test_keys_unknown_to_an_older_version_change_nothing_at_their_defaults() -> None:
     today = _spec()
     older = _older(today)
     assert _fields(today) != _fields(older)

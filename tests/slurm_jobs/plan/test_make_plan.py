@@ -163,7 +163,7 @@ def test_the_reason_to_repeat_finished_work_comes_first() -> None:
     assert (why["fetch"], why["tokens"]) == ("changed: config.url", "comes after fetch")
 
 
-def test_slices_of_one_job_that_run_for_different_reasons_are_named_with_them() -> None:
+def test_slices_of_one_job_are_named_with_their_different_reasons() -> None:
     done = Done(
         completed={"fetch": frozenset({0}), "tokens": frozenset({0, 3})},
         why_not={"tokens": {1: "asked for"}},

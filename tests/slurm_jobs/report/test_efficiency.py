@@ -69,7 +69,7 @@ def test_a_share_that_is_not_known_has_a_reason(consolidate, row, use, reason):
     assert reason in share.missing
 
 
-def test_the_most_memory_over_a_request_is_kept_with_the_request_of_its_start(inputs_of):
+def test_the_most_memory_over_a_request_is_kept_with_that_request(inputs_of):
     inputs = inputs_of()
     rows = [
         replace(row_of(inputs, f"12_{index}"), requested_mem_bytes=GIB / 2, max_rss_bytes=used)

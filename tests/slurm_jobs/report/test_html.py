@@ -201,7 +201,7 @@ def test_no_axis_label_is_broken(page):
     assert all("white-space:nowrap" in chart and "max-content" in chart for chart in charts)
 
 
-def test_the_threshold_of_each_rule_is_on_the_page_once_even_without_a_finding(page):
+def test_the_threshold_of_each_rule_is_on_the_page_once(page):
     thresholds = page.partition("<h3>Thresholds</h3>")[2]
     assert thresholds.count("data wait below 5 % of the step is fine") == 1
     assert thresholds.count("less than 70 % of the requested memory used") == 1

@@ -102,7 +102,7 @@ def test_step_records_that_a_crash_left_as_zeros_are_no_measurements(run):
     assert not notes_with(report, "clock")
 
 
-def test_no_file_of_the_report_folder_replaces_the_accounting_of_the_scheduler(run):
+def test_no_file_of_the_report_folder_replaces_the_accounting(run):
     paths, rows = run
     paths.report_dir.mkdir()
     left = paths.report_dir / "accounting.json"
@@ -174,7 +174,7 @@ def test_a_text_in_a_result_is_no_damaged_number(run, loss, is_noted):
     assert not notes_with(report, "no finite number")
 
 
-def test_a_record_with_a_value_of_another_type_is_a_note_and_the_report_is_made(run):
+def test_a_record_with_a_value_of_another_type_is_a_note_in_the_report(run):
     paths, rows = run
     with edited(min(paths.attempts_dir("train").iterdir())) as record:
         record["started_unix_s"] = "x"

@@ -225,7 +225,7 @@ def test_an_attempt_that_began_after_the_query_runs_and_was_not_requeued() -> No
     assert (entry.ending, entry.lost_s) == ("running", None)
 
 
-def test_a_start_whose_supervisor_left_no_record_is_an_attempt_without_a_number() -> None:
+def test_a_start_without_a_supervisor_record_is_an_unnumbered_attempt() -> None:
     rows = [row("FAILED"), row("RUNNING", 200.0, None)]
     entries = history([record(at_s=203.0, restart=1)], [], rows)
     assert [(e.attempt, e.ending, e.state) for e in entries] == [

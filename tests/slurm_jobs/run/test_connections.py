@@ -56,7 +56,7 @@ def test_each_element_waits_for_its_counterpart() -> None:
     assert dependency_notes(given) == ()
 
 
-def test_a_resume_runs_the_slices_that_come_after_what_runs_again_and_no_other() -> None:
+def test_a_resume_runs_only_the_slices_that_come_after_what_runs_again() -> None:
     given = plan({"a": {1}, "b": {1}})
     assert [(job.stage, job.slices) for job in given.jobs] == [("a", (1,)), ("b", (1,))]
     assert of_b(given) == [{"aftercorr": ["20"]}]
@@ -74,7 +74,7 @@ def test_an_element_without_a_counterpart_makes_all_wait_and_is_noted() -> None:
     assert note.startswith("`b` waits for all of `a` (afterok instead of aftercorr)")
 
 
-def test_what_runs_of_the_other_stage_is_waited_for_if_it_has_a_slice_of_this_job() -> None:
+def test_a_job_waits_for_running_jobs_that_share_one_of_its_slices() -> None:
     given = plan({"a": set(), "b": {1, 3}})
     assert of_b(given, {"12_1": {1}, "12_2": {2}}) == [{"afterok": ["12_1"]}]
     assert of_b(given, {"12_2": {2}}) == [{}]

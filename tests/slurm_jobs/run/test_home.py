@@ -86,7 +86,7 @@ def test_without_the_name_of_the_cluster_from_slurm_no_command_acts(
         act(run_of(tmp_path, "a").run_dir)
 
 
-def test_on_its_own_cluster_and_as_an_older_version_left_it_a_run_is_cancelled(
+def test_a_run_is_cancelled_on_its_own_cluster_or_if_it_names_none(
     slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     slurm.says("squeue", queue_row("1", "RUNNING"))
@@ -96,7 +96,7 @@ def test_on_its_own_cluster_and_as_an_older_version_left_it_a_run_is_cancelled(
     assert len(slurm.calls("scontrol")) == 1  # of the older run there is nothing to compare
 
 
-def test_a_look_from_another_cluster_says_where_to_look_and_takes_nothing_for_gone(
+def test_a_look_from_another_cluster_says_where_to_look_instead(
     slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     paths = run_of(tmp_path, "a")
@@ -108,7 +108,7 @@ def test_a_look_from_another_cluster_says_where_to_look_and_takes_nothing_for_go
     assert not paths.scheduler_answer.exists()  # a look from there is not to be told this
 
 
-def test_a_look_asks_for_the_clusters_name_only_where_it_knows_no_job_of_the_run(
+def test_a_look_asks_for_the_cluster_name_only_if_it_knows_no_job(
     slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     paths = run_of(tmp_path, "b")
@@ -128,7 +128,7 @@ def test_a_look_asks_for_the_clusters_name_only_where_it_knows_no_job_of_the_run
     assert len(slurm.calls("scontrol")) == 1
 
 
-def test_where_no_controller_says_which_cluster_this_is_nothing_counts_as_gone(
+def test_nothing_counts_as_gone_if_no_controller_names_the_cluster(
     slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     slurm.says("scontrol", "", exit_code=1)

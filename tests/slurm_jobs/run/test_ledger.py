@@ -100,7 +100,7 @@ def test_the_newest_intent_of_a_slice_counts_also_if_it_was_refused() -> None:
     assert is_superseded(listed, "t3", 2)  # should sbatch have taken it all the same
 
 
-def test_a_cancelled_intent_is_superseded_and_of_one_that_is_not_seen_nothing_is_known() -> None:
+def test_a_cancelled_intent_is_superseded_and_an_unseen_one_is_unknown() -> None:
     listed = intents([entry(1, "intent", "t1", **INTENT), entry(2, "cancelled", "t1")])
     assert is_superseded(listed, "t1", 0)
     with pytest.raises(LookupError):

@@ -212,7 +212,7 @@ def _intent(paths: RunPaths) -> dict[str, Any]:
     return dict(read_ledger(paths.ledger_dir)[0].values)
 
 
-def test_without_accounts_what_squeue_says_and_the_records_prove_still_serves(
+def test_squeue_and_the_records_still_serve_without_accounting(
     slurm: FakeSlurm, tmp_path: Path
 ) -> None:
     paths = submitted_run(tmp_path / "r", 4)
@@ -227,7 +227,7 @@ def test_without_accounts_what_squeue_says_and_the_records_prove_still_serves(
     assert len(status.notes) == 1
 
 
-def test_an_array_that_was_longer_once_is_not_proven_complete_by_its_old_end(
+def test_an_array_that_was_longer_is_not_proven_complete_by_its_old_end(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
     end(paths, "a", [0, 1, 2])

@@ -124,7 +124,7 @@ def test_work_was_begun_on_the_type_of_its_newest_attempt(tmp_path: Path) -> Non
     assert kind_begun_on(paths, "train", "f", {}, (0, 1)) == "v100"
 
 
-def test_the_newest_attempt_is_the_one_with_the_highest_number_whatever_its_nodes_clock_says(
+def test_the_newest_attempt_has_the_highest_number_whatever_clocks_say(
     tmp_path: Path,
 ) -> None:
     paths = RunPaths(tmp_path)
@@ -140,7 +140,7 @@ def test_attempts_at_other_work_bind_nothing(tmp_path: Path) -> None:
     assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
 
 
-def test_a_slice_that_was_requested_again_forgets_its_type_and_the_others_keep_theirs(
+def test_only_a_slice_that_was_requested_again_forgets_its_gpu_type(
     tmp_path: Path,
 ) -> None:
     paths = RunPaths(tmp_path)

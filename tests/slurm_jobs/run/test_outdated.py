@@ -34,7 +34,7 @@ def test_a_stage_is_outdated_by_what_its_parents_come_after() -> None:
     assert outdated_slices({"p": "afterok"}, newest(3), {"p": parent}) == {0}
 
 
-def test_a_slice_that_was_never_submitted_has_the_age_of_what_it_comes_after() -> None:
+def test_a_slice_that_was_never_submitted_is_as_old_as_what_it_comes_after() -> None:
     assert ages_of({"p": "aftercorr"}, newest(7), {"p": {0: 3, 1: 4}}, 2) == {0: 7, 1: 4}
 
 

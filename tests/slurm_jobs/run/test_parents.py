@@ -123,7 +123,7 @@ TRAIN = job_of("train")
         (CUT, {"12_0": "RUNNING", "12_1": "PENDING", "12_2": "FAILED"}, "ended as FAILED"),
     ],
 )
-def test_a_slow_submit_hands_in_nothing_after_what_can_no_longer_be_waited_for(
+def test_a_slow_submit_stops_at_a_parent_that_can_no_longer_be_waited_for(
     paths: RunPaths,
     hand_in: HandIn,
     dependencies: JobDependencies,

@@ -189,7 +189,7 @@ def test_a_huge_diff_is_cut_and_reported(
     assert len(diff) == values["git"]["diff_bytes"] == 3000
 
 
-def test_of_very_many_untracked_files_the_first_are_named_and_all_are_counted(
+def test_the_first_of_many_untracked_files_are_named_and_all_are_counted(
     repo: Path, tmp_path: Path
 ) -> None:
     for number in range(MAX_NAMES + 3):

@@ -227,7 +227,7 @@ def test_two_sources_of_the_same_name_are_refused(project: Path, tmp_path: Path)
     assert not (tmp_path / "code").exists()
 
 
-def test_a_snapshot_reads_the_orders_of_the_slurm_jobs_that_it_was_taken_of(tmp_path: Path) -> None:
+def test_a_snapshot_reads_the_orders_of_the_version_it_was_taken_of(tmp_path: Path) -> None:
     made = take_snapshot(tmp_path / "code", [])
     assert made.reads_our_orders
     note = made.folder / "made_by.json"

@@ -66,7 +66,7 @@ def by_id(found: Preparation) -> Any:
     )
 
 
-def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active_nor_in_the_way() -> None:
+def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active() -> None:
     found = sorted_out([stage("a", 4)], ends={"a": {0: DONE, 1: DONE, 2: FAILED, 3: DONE}})
     assert found.done.completed["a"] == {0, 1, 3}
     assert found.done.active["a"] == frozenset()
@@ -92,7 +92,7 @@ def test_an_array_that_goes_on_as_a_whole_is_named_by_its_own_id() -> None:
     assert tuple(found.connections.active["a"]) == ("12",)
 
 
-def test_elements_are_named_alone_where_a_later_job_has_taken_over_the_others() -> None:
+def test_elements_are_named_alone_if_a_later_job_has_taken_the_others() -> None:
     found = sorted_out(
         [stage("a", 3)],
         {"12_0": "RUNNING", "12_2": "RUNNING", "13_1": "RUNNING"},
@@ -194,7 +194,7 @@ def test_stranded_jobs_are_cancelled() -> None:
 
 
 @pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "PartitionTimeLimit"])
-def test_a_held_job_is_cancelled_with_all_that_waits_for_it_and_does_no_work_if_released(
+def test_a_held_job_is_cancelled_with_all_that_waits_for_it(
     reason: str,
 ) -> None:
     found = sorted_out(
@@ -230,7 +230,7 @@ def test_void_slices_run_again_whether_complete_or_running() -> None:
     assert found.cancel == found.connections.ending["a"] == ("12_2",)
 
 
-def test_an_element_that_works_through_several_slices_ends_with_all_of_them() -> None:
+def test_an_element_that_runs_several_slices_ends_with_all_of_them() -> None:
     found = sorted_out(
         [stage("a", 4)],
         intents=[intent(1, "a", "12", 4, slices_per_task=2)],
@@ -241,7 +241,7 @@ def test_an_element_that_works_through_several_slices_ends_with_all_of_them() ->
     assert found.cancel == ("12_0",)
 
 
-def test_an_element_in_which_a_slice_failed_makes_way_with_those_that_still_run() -> None:
+def test_an_element_with_a_failed_slice_is_cancelled_while_it_still_runs() -> None:
     """It will end as failed, so that nothing could come after it with afterok."""
     found = sorted_out(
         [stage("a", 4)],
@@ -295,7 +295,7 @@ def test_children_of_a_stage_that_is_not_needed_are_left_alone() -> None:
     ("packed", "going"),
     [(None, {0, 1, 2}), (2, set())],  # packed: the job was given afterok on all of `a`
 )
-def test_slices_whose_job_waits_for_all_make_way_where_one_of_all_runs_again(
+def test_slices_of_a_job_that_waits_for_all_are_replaced_if_one_runs_again(
     packed: int | None, going: set[int]
 ) -> None:
     states = {f"12_{i}": "RUNNING" for i in range(3)} | {"12_3": "FAILED"}
@@ -332,7 +332,7 @@ def test_slices_at_work_go_on_though_a_parents_slice_is_made_again() -> None:
 MENDING = [stage("q"), stage("p", q="afternotok"), stage("c", p="afterany")]
 
 
-def test_what_comes_after_a_stage_that_is_not_needed_is_older_than_what_is_above_that() -> None:
+def test_work_after_an_unneeded_stage_is_outdated_if_its_parent_reran() -> None:
     """`q` failed, `p` and `c` ran; a resume was killed after it had submitted `q` alone."""
     ends = {"q": {0: {1: "failed", 2: "completed"}}, "p": {0: DONE}, "c": {0: DONE}}
     again = intent(10, "q", "15", base_attempts={0: 1})
@@ -340,9 +340,7 @@ def test_what_comes_after_a_stage_that_is_not_needed_is_older_than_what_is_above
     assert found.done.completed == {"q": {0}, "p": set(), "c": set()}
 
 
-def test_what_comes_after_a_stage_that_is_not_needed_makes_way_when_what_is_above_runs_again() -> (
-    None
-):
+def test_jobs_after_an_unneeded_stage_are_cancelled_if_its_parent_reruns() -> None:
     states = {"13": "CANCELLED", "14": "RUNNING"}
     void = {"q": frozenset({0})}
     assert sorted_out(MENDING, states, {"q": {0: DONE}}, void=void).cancel == ("14",)

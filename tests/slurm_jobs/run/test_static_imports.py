@@ -31,7 +31,7 @@ def imports_of(folder: Path, start: str, **texts: str) -> StaticImports:
     return static_imports(CodeTree({name: folder / name for name in files}), [start])
 
 
-def test_imports_are_followed_through_packages_relative_names_and_functions(tmp_path: Path) -> None:
+def test_imports_are_followed_through_packages_and_relative_names(tmp_path: Path) -> None:
     imports = imports_of(tmp_path, "work.py")
     assert imports.are_complete
     assert imports.files == FILES.keys() - {"unrelated.py", "star.py"}

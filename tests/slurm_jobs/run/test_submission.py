@@ -338,7 +338,7 @@ def test_a_command_that_was_taken_for_dead_submits_no_more(tmp_path: Path) -> No
     assert kinds(given) == ["intent", "submitted"]  # no intent that would bar the other's jobs
 
 
-def test_a_submit_that_was_held_up_leaves_no_intent_for_what_can_never_be_waited_for(
+def test_a_delayed_submit_leaves_no_intent_for_what_can_never_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Suspended after its first job, which Slurm took away and forgot meanwhile."""

@@ -199,7 +199,7 @@ SHIFTS = pytest.mark.parametrize("shift_s", [0.0, 600.0, -600.0, 50_000.0, -50_0
 
 
 @SHIFTS
-def test_a_live_command_on_another_host_is_not_taken_for_dead_whatever_its_clock_says(
+def test_a_live_command_on_another_host_is_not_taken_for_dead(
     other_host: HostOf, shift_s: float
 ) -> None:
     other = other_host(shift_s)
@@ -212,7 +212,7 @@ def test_a_live_command_on_another_host_is_not_taken_for_dead_whatever_its_clock
 
 
 @SHIFTS
-def test_a_dead_command_on_another_host_counts_as_dead_after_patience_by_this_hosts_clock(
+def test_a_dead_command_on_another_host_counts_as_dead_after_patience(
     other_host: HostOf, shift_s: float
 ) -> None:
     other = other_host(shift_s)
@@ -255,7 +255,7 @@ def test_the_message_names_the_command_on_another_host_and_what_to_type(
 
 
 @pytest.mark.parametrize(("age_s", "is_open"), [(0.0, True), (-3 * 3600.0, False), (700.0, False)])
-def test_a_look_shows_a_command_on_another_host_as_submitting_while_its_last_entry_is_new(
+def test_a_command_on_another_host_is_submitting_while_its_entry_is_new(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch, age_s: float, *, is_open: bool
 ) -> None:
     OtherHost(paths, monkeypatch, -age_s).begin()
@@ -263,7 +263,7 @@ def test_a_look_shows_a_command_on_another_host_as_submitting_while_its_last_ent
     assert (open_command(read_ledger(paths.ledger_dir)) is not None) == is_open
 
 
-def test_a_turn_is_lost_to_a_command_that_ended_it_and_not_to_one_that_was_refused(
+def test_a_turn_is_lost_only_to_a_command_that_ended_it(
     paths: RunPaths, other_host: HostOf
 ) -> None:
     other = other_host(50_000.0)  # by the clocks alone, silent for hours

@@ -209,7 +209,7 @@ def test_a_set_up_that_succeeds_says_nothing_and_leaves_no_trap(tmp_path: Path) 
     assert "set-up" not in said
 
 
-def test_a_stop_signal_before_the_supervisor_handles_it_does_not_end_the_job(
+def test_a_stop_signal_does_not_end_a_job_that_has_no_handler_yet(
     tmp_path: Path,
 ) -> None:
     """Slurm sends it at once if the time limit is about as short as the lead."""
@@ -227,7 +227,7 @@ def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:
 
 
 @pytest.mark.parametrize(("own", "expected"), [({}, "v100"), ({"constraint": "ib"}, "v100&ib")])
-def test_a_type_of_gpu_that_is_kept_is_requested_as_the_feature_that_it_was_chosen_by(
+def test_a_gpu_type_that_is_kept_is_requested_as_the_feature_it_came_from(
     own: dict[str, str], expected: str
 ) -> None:
     """`--gpus-per-node=v100:4` is refused where GPUs have no types."""

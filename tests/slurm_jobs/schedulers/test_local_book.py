@@ -57,7 +57,7 @@ def test_a_job_that_another_command_queued_meanwhile_keeps_its_number(
     assert others[0].read_bytes() == b"another's"
 
 
-def test_states_say_nothing_that_a_runner_of_an_earlier_version_does_not_know(
+def test_states_use_only_words_that_an_earlier_runner_knows(
     book: LocalBook,
 ) -> None:
     """It reads them with `TaskAccounting(**values)`, as that class was then."""

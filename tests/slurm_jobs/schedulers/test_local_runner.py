@@ -41,7 +41,7 @@ def run(book, *, max_cpus):
     local_runner.Runner(book.folder.parent, max_cpus=max_cpus).run()
 
 
-def test_waiting_for_a_parent_ends_when_it_does_and_waiting_for_room_begins(book):
+def test_a_task_waits_for_its_parent_and_then_for_room(book):
     """Two cores are free at first: the parent takes one, then one child at a time has room."""
     parent = queue(book)
     children = queue(book, after=parent.job_id, slices=(0, 1))
@@ -143,9 +143,7 @@ def test_a_task_over_its_memory_ends_with_both_numbers_and_the_remedy(book):
 @pytest.mark.parametrize(
     ("gpus", "state"), [pytest.param(0, "FAILED", id="cpu"), pytest.param(1, "COMPLETED", id="gpu")]
 )
-def test_no_process_of_a_cpu_task_allocates_far_more_than_mem_gb_between_two_samples(
-    book, gpus, state
-):
+def test_no_process_of_a_cpu_task_allocates_far_more_than_mem_gb(book, gpus, state):
     with_memory(0.1)
     local_runner.read_order(None).resources.gpus_per_node = gpus
     script_of(book, "x = bytes(8 << 30)  # from calloc: never touched")

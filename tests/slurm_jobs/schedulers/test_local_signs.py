@@ -75,7 +75,7 @@ def test_a_record_of_how_the_attempt_ended_is_a_sign_of_its_task(paths: RunPaths
     assert last_sign_s(paths) == pytest.approx(50.0, abs=1e-3)
 
 
-def test_what_an_earlier_job_wrote_for_the_slice_is_no_sign_from_before_the_start(
+def test_files_of_an_earlier_job_are_no_sign_of_life_of_this_one(
     tmp_path: Path,
 ) -> None:
     paths = RunPaths(tmp_path)
@@ -101,7 +101,7 @@ def cancelled(paths: RunPaths) -> TaskAccounting | None:
 @pytest.mark.parametrize(
     ("ask", "state"), [(settled, "NODE_FAIL"), (queried, "NODE_FAIL"), (cancelled, "CANCELLED")]
 )
-def test_a_task_of_a_killed_runner_ended_with_its_last_sign_and_not_when_it_was_noticed(
+def test_a_task_of_a_killed_runner_ended_with_its_last_sign_of_life(
     paths: RunPaths, ask: Callable[[RunPaths], TaskAccounting], state: str
 ) -> None:
     wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
@@ -115,7 +115,7 @@ def test_the_end_of_a_task_whose_order_cannot_be_read_is_not_made_up(paths: RunP
     assert (task.state, task.end_unix_s) == ("NODE_FAIL", None)
 
 
-def test_of_a_copied_run_the_times_in_its_records_count_and_not_those_of_its_files(
+def test_the_records_of_a_copied_run_give_its_times_and_not_its_files(
     paths: RunPaths,
 ) -> None:
     append_entry(paths.ledger_dir, "intent", "t", {})

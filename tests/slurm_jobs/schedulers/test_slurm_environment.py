@@ -42,7 +42,7 @@ def test_no_variable_of_the_shell_filters_or_formats_what_slurm_is_asked() -> No
     assert variables["HOME"] == "/home/me"
 
 
-def test_a_new_job_gets_of_the_shells_slurm_variables_where_it_runs_and_who_pays() -> None:
+def test_a_new_job_inherits_only_the_slurm_variables_of_place_and_account() -> None:
     variables = sbatch_environment(HOSTILE, options=())
     options = {name for name in _slurm_names(variables) if name.startswith(READ_IN_JOBS)}
     assert options == WHICH_SLURM | {f"SBATCH_{o.upper()}" for o in WHOSE}
@@ -212,7 +212,7 @@ OF_A_USER = {"HOME": "/home/me", "SLURM_JOBS_RUNS_DIR": "/runs", "SBATCH_ACCOUNT
 OF_A_TASK = ("SLURM_JOBS_LOCAL_TASK_ID", "SLURM_JOBS_ENTRY_POINT", "SLURM_JOBS_MATRIX_LR")
 
 
-def test_exactly_the_variables_of_a_rank_are_kept_from_the_jobs_that_it_submits(
+def test_jobs_submitted_by_a_rank_lose_exactly_the_variables_of_the_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = ParentStage(stage="p-1", run="shell", output_dir=tmp_path, num_slices=1, origin="p")
@@ -230,7 +230,7 @@ DEFAULTS = default_variables(
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_variable_of_the_user_is_passed_to_all_jobs_and_a_default_to_none(name: str) -> None:
+def test_a_variable_of_the_user_is_passed_to_all_jobs_but_a_default_is_not(name: str) -> None:
     ours = {"SLURM_JOBS_STAGE": "s", **marked_as_ours(DEFAULTS)}
     assert name in foreign_to_new_jobs(ours)
     for given in ({**ours, name: "4"}, {name: DEFAULTS[name]}):
@@ -241,6 +241,6 @@ def test_outside_of_a_stage_torchs_variables_are_the_users_own() -> None:
     assert foreign_to_new_jobs({"RANK": "0", "MASTER_ADDR": "x"}) == frozenset()
 
 
-def test_a_shell_with_some_of_an_allocations_variables_is_as_foreign_as_the_allocation() -> None:
+def test_part_of_the_variables_of_an_allocation_is_as_foreign_as_all() -> None:
     of_a_terminal = {"SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "2", "SLURMD_NODENAME": "n1"}
     assert foreign_to_new_jobs(of_a_terminal) == of_a_terminal.keys()

@@ -77,7 +77,7 @@ def test_a_job_that_was_renamed_is_known_by_the_folder_of_its_batch_script(name:
         ("13", "/home/ada/s-1/jobs/1f2e/submission_file_9.sh"),
     ],
 )
-def test_a_job_of_another_name_and_another_batch_script_or_id_is_a_strangers(
+def test_a_job_with_another_name_and_script_or_id_belongs_to_a_stranger(
     job_id: str, command: str
 ) -> None:
     row = f"{job_id}|{job_id}|PENDING|Priority|1|N/A||mine|{command}\n"

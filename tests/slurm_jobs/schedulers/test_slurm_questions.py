@@ -170,7 +170,7 @@ def test_a_lost_job_is_found_in_the_queue_first_and_then_in_the_accounts(slurm: 
     assert find(["words.a.t1", "words.b.t2"]) == {"words.a.t1": "12", "words.b.t2": "13"}
 
 
-def test_what_slurm_refused_is_not_taken_for_a_job_though_it_keeps_a_record(
+def test_a_refused_job_that_slurm_recorded_is_not_taken_for_a_real_one(
     slurm: FakeSlurm,
 ) -> None:
     """An array of BadConstraints, as 22.05 shows it; the others were taken, and have ended."""

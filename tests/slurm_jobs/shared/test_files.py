@@ -59,7 +59,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
-def test_a_killed_writer_leaves_the_old_file_and_a_leftover_that_can_be_removed(
+def test_a_killed_writer_leaves_the_old_file_and_a_removable_leftover(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "f"
@@ -106,7 +106,7 @@ def test_a_creator_whose_link_was_answered_twice_by_nfs_has_created_it(
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
-def test_a_folder_made_for_a_run_is_its_owners_alone_and_older_ones_stay_as_they_are(
+def test_a_folder_made_for_a_run_is_private_and_older_ones_stay_unchanged(
     tmp_path: Path,
 ) -> None:
     shared = tmp_path / "shared"

@@ -223,7 +223,7 @@ def test_a_setting_on_the_command_line_is_hidden_to_its_end() -> None:
     assert hidden_setting("stages.a.resources.nodes=2") == "stages.a.resources.nodes=2"
 
 
-def test_texts_under_a_secrets_name_are_hidden_at_any_depth_and_numbers_are_not() -> None:
+def test_texts_but_not_numbers_under_a_secret_name_are_hidden_at_any_depth() -> None:
     values = {"config": [{"api_key": "abc", "max_tokens": 7, "auth": {"user": ["abc"], "n": 1}}]}
     assert hidden_values(values) == {
         "config": [{"api_key": NOT_SHOWN, "max_tokens": 7, "auth": {"user": [NOT_SHOWN], "n": 1}}]

@@ -70,7 +70,7 @@ def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
     assert 0 < available_memory_bytes() <= (memory_bytes() or 0)
 
 
-def test_the_interface_is_that_of_the_route_and_a_name_for_this_host_alone_is_none(
+def test_the_interface_is_that_of_the_route_and_none_for_a_local_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert interface_towards(["127.0.0.1"]) == "lo"
@@ -95,7 +95,7 @@ def test_gloo_binds_to_the_interface(address: str) -> None:
     assert output.split() == [own]
 
 
-def test_the_packages_of_this_python_are_those_that_importlib_metadata_finds() -> None:
+def test_the_packages_are_those_that_importlib_metadata_finds() -> None:
     known = {normalized(d.name): d.version for d in reversed([*importlib.metadata.distributions()])}
     assert "pytest" in known
     assert installed_packages(sys.path) == known

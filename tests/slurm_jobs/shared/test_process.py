@@ -54,7 +54,7 @@ def test_a_zombie_process_does_not_count_as_alive() -> None:
         assert process_lives(noted) is False
 
 
-def test_a_process_of_the_same_number_is_another_if_it_began_at_another_time() -> None:
+def test_a_process_with_the_same_number_but_another_start_is_another() -> None:
     own = note_process(os.getpid())
     assert process_lives(own)
     assert process_lives(dataclasses.replace(own, start_ticks=own.start_ticks - 1)) is False

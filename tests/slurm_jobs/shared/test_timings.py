@@ -89,7 +89,7 @@ def test_step_records_end_before_the_first_invalid_one(tmp_path, name, value):
     assert file.num_damaged == 3
 
 
-def test_record_in_which_a_block_of_zeros_begins_is_kept_only_if_it_has_its_loss(tmp_path):
+def test_a_record_with_zeros_at_its_end_is_kept_only_if_it_has_its_loss(tmp_path):
     fields = np.dtype([(name, "<" + code) for name, code in STEP_FIELDS])
     end_of_loss = fields.fields["loss"][1] + 4
     starts = write_steps(tmp_path)

@@ -260,7 +260,7 @@ def test_a_variable_that_holds_an_address_is_refused_in_a_path(
 @pytest.mark.parametrize(
     "placeholder", ["%u", "%j", "{user}", "{{ user }}", "<user>", "%USER%", "{run.name}"]
 )
-def test_a_placeholder_that_nothing_replaces_is_refused_unless_the_folder_exists(
+def test_an_unknown_placeholder_is_refused_unless_its_folder_exists(
     folder: Path, placeholder: str
 ) -> None:
     given = f"runs_dir='{folder}/{placeholder}'"

@@ -109,7 +109,7 @@ def test_the_name_in_the_file_is_found_again() -> None:
     assert origin_of("train-b-2", None) == ""
 
 
-def test_a_shell_has_the_values_and_its_parents_folder_under_the_name_in_the_file() -> None:
+def test_a_shell_has_the_values_and_the_folder_of_its_parent() -> None:
     found = planned(SWEEP)
     assert found["test-b-1"].environment == {
         "SLURM_JOBS_MATRIX_TASK": "b",

@@ -18,7 +18,7 @@ def test_a_key_is_found_below_and_not_in_lists() -> None:
     assert places_of(train, "targets") == [("adapters", "targets"), ("quantize", "targets")]
 
 
-def test_a_value_is_refused_for_its_kind_its_bounds_or_the_models_own_check() -> None:
+def test_a_value_is_refused_for_its_type_its_bounds_or_the_models_check() -> None:
     train = config_class("train")
     assert refusal(train, ("adapters", "rank"), 16) is None
     assert refusal(train, ("adapters", "rank"), "16") == ""

@@ -69,7 +69,7 @@ def test_keys_that_stand_for_options_are_those_of_resources() -> None:
     }
 
 
-def test_every_key_of_resources_that_an_option_is_sent_to_has_a_form_that_is_taken() -> None:
+def test_every_key_of_resources_that_replaces_an_option_has_a_valid_form() -> None:
     of_resources = {own for own in OWN_SLURM_KEYS.values() if own.startswith("resources.")}
     assert of_resources == set(OPTION_FORMS)
     for own, form in OPTION_FORMS.items():

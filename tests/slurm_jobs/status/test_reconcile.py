@@ -98,7 +98,7 @@ def test_what_was_not_submitted_is_stranded_unless_a_command_is_at_it(refused: s
     assert (now.status, now.reason) == ("waiting", "not submitted yet")
 
 
-def test_the_reason_why_the_local_scheduler_did_not_start_a_task_is_kept_after_a_stop() -> None:
+def test_the_reason_why_a_local_task_did_not_start_is_kept_after_a_stop() -> None:
     said = answer({"12": "FAILED:no such folder"}, "local")
     for known in (records(), records((1,), {1: "stopped"})):
         found = status(JOB, known, said)
@@ -111,7 +111,7 @@ def test_the_reason_why_the_local_scheduler_did_not_start_a_task_is_kept_after_a
     ("job_id", "is_submitting", "expected", "words"),
     [(None, True, "waiting", "being submitted"), (None, False, "unknown", "`resume` looks for")],
 )
-def test_a_job_without_an_id_is_being_submitted_or_its_submission_was_cut_off(
+def test_a_job_without_an_id_is_being_submitted_or_was_cut_off(
     job_id: str | None, expected: str, words: str, *, is_submitting: bool
 ) -> None:
     job = intent(1, "s", job_id)
@@ -129,7 +129,7 @@ def test_a_job_without_an_id_is_being_submitted_or_its_submission_was_cut_off(
         ((), Answer(lagging={job("12"): "PENDING"}), False),
     ],
 )
-def test_an_unknown_task_that_never_started_may_have_been_cancelled_while_it_waited(
+def test_an_unknown_task_that_never_started_may_have_been_cancelled(
     attempts: tuple[int, ...], said: Answer, *, is_told: bool
 ) -> None:
     reason = status(JOB, records(attempts), said).reason
@@ -178,13 +178,13 @@ def test_the_reason_of_an_unknown_status_names_the_command_that_failed() -> None
     assert "sacct could not be queried" in status(JOB, records(), said).reason
 
 
-def test_a_job_that_ended_well_before_its_supervisor_started_names_the_set_up() -> None:
+def test_a_job_that_ended_well_before_its_supervisor_names_the_set_up() -> None:
     part = status(JOB, records(), sacct("COMPLETED"))
     assert (part.status, "a line of `setup:` has ended the job" in part.reason) == ("unknown", True)
     assert "setup" not in status(JOB, records((1,)), sacct("COMPLETED")).reason
 
 
-def test_a_job_that_was_killed_before_its_supervisor_started_does_not_blame_the_set_up() -> None:
+def test_a_job_killed_before_its_supervisor_does_not_blame_the_set_up() -> None:
     killed = TaskAccounting(
         job_id="12", job_name=JOB.job_name, state="FAILED", source="sacct", signal=9
     )
@@ -192,7 +192,7 @@ def test_a_job_that_was_killed_before_its_supervisor_started_does_not_blame_the_
     assert part.reason == "FAILED by SIGKILL before its supervisor started; see its log"
 
 
-def test_of_several_partitions_one_that_does_not_take_a_job_strands_nothing() -> None:
+def test_one_of_several_partitions_that_refuses_a_job_strands_nothing() -> None:
     said = answer({"12": "PENDING:PartitionTimeLimit"})
     for several, expected in ((True, "waiting"), (False, "stranded")):
         part = slice_status(0, JOB, records(), said, several_partitions=several)
@@ -296,7 +296,7 @@ def test_a_job_that_no_source_can_be_asked_about_was_not_removed() -> None:
     assert run(CHAIN, {"a": "FAILED"}, "r", **silent).stage("b").status == "unknown"
 
 
-def test_a_reason_that_only_an_administrator_ends_is_explained_and_the_job_still_waits() -> None:
+def test_a_reason_that_only_an_administrator_can_end_is_explained() -> None:
     reason = "ReqNodeNotAvail, UnavailableNodes:n[1-3]"
     (part,) = run([stage("a")], {"a": f"PENDING:{reason}"}).stage("a").slices
     assert (part.status, part.wait) == ("waiting", "blocked")
@@ -308,7 +308,7 @@ def test_accounting_which_keeps_the_reason_of_the_submission_holds_nothing() -> 
     assert statuses(found) == "waiting -> waiting"
 
 
-def test_what_comes_after_a_job_with_a_held_element_and_a_failed_one_never_starts() -> None:
+def test_what_comes_after_a_held_and_a_failed_element_never_starts() -> None:
     """Else it would wait for ever: `afterany` is not met before the held one has run."""
     states = {"a_0": "PENDING:JobHeldUser", "a_1": "FAILED", "b": WAITS}
     found = run([stage("a", 2), stage("b", a="afterany")], states)
@@ -326,7 +326,7 @@ PAIR = [stage("a"), stage("b", a="afterok")]
         ("COMPLETED", ("cancelled", "", "cancelled by scancel")),
     ],
 )
-def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stranded(
+def test_a_job_cancelled_after_a_complete_parent_is_stranded(
     state: str, expected: tuple[str, str, str]
 ) -> None:
     (part,) = run(PAIR, {"a": state, "b": "CANCELLED"}, "a").stage("b").slices
@@ -370,7 +370,7 @@ def test_a_parent_job_of_an_earlier_command_strands_no_stage(
         ),
     ],
 )
-def test_afternotok_of_a_complete_stage_is_not_needed_and_what_comes_afterany_of_it_counts(
+def test_afternotok_of_a_complete_stage_is_not_needed(
     last: dict[str, str], states: dict[str, str], done: list[str], expected: str
 ) -> None:
     stages = [stage("a"), stage("mend", a="afternotok"), *([stage("last", **last)] if last else [])]
@@ -379,7 +379,7 @@ def test_afternotok_of_a_complete_stage_is_not_needed_and_what_comes_afterany_of
     assert found.stage("mend").reason == "not needed: `a` completed"
 
 
-def test_a_child_of_an_array_with_a_failed_slice_is_stranded_while_the_array_still_runs() -> None:
+def test_a_child_of_an_array_with_a_failed_slice_is_stranded_at_once() -> None:
     states = {"a_0": "FAILED", "a_1": "RUNNING", "b": "PENDING"}
     found = run([stage("a", 2), stage("b", a="afterok")], states)
     assert statuses(found) == "running stranded -> running"
@@ -406,14 +406,14 @@ def test_an_array_of_which_elements_still_wait_is_not_over(ended: str) -> None:
     assert (found.stage("a").status, found.status) == ("waiting", "waiting")
 
 
-def test_a_failed_slice_strands_only_its_counterparts_and_is_named_as_the_root() -> None:
+def test_a_failed_slice_strands_only_its_counterparts_and_is_the_root() -> None:
     found = slice_by_slice(a_1="FAILED", b_1=f"PENDING:{NEVER}", c_1=WAITS)
     assert statuses(found) == "failed stranded stranded -> failed"
     assert found.stage("c").counts == {"completed": 1, "stranded": 1}
     assert found.stage("c").reason == found.stage("b").reason == "`a` slice 1 failed"
 
 
-def test_slices_that_waited_for_all_of_the_other_stage_are_stranded_with_it() -> None:
+def test_slices_that_waited_for_all_of_another_stage_are_stranded_with_it() -> None:
     """`aftercorr` of arrays whose elements do not correspond."""
     gone = {f"{name}_{i}": "CANCELLED" for name in "bc" for i in (0, 1)}
     found = slice_by_slice(a_1="FAILED", **gone)
@@ -445,7 +445,7 @@ def test_a_stage_names_the_sources_of_what_decides_its_status() -> None:
     assert (found.stage("a").sources, found.stage("b").sources) == (("record",), ("squeue",))
 
 
-def test_problems_and_notes_are_passed_on_and_only_what_was_requested_has_an_age() -> None:
+def test_problems_and_notes_are_passed_on_and_only_queries_have_an_age() -> None:
     said = Answer(problems=("sacct: down",), notes=("no accounts",), asked_unix_s=7.0)
     found = reconcile(RunRecords(meta=META, stages=(), intents=(), records={}), said)
     assert (found.problems, found.notes) == (("sacct: down",), ("no accounts",))

@@ -71,7 +71,7 @@ def test_the_strongest_finding_comes_first_and_one_without_a_ceiling_last():
     assert why["batching"].startswith("would change what is learned")
 
 
-def test_an_arm_that_differs_too_little_to_tell_gets_more_repeats_up_to_a_limit():
+def test_an_arm_that_differs_too_little_gets_more_repeats_up_to_a_limit():
     noisy = iter(range(10_000))
 
     def speed(changes: dict[str, Any]) -> float:
@@ -120,7 +120,7 @@ def test_time_for_before_and_after_is_kept_back():
     assert sum(t.wall_s for t in trials) <= 20 * 10 + 10
 
 
-def test_a_comparison_is_ended_where_trials_come_to_take_longer_than_the_probe():
+def test_a_comparison_ends_where_trials_take_longer_than_the_probe():
     given = facts(budget_min=21 * 10 / 60)
     _, trials = simulate_tuning(given, threads_help, most=8)
     slower = [replace(t, wall_s=15.0) if t.number > 6 else t for t in trials]
@@ -153,7 +153,7 @@ def test_a_budget_that_is_too_small_says_what_the_least_is():
     assert enough.problem == ""
 
 
-def test_a_knob_that_makes_the_trial_fail_is_rejected_and_the_tuning_goes_on():
+def test_a_knob_that_fails_the_trial_is_rejected_and_tuning_continues():
     def fails(ask: Any) -> str:
         threads = [c for c in ask.changes if c.key == "num_loader_threads"]
         return "rank 0: it ran out of memory" if threads else ""
@@ -189,7 +189,7 @@ def test_a_change_whose_first_arm_fails_later_is_undecided():
     }
 
 
-def test_a_change_that_the_budget_cuts_off_is_undecided_and_what_was_kept_stays():
+def test_a_change_cut_off_by_the_budget_is_undecided_and_kept_ones_stay():
     _, trials = simulate_tuning(facts(240), threads_help, most=15)  # two of the second change
     trials[-1] = replace(trials[-1], wall_s=240 * 60.0)
     tuning, after = simulate_tuning(facts(240), threads_help, trials=list(trials))
@@ -218,7 +218,7 @@ def test_a_killed_tuning_goes_on_where_it_was(num_trials: int):
     assert resumed == whole
 
 
-def test_on_other_nodes_an_open_comparison_starts_again_and_a_finished_one_is_kept():
+def test_on_other_nodes_only_an_open_comparison_starts_again():
     _, trials = simulate_tuning(facts(240), threads_help, most=9)  # two trials of the first knob
     tuning, after = simulate_tuning(facts(240, nodes=("n1",)), threads_help, trials=list(trials))
     assert after[9].purpose == "probe"
@@ -243,7 +243,7 @@ def test_more_budget_later_tries_what_was_left():
     assert len(second.tried) > len(first.tried)
 
 
-def test_both_arms_of_a_comparison_drop_all_that_either_may_have_read_ahead():
+def test_both_arms_of_a_comparison_drop_what_either_may_have_read_ahead():
     asks = []
 
     def fails(ask: Any) -> str:
@@ -265,7 +265,7 @@ def test_both_arms_of_a_comparison_drop_all_that_either_may_have_read_ahead():
     assert {a.num_dropped_steps for a in asks if a.num_kept_steps} == {0}
 
 
-def test_reading_ahead_is_left_alone_where_trials_hardly_empty_what_is_read_ahead():
+def test_reading_ahead_is_left_alone_where_trials_hardly_use_it_up():
     tuning, _ = simulate_tuning(facts(), flat)
     assert tuning.probe.num_steps - 5 < 3 * 8
     long, _ = simulate_tuning(facts(600), flat)

@@ -39,7 +39,7 @@ def tune(
     return result
 
 
-def test_a_change_that_feeds_the_steps_is_kept_and_a_resume_repeats_no_trial(
+def test_a_change_that_feeds_the_steps_is_kept_and_no_trial_is_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = tune(tmp_path, "starves")
@@ -73,7 +73,7 @@ def test_a_tuning_that_keeps_nothing_has_no_speed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_training_that_cannot_be_tuned_is_refused_with_what_its_trials_reported(
+def test_a_training_that_cannot_be_tuned_is_refused_with_its_trials_errors(
     tmp_path: Path, does: str, budget_min: float, said: str
 ) -> None:
     with pytest.raises(StageConfigError, match=said):

@@ -141,7 +141,7 @@ def test_a_change_that_the_budget_left_out_is_no_missing_finding():
     assert "no finding names" not in shown(values).split("Tried, strongest")[1]
 
 
-def test_a_change_that_fails_when_before_and_after_are_measured_is_taken_back():
+def test_a_change_that_fails_in_the_closing_measurement_is_taken_back():
     def fails(ask: Any) -> str:
         return "rank 0: OutOfMemoryError" if ask.purpose == "closing" and ask.changes else ""
 
@@ -157,7 +157,7 @@ def test_a_change_that_fails_when_before_and_after_are_measured_is_taken_back():
     assert "no budget was left" not in text
 
 
-def test_two_trials_of_before_and_after_take_a_slower_change_back_and_praise_none():
+def test_two_closing_trials_take_a_slower_change_back_and_praise_none():
     given = facts(240.0)
     tuning, trials = simulate_tuning(given, threads_help)
     assert tuning.closing is not None

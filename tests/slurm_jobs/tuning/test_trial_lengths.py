@@ -40,14 +40,14 @@ def num_trials(made: Trial, budget_s: float) -> float:
 
 
 @pytest.mark.parametrize("start_s", [20.0, 60.0, 150.0])
-def test_a_trial_measures_as_long_as_its_start_takes_where_two_knobs_still_fit(start_s: float):
+def test_a_trial_measures_as_long_as_its_start_if_two_knobs_still_fit(start_s: float):
     made = probe(start_s=start_s, step_s=0.1)
     budget_s = made.wall_s + 4 * CLOSING_TRIALS * 2.1 * start_s
     assert measured_s(made, budget_s) == pytest.approx(start_s, abs=made.step_s)
     assert num_trials(made, budget_s) >= 4 * CLOSING_TRIALS
 
 
-def test_where_two_knobs_of_such_trials_do_not_fit_they_are_as_long_as_two_knobs_allow():
+def test_trials_are_shortened_until_two_knobs_fit_the_budget():
     made = probe(start_s=60.0, step_s=0.1)
     assert 5 < measured_s(made, 30 * 60) < 60
     assert num_trials(made, 30 * 60) == pytest.approx(4 * CLOSING_TRIALS, rel=0.01)
@@ -59,11 +59,11 @@ def test_short_starts_leave_room_for_four_knobs_of_longer_trials():
     assert num_trials(made, 30 * 60) == pytest.approx(6 * CLOSING_TRIALS, rel=0.01)
 
 
-def test_a_trial_measures_a_minute_of_steps_at_most_where_its_start_is_shorter():
+def test_a_trial_with_a_short_start_measures_a_minute_of_steps_at_most():
     assert measured_s(probe(start_s=5.0, step_s=0.1), 24 * 3600) == pytest.approx(60, abs=0.1)
 
 
-def test_the_least_budget_holds_trials_of_the_fewest_steps_that_can_be_judged():
+def test_the_smallest_budget_holds_trials_of_the_fewest_judgeable_steps():
     made = probe(start_s=60.0, step_s=2.0)
     budget_s = least_budget_s(made)
     assert length_of(made, budget_s).num_steps == PROBE_STEPS

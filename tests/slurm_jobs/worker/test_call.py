@@ -167,7 +167,7 @@ def test_what_a_users_function_lacks_is_its_own_matter(user_dir: Path) -> None:
         call.call_function("users_importer:run", make_context("s", user_dir))
 
 
-def test_a_missing_module_of_the_user_is_refused_with_the_advice_to_put_it_next_to_the_spec(
+def test_a_missing_module_is_refused_with_advice_to_put_it_by_the_spec(
     user_dir: Path,
 ) -> None:
     assert user_dir

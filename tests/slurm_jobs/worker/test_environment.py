@@ -99,7 +99,7 @@ def test_a_packed_element_works_through_its_share_of_the_slices() -> None:
 
 
 @pytest.mark.parametrize("end", [None, "", "Unknown"])
-def test_where_slurm_does_not_say_when_a_job_ends_its_limit_counts_from_now(
+def test_the_limit_counts_from_now_if_slurm_does_not_say_when_a_job_ends(
     end: str | None,
 ) -> None:
     variables = {key: value for key, value in SLURM.items() if key != "SLURM_JOB_END_TIME"}
@@ -262,7 +262,7 @@ def test_with_one_requested_type_slurm_is_not_queried(answers: Path) -> None:
     assert not (answers / "calls").exists()
 
 
-def test_a_requeued_job_is_bound_to_a_type_in_addition_to_the_constraint_of_the_user(
+def test_a_requeued_job_keeps_the_constraint_of_the_user_beside_its_type(
     answers: Path,
 ) -> None:
     (answers / "fails").write_text("2")  # ended with the job, twice
@@ -287,7 +287,7 @@ def test_a_job_is_preempted_once_slurm_has_set_the_time_for_it(
     assert is_preempted(environment("n1")) is expected
 
 
-def test_a_local_task_or_one_of_a_silent_controller_is_not_taken_for_preempted(
+def test_a_local_task_or_a_silent_controller_is_not_taken_for_preemption(
     scontrol: Callable[[str], None],
 ) -> None:
     scontrol("exit 1")

@@ -77,7 +77,7 @@ def test_a_job_looks_for_its_intent_as_long_as_nfs_may_hide_it(
     assert clock.now_s - clock.hidden_s < 3.0
 
 
-def test_a_job_that_never_sees_its_intent_fails_with_that_reason_and_is_not_superseded(
+def test_a_job_that_never_sees_its_intent_fails_and_is_not_superseded(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = hide(monkeypatch, 3600.0)

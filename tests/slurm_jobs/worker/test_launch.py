@@ -152,7 +152,7 @@ def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:
     assert (end.outcome, end.exit_code) == ("stopped", STOPPED_EXIT_CODE)
 
 
-def test_a_function_that_stops_unasked_has_failed_and_one_whose_other_rank_was_asked_has_stopped(
+def test_a_stop_of_a_function_counts_as_failure_unless_a_rank_was_asked(
     tmp_path: Path,
 ) -> None:
     ended(tmp_path, 0, STOPPED_EXIT_CODE, asked=False)

@@ -45,7 +45,7 @@ def test_a_signal_that_comes_while_a_process_ends_does_not_change_how(words: lis
         (errno.EIO, "check its file system"),
     ],
 )
-def test_a_file_of_the_run_that_cannot_be_written_is_one_line_in_the_jobs_log(  # noqa: PLR0917 - parametrised
+def test_a_run_file_that_cannot_be_written_is_one_line_in_the_jobs_log(  # noqa: PLR0917 - parametrised
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     verb: str,

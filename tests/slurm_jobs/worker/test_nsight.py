@@ -44,7 +44,7 @@ time.sleep(60)
 """Stands in for `start.py call`: saves and stops when it is asked to."""
 
 
-def test_the_command_names_the_report_after_the_rank_and_keeps_the_ranks_own_words(
+def test_the_report_is_named_after_the_rank_and_its_command_is_unchanged(
     tmp_path: Path,
 ) -> None:
     context = make_context("train", tmp_path, rank=3, timing_dir=tmp_path / "50%")
@@ -75,7 +75,7 @@ def keeper(context: TaskContext, path: str) -> subprocess.Popen[bytes]:
     return start_keeper(context, order, PATH=path)
 
 
-def test_a_node_without_nsys_refuses_before_the_stage_starts_and_no_retry_helps(
+def test_a_node_without_nsys_refuses_before_the_stage_starts(
     context: TaskContext, tmp_path: Path
 ) -> None:
     process = keeper(context, str(tmp_path))
@@ -86,7 +86,7 @@ def test_a_node_without_nsys_refuses_before_the_stage_starts_and_no_retry_helps(
     assert not list(context.task_dir.glob("*.ready"))
 
 
-def test_the_stop_signal_reaches_the_rank_and_nsys_lives_on_to_write_its_report(
+def test_the_stop_signal_reaches_the_rank_and_nsys_still_writes_its_report(
     context: TaskContext, tmp_path: Path
 ) -> None:
     nsys, report, said = tmp_path / "bin/nsys", tmp_path / "report", tmp_path / "said"

@@ -62,7 +62,7 @@ def kept(tmp_path: Path, before: str) -> RanksEnd:
     return read_end(context.task_dir, 1, [process.wait()])
 
 
-def test_a_rank_whose_environment_is_too_long_says_so_and_is_not_tried_again(
+def test_a_rank_with_too_long_an_environment_says_so_and_is_not_retried(
     tmp_path: Path,
 ) -> None:
     grown = "import os\nfor i in range(200): os.environ[f'X{i}'] = 'x' * 100_000"

@@ -217,7 +217,7 @@ def test_the_rank_that_is_in_no_collective_is_the_cause(
 @pytest.mark.parametrize(
     "name", ["layouts.py", "lib.zip/pipeline/layouts.py", "in/lib.zip/user/layouts.py"]
 )
-def test_a_rank_that_reads_a_value_of_the_device_is_not_blamed_for_one_that_sleeps(
+def test_a_rank_that_reads_from_the_device_is_not_blamed_for_one_asleep(
     name: str, tmp_path: Path
 ) -> None:
     text = "def arrange(sizes):\n    return sizes.tolist()\n"
@@ -334,7 +334,7 @@ def test_a_beat_of_any_rank_is_progress_and_its_end_an_alarm(
     assert watch.run(39)[:2] == ["dump", "end"]
 
 
-def test_the_first_steps_of_another_phase_may_take_as_long_as_the_first_of_all(
+def test_the_first_steps_of_a_phase_may_take_as_long_as_the_first_of_all(
     tmp_path: Path,
 ) -> None:
     heart = Heartbeat(heartbeat_path(tmp_path, 0), stall_s=60, collective_s=50)

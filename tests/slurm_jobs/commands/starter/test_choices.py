@@ -26,7 +26,7 @@ def limits(*partitions: Partition, **rest: object) -> ClusterLimits:
     return ClusterLimits(cluster_name="here", partitions={p.name: p for p in partitions}, **rest)
 
 
-def test_cpu_jobs_go_to_the_default_partition_and_gpu_jobs_where_most_gpus_are() -> None:
+def test_cpu_jobs_go_to_the_default_partition_and_gpu_jobs_to_most_gpus() -> None:
     place = choose_place(
         limits(
             Partition(name="gpu", kinds=(A100, OLD), max_time_min=2880),
@@ -52,7 +52,7 @@ def test_cpu_jobs_stay_off_a_default_partition_that_has_gpus_alone() -> None:
     assert place.cpu.partition == "cpu"
 
 
-def test_gpu_jobs_get_the_nodes_with_most_cards_and_no_more_than_the_least_of_these_has() -> None:
+def test_gpu_jobs_get_nodes_with_most_cards_and_request_the_least_of_these() -> None:
     bare = NodeKind(num_nodes=1, cpus=24, mem_mb=64 * 1024, gpus={"a100": 4})
     place = choose_place(limits(Partition(name="gpu", kinds=(SMALL_A100, A100, bare))))
     assert place.gpu is not None
@@ -81,7 +81,7 @@ def test_a_training_on_slices_gets_one_per_node() -> None:
     assert needs_4_bits(Model(name="m", is_on_hub=True, weights_gb=2.0), room)  # of 5 GB
 
 
-def test_partitions_that_the_user_may_not_use_or_that_are_down_are_not_chosen() -> None:
+def test_partitions_that_are_down_or_closed_to_the_user_are_not_chosen() -> None:
     def partition(name: str, **rest: object) -> Partition:
         return Partition(name=name, kinds=(A100,), **rest)
 
@@ -158,7 +158,7 @@ def test_four_bits_where_a_third_of_the_cards_does_not_hold_the_weights() -> Non
     assert not needs_4_bits(Model(name="m", is_on_hub=True), room("v100", 1))
 
 
-def test_memory_holds_the_export_and_never_more_than_nine_tenths_of_the_node() -> None:
+def test_memory_fits_the_export_within_nine_tenths_of_the_node() -> None:
     model = Model(name="m", is_on_hub=True, weights_gb=6.0)
     node = Room(partition="gpu", num_nodes=1, cpus=8, mem_gb=512, gpus=4)
     assert train_mem_gb(model, node) == 33  # 1.6 x 12 GB in fp32, 4 x 3 GB of processes, 2 GB

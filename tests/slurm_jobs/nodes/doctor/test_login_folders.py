@@ -75,7 +75,7 @@ def test_quotas_are_read_as_both_programs_print_them() -> None:
     assert quota_row(lustre, "10.0.0.1@o2ib:/lustre") == (500, 1000)
 
 
-def test_a_home_over_its_quota_is_a_problem_with_the_command_that_finds_what_is_large() -> None:
+def test_a_home_over_quota_comes_with_the_command_that_finds_large_files() -> None:
     home = look(purpose="home", path="/home/me", source="server:/home")
     (check,) = quota_checks([home])
     assert (check.name, check.standing) == ("home-quota", "problem")

@@ -15,7 +15,7 @@ def test_a_site_where_all_is_well_has_nothing_but_ok() -> None:
     assert named(checks, "slurm-version").told == "Slurm 22.05.8"
 
 
-def test_a_controller_that_is_silent_is_a_problem_and_nothing_is_judged_of_it() -> None:
+def test_a_silent_controller_is_a_problem_and_nothing_is_concluded_from_it() -> None:
     facts = slurm(settings=Asked(problem="scontrol: no answer in 15 s"))
     checks = slurm_checks(facts, spec())
     assert is_unreachable(facts)
@@ -51,7 +51,7 @@ def test_a_setting_is_reported_with_its_meaning(
     assert check.remedy or standing == "ok"
 
 
-def test_accounts_that_are_enforced_and_of_which_the_user_has_none_are_a_problem() -> None:
+def test_a_user_without_an_account_is_a_problem_if_accounts_are_enforced() -> None:
     config = CONFIG.replace("Enforce = none", "Enforce = associations,limits")
     checks = slurm_checks(slurm(config, association=Asked(text="")), spec())
     assert named(checks, "account").standing == "problem"

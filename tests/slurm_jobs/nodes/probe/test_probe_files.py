@@ -104,7 +104,7 @@ def test_a_probe_that_ended_early_counts_where_there_is_no_whole_one(tmp_path) -
     ("of_runs", "of_folders", "of_files"),
     [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644), (0o2770, 0o2750, 0o640), (0o777, 0o755, 0o644)],
 )
-def test_records_may_be_read_by_who_may_read_the_runs_and_written_by_their_user_alone(
+def test_records_are_readable_like_runs_but_only_their_user_may_write_them(
     tmp_path, of_runs, of_folders, of_files
 ) -> None:
     runs_dir = tmp_path / "runs"
@@ -144,7 +144,7 @@ def test_users_who_share_a_folder_of_runs_read_the_probes_of_each_other() -> Non
         assert [(p.node, p.measured_unix_s - 1e9) for p in found] == [("n1", 60002), ("n2", 60002)]
 
 
-def test_unreadable_probes_of_a_user_are_reported_and_those_of_others_count(
+def test_unreadable_probes_of_one_user_are_reported_and_the_others_count(
     tmp_path, monkeypatch
 ) -> None:
     keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
@@ -282,7 +282,7 @@ def damaged(**values):
         damaged(reasons={"network": "\x1b[2J"}),
     ],
 )
-def test_unexpected_files_in_a_folder_of_probes_neither_fail_nor_block_a_report(planted, put):
+def test_unexpected_files_in_a_folder_of_probes_do_not_stop_a_report(planted, put):
     nodes, problems = planted(put)
     assert nodes == ["n1"]
     assert len(problems) == 1
@@ -309,7 +309,7 @@ def test_a_record_that_another_user_put_there_is_not_read(planted, monkeypatch):
     assert f"it is user {mine}'s, in the folder of another one" in problems[0]
 
 
-def test_a_link_in_the_place_of_the_folder_of_probes_is_refused_and_nothing_removed(tmp_path):
+def test_a_link_in_place_of_the_folder_of_probes_is_refused(tmp_path):
     ledger = tmp_path / "run/ledger"
     ledger.mkdir(parents=True)
     entries = [ledger / f"{number:06d}.json" for number in range(9)]

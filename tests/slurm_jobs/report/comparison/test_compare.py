@@ -26,7 +26,7 @@ def test_several_runs_an_arm_allow_a_claim():
     assert found.warnings == ()
 
 
-def test_a_verdict_of_cannot_tell_names_the_number_of_runs_and_hours_needed():
+def test_a_cannot_tell_verdict_names_the_number_of_runs_and_hours_needed():
     found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
     more = found.tokens.more_runs
     assert found.cost_rank_hours == pytest.approx(more * 4.0)
@@ -201,7 +201,7 @@ def test_those_of_the_training_come_first_and_those_of_other_stages_last() -> No
     ]
 
 
-def test_a_stage_of_one_arm_alone_is_one_line_and_one_of_both_keeps_its_settings() -> None:
+def test_a_stage_of_only_one_arm_is_one_line() -> None:
     both = {"stage render.config.seed": "1"}
     told = short(
         {**both, "stage eval.config.x": "1", "stage eval.nsight": "false"},
@@ -262,9 +262,7 @@ PLAIN = (1000, 1002)
         pytest.param((0.2, 0.19), (1001, 1003), None, id="alike"),
     ],
 )  # fmt: skip
-def test_the_predicted_gain_of_hidden_communication_is_printed_next_to_the_measured_one(
-    exposed, speeds, told
-):
+def test_predicted_and_measured_gain_of_hidden_communication_are_printed(exposed, speeds, told):
     first, second = exposed
     said = lines(exposed_arm("a", *PLAIN, exposed=first), exposed_arm("b", *speeds, exposed=second))
     for name, share, line in zip("AB", exposed, said, strict=False):

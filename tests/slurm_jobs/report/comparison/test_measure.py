@@ -38,7 +38,7 @@ def steps_of(folder, rank):
     return read_steps(steps_path(folder, rank)).steps
 
 
-def test_speed_is_of_the_steps_that_count_without_checkpoints_and_evaluation(paths, folder):
+def test_speed_is_measured_without_checkpoints_and_evaluation(paths, folder):
     found = measure(paths.run_dir)
     ranks = [steps_of(folder, rank)[5:] for rank in range(2)]
     apart_s = [r["checkpoint_s"].sum() + r["evaluation_s"].sum() for r in ranks]

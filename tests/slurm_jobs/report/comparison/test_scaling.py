@@ -65,7 +65,7 @@ def test_a_batch_that_grows_with_the_ranks_is_weak_scaling():
     )
 
 
-def test_the_flattering_curve_of_the_small_vlm_is_reported_together_with_the_honest_one():
+def test_a_flattering_curve_is_reported_together_with_the_honest_one():
     """2 V100 at 12.94 of 16 GB made 8 of them look 5.8 times as fast: 145 % of ideal."""
     speeds = {2: 100.0, 4: 284.3, 8: 580.0}
     given = of_memory(speeds, {2: 12.94, 4: 9.5, 8: 8.1})
@@ -166,7 +166,7 @@ def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
     assert scaling_headline(series).startswith("baseline unhealthy: against 2 ranks")
 
 
-def test_batches_that_go_with_no_number_of_ranks_make_no_base_worse_than_another():
+def test_batch_sizes_unrelated_to_the_number_of_ranks_make_no_base_worse():
     given = with_batches((2, 1000, 16), (4, 1950, 64), (8, 3700, 72))
     assert [p.problems for p in scale(given).series[0].as_given] == [(), (), ()]
 

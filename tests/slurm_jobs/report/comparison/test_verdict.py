@@ -34,7 +34,7 @@ def test_the_interval_is_welchs():
     ("num_first", "first_spread", "num_second", "second_spread"),
     [(2, 0.03, 8, 0.01), (2, 0.03, 5, 0.01)],
 )
-def test_equal_settings_are_seldom_called_different_where_the_arms_are_unlike(
+def test_equal_settings_are_seldom_called_different_with_unlike_arms(
     num_first, first_spread, num_second, second_spread
 ):
     random = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def test_more_runs_of_unlike_arms_are_so_many_more_of_each():
     assert 0 < more < judge(first, second[:2]).more_runs
 
 
-def test_speeds_that_lie_close_together_are_equal_also_where_they_surely_differ():
+def test_speeds_that_are_close_are_equal_even_where_they_surely_differ():
     close = judge([100.0, 100.02, 99.98], [100.5, 100.52, 100.48])
     assert close.word == "equal"
     assert close.low > 1  # a difference, of less than anybody cares for

@@ -42,7 +42,7 @@ def test_padding_straggler_and_lost_steps_are_found_where_they_are_planted(repor
     assert "50 steps were done twice" in finding(report, "repeated-steps").title
 
 
-def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_as_long(report_of):
+def test_a_rank_that_computes_slowly_is_named_though_all_steps_are_equal(report_of):
     report = report_of(**HEALTHY | {"num_ranks": 2}, slow_rank_forward_s=0.25)
     ranks = report.training[0].ranks
     assert ranks[0].step_mean_s == pytest.approx(ranks[1].step_mean_s)
@@ -56,7 +56,7 @@ def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_
     assert check(report, "unexplained").outcome == "clear"
 
 
-def test_of_findings_that_are_as_grave_the_one_with_most_to_gain_comes_first(report_of):
+def test_equally_grave_findings_are_ordered_by_how_much_there_is_to_gain(report_of):
     report = report_of(**{**HEALTHY, "padding_share": 0.8, "data_wait_s": 0.4})
     grave = [f for f in report.findings if f.severity == "high"]
     gains = [found.ceiling_times or 0.0 for found in grave]
@@ -152,7 +152,7 @@ def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
     assert truth > 1.9
 
 
-def test_start_up_that_takes_a_quarter_of_the_attempts_is_a_finding_unless_all_was_short(report_of):
+def test_a_start_up_of_a_quarter_of_the_attempts_is_a_finding(report_of):
     numbers = report_of(num_steps=60, stopped_at=None).training[0]
     assert around_steps(numbers).outcome == "abstained"  # under two minutes deserve no advice
     longer = tuple(replace(s, seconds=10 * s.seconds) for s in numbers.budget)
@@ -196,7 +196,7 @@ def test_every_finding_carries_all_that_a_reader_needs(report_of):
             assert getattr(found, part), (found.rule_id, part)
 
 
-def test_every_rule_says_its_threshold_and_the_source_of_it_whatever_it_answered(report_of):
+def test_every_rule_names_its_threshold_and_source_whatever_it_answered(report_of):
     for report in (report_of(), report_of(data_wait_s=0.6, with_accounting=False)):
         assert {found.outcome for found in report.checks} >= {"clear", "abstained"}
         for found in report.checks:

@@ -144,7 +144,7 @@ def test_activation_checkpointing_with_memory_to_spare(loaded):
     assert found.confidence.startswith("low")
 
 
-def test_ranks_of_a_node_are_those_at_a_time_though_others_ran_there_before():
+def test_ranks_of_a_node_are_those_that_ran_there_at_the_same_time():
     def attempt(*nodes):
         files = [SimpleNamespace(metadata={"node_name": node}) for node in nodes]
         return SimpleNamespace(ranks=[SimpleNamespace(steps=file) for file in (*files, None)])
@@ -246,7 +246,7 @@ def test_a_link_that_is_full_while_cores_and_disks_are_not_is_found(networked):
 @pytest.mark.parametrize(
     "changes", [{"received": 0.9e9}, {"busy": 0.9}, {"iowait": 0.3}, {"waits": 0.001}]
 )
-def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(networked, changes):
+def test_a_full_link_is_no_cause_if_nothing_waits_or_more_is_full(networked, changes):
     assert outcomes(networked(**{"received": 1.1e9, **changes}), "network-full") == ("clear",)
 
 
@@ -315,7 +315,7 @@ def test_a_neighbour_on_cores_that_the_job_did_not_ask_for_is_no_finding(held):
     assert taken.evidence[0].endswith("other processes use 4.0 of your 8 cores")
 
 
-def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(held):
+def test_a_loader_that_waits_for_cores_counts_while_steps_wait_for_data(held):
     """The main thread sleeps until its data is there, and so waits for no core."""
     report = held(8.0, 3.0, data_wait_s=0.5, **OF_LOADER)
     last = finding(report, "foreign-load").evidence[-1]
@@ -325,7 +325,7 @@ def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(held
     assert "processes outside of the job have them" in data_wait.text
 
 
-def test_records_without_the_times_of_threads_still_attribute_the_busy_cores(held):
+def test_records_without_thread_times_still_attribute_the_busy_cores(held):
     text = finding(held(8.0, 3.0, data_wait_s=0.5), "data-wait").text
     assert "many of them with processes outside of the job" in text
 
@@ -435,7 +435,7 @@ def one_reads(work_s, **more):
     return loader(work_s, num_threads=None, **more)
 
 
-def test_where_one_thread_reads_for_all_storage_is_named_by_how_long_that_one_is_blocked():
+def test_storage_behind_one_reading_thread_is_named_by_its_blocked_time():
     slow = one_reads(0.3, computing=0.2, read_blocked_s=0.18)
     found = cause_by_threads(slow, node(0.3), "cuda")
     assert found.kind == "storage"

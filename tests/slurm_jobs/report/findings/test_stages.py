@@ -70,7 +70,7 @@ def test_no_advice_on_memory_is_given_that_might_get_a_job_killed(
     assert reason in found.reason
 
 
-def test_advice_for_several_tasks_holds_if_each_takes_as_much_as_the_largest(requested):
+def test_advice_for_several_tasks_assumes_that_each_needs_the_most(requested):
     report = requested(4, requested_mem_bytes=256 * GIB, max_rss_bytes=25 * GIB)
     found = finding(report, "memory-request")
     assert found.title.startswith("at most 39 % of the requested memory")
@@ -78,14 +78,14 @@ def test_advice_for_several_tasks_holds_if_each_takes_as_much_as_the_largest(req
     assert "at most 100 GiB by 4 tasks, of 256 GiB requested per node" in found.evidence[0]
 
 
-def test_memory_far_above_use_of_one_task_is_found_with_a_suggestion_of_a_fifth_more(requested):
+def test_memory_far_above_use_is_found_with_a_suggestion_of_a_fifth_more(requested):
     report = requested(1, requested_mem_bytes=8 * GIB, max_rss_bytes=2.1 * GIB)
     found = finding(report, "memory-request")
     assert found.next_knob.startswith("mem_gb: 3 ")
     assert "jobstats" in found.source
 
 
-def test_more_memory_than_requested_is_found_with_the_request_that_is_needed(requested):
+def test_memory_above_the_request_is_found_with_the_request_that_is_needed(requested):
     report = requested(1, requested_mem_bytes=GIB / 2, max_rss_bytes=3.78 * GIB)
     found = finding(report, "memory-exceeded")
     assert found.title == "a task used 3.78 GiB of memory, 512 MiB was requested (train)"
@@ -164,7 +164,7 @@ def judged(data):
     return judge
 
 
-def test_half_of_the_rows_left_out_by_choice_is_a_finding_with_reasons_and_knob(judged):
+def test_leaving_out_half_of_the_rows_by_choice_is_a_finding(judged):
     found = judged(too_long=5000)
     assert (found.severity, found.rule_id) == ("high", "left-out:preprocess")
     assert found.title == "50 % of the rows are over a limit and left out (preprocess)"

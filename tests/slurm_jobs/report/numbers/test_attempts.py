@@ -50,7 +50,7 @@ def dead_start(row, *, length_s=200.0):
     return replace(row, state="NODE_FAIL", num_gpus=2, **times)
 
 
-def test_a_start_that_died_before_its_supervisor_counts_with_its_hours_and_its_failure(inputs):
+def test_a_start_that_died_before_its_supervisor_counts_with_its_hours(inputs):
     row = row_of(inputs, "14")
     before, report = (
         report_from(each) for each in (inputs, with_rows(inputs, "14", dead_start(row), row))
@@ -66,7 +66,7 @@ def test_a_start_that_died_before_its_supervisor_counts_with_its_hours_and_its_f
 
 
 @pytest.mark.parametrize("lasted_s", [44.0, 0.0])  # Slurm counts whole seconds
-def test_a_job_whose_set_up_line_fails_has_a_failure_a_running_time_and_hours(inputs, lasted_s):
+def test_a_job_with_a_failing_set_up_line_has_a_failure_and_hours(inputs, lasted_s):
     start = row_of(inputs, "13").start_unix_s
     failed = {"state": "FAILED", "exit_code": 1, "node_list": "cpu1"}
     failed["end_unix_s"] = start + lasted_s
@@ -226,7 +226,7 @@ def test_a_start_that_runs_counts_up_to_when_the_records_were_read(requeued):
     assert check(report, "time-request").reason == "the stage is not completed"
 
 
-def test_a_start_without_a_recorded_end_counts_at_least_to_its_last_sign_of_life(requeued):
+def test_a_start_without_a_recorded_end_counts_to_its_last_sign_of_life(requeued):
     ended = numbers_of(requeued)
     train = numbers_of(replace(unended(requeued, state="NODE_FAIL"), read_unix_s=2e9))
     for number, most in ((train.gpu_hours, ended.gpu_hours), (train.longest_s, ended.longest_s)):
@@ -234,7 +234,7 @@ def test_a_start_without_a_recorded_end_counts_at_least_to_its_last_sign_of_life
         assert 0.9 * most.value < number.value <= most.value
 
 
-def test_a_start_that_left_neither_record_nor_end_has_no_hours_that_are_guessed(requeued):
+def test_no_hours_are_guessed_for_a_start_without_record_and_end(requeued):
     lost = with_stage(unended(requeued, state="NODE_FAIL"), "train", **NOT_STARTED)
     train = numbers_of(replace(lost, read_unix_s=2e9))
     assert train.longest_s.at_least == "the accounting lacks the end of 1 of 2 starts"
@@ -322,7 +322,7 @@ def set_clock(run_of):
 
 
 @pytest.mark.parametrize("by_s", [-1800.0, 1800.0])
-def test_a_clock_that_is_set_while_a_job_runs_neither_erases_nor_invents_time(set_clock, by_s):
+def test_a_clock_that_is_set_during_a_job_neither_erases_nor_invents_time(set_clock, by_s):
     right, report = report_from(set_clock(0.0)), report_from(set_clock(by_s))
     assert report.header.last_unix_s == pytest.approx(right.header.last_unix_s)
     assert seconds_of(report.timeline) == pytest.approx(seconds_of(right.timeline))
@@ -345,7 +345,7 @@ def test_a_clock_that_is_set_while_a_job_runs_neither_erases_nor_invents_time(se
         pytest.param(1001.0, 2100.0, True, id="set forward"),
     ],
 )
-def test_set_up_lines_and_a_clock_that_is_off_throughout_contradict_nothing(begun, ended, is_set):
+def test_set_up_lines_and_a_constantly_wrong_clock_contradict_nothing(begun, ended, is_set):
     row = TaskAccounting(
         job_id="1", state="COMPLETED", source="sacct", start_unix_s=1000.0, end_unix_s=2000.0
     )
@@ -357,7 +357,7 @@ def test_set_up_lines_and_a_clock_that_is_off_throughout_contradict_nothing(begu
 
 
 @pytest.mark.parametrize(("with_accounting", "first_s"), [(True, 3), (False, 35)])
-def test_a_run_begins_with_its_first_job_where_the_submitting_clock_is_ahead(
+def test_a_run_begins_with_its_first_job_if_the_submitting_clock_is_ahead(
     inputs_of, with_accounting, first_s
 ):
     """`first_s` is the time from when the run really was created."""

@@ -302,9 +302,7 @@ def test_a_hang_after_the_last_step_is_no_part_of_a_start(training):
 
 
 @pytest.mark.parametrize(("loaded", "left"), [(None, 900), (150, 850)])
-def test_steps_that_a_kill_lost_are_ahead_while_the_next_start_has_made_none(
-    training, loaded, left
-):
+def test_steps_lost_by_a_kill_are_ahead_until_the_next_start_makes_some(training, loaded, left):
     at = training.begin
     end = training.start(1, at, (0, 330))
 

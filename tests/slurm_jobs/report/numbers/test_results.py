@@ -107,7 +107,7 @@ def test_a_slice_that_is_being_done_again_has_no_result_yet(run):
     assert report_of_run(run).data[0].num_slices_reported == 2
 
 
-def test_what_an_abandoned_training_reached_is_no_result_of_one_that_failed(run):
+def test_an_abandoned_training_gives_no_result_to_one_that_failed(run):
     before = report_of_run(run)
     begin_again(run)
     end(run, "failed")
@@ -125,9 +125,7 @@ def test_what_an_abandoned_training_reached_is_no_result_of_one_that_failed(run)
 
 
 @pytest.mark.parametrize("evaluation", [None, {"exact_match": 0.8, "num_samples": 50}])
-def test_a_training_that_went_on_to_export_and_evaluate_alone_has_the_loss_it_reached(
-    run, evaluation
-):
+def test_a_training_continued_only_to_export_has_the_loss_that_it_reached(run, evaluation):
     before = report_of_run(run).training[0].last_loss
     begin_again(run, 100)
     end(run, "completed", num_steps=100, resumed_from_step=100, evaluation=evaluation)
@@ -139,7 +137,7 @@ def test_a_training_that_went_on_to_export_and_evaluate_alone_has_the_loss_it_re
     assert not notes_with(report, "all steps are of an earlier config")
 
 
-def test_the_checkpoint_that_an_unfinished_training_went_on_from_makes_its_steps_its_own(run):
+def test_an_unfinished_training_owns_the_steps_before_its_checkpoint(run):
     begin_again(run, 100)
     assert report_of_run(run).tiles[-1].label == "loss"
 
@@ -152,7 +150,7 @@ def test_the_result_of_a_training_shows_the_resumed_step_without_spans(run):
     assert not report_of_run(run).training[0].is_earlier
 
 
-def test_a_training_that_begins_at_step_0_and_fails_before_its_first_step_has_no_result(run):
+def test_a_training_that_fails_before_its_first_step_has_no_result(run):
     begin_again(run, 0)
     end(run, "failed")
     report = report_of_run(run)
@@ -331,7 +329,7 @@ def removed(run_of):
     return paths, [replace(r, state="TIMEOUT") if r.job_id == "12_1" else r for r in rows]
 
 
-def test_the_time_of_a_removed_stage_is_accounted_for_and_it_decides_nothing(removed, report_of):
+def test_the_time_of_a_removed_stage_counts_but_it_decides_nothing(removed, report_of):
     report = report_on(*removed)
     before, after = seconds_of(report_of().timeline), seconds_of(report.timeline)
     for name in ("preprocess running", "queue wait", "job start, end, pauses", "unexplained"):

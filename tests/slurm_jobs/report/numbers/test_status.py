@@ -135,7 +135,7 @@ def test_a_ledger_that_cannot_be_read_is_named_and_the_records_count(run_of):
     assert report.header.status == "completed"
 
 
-def test_a_submit_killed_before_its_first_intent_is_called_what_status_calls_it(inputs_of):
+def test_a_submit_killed_before_its_first_intent_is_named_as_in_status(inputs_of):
     inputs = inputs_of(with_accounting=False)
     nothing = replace(inputs, intents=())
     for s in inputs.stages:
@@ -207,7 +207,7 @@ def test_what_squeue_has_waiting_is_waiting_before_accounting_knows_of_it(at_wor
     assert words(report)[:2] == ("waiting", "waiting")
 
 
-def test_what_still_ends_after_a_cancellation_is_running_whatever_accounting_says(at_work):
+def test_what_still_ends_after_a_cancellation_is_running(at_work):
     paths, others, first = at_work
     append_entry(paths.ledger_dir, "cancelled", "t14", {})
     rows = [*others, first, second_row(first, "CANCELLED", lasted_s=3600)]

@@ -67,9 +67,7 @@ def test_spans_that_lie_within_steps_explain_no_gap(steps):
         ("ab2", 5, [5, 6, 7, 8], []),  # went on from a checkpoint of that phase all the same
     ],
 )
-def test_steps_of_a_phase_that_was_changed_are_other_work_and_those_before_it_are_not(
-    second, begun, repeated, abandoned
-):
+def test_only_the_steps_from_a_changed_phase_on_are_other_work(second, begun, repeated, abandoned):
     steps, timings = make_steps(9), []
     for attempt, own, last in ((1, steps, "ab"), (2, steps[begun:7], second)):
         phases = [{"first_step": 0, "training": "a"}, {"first_step": 3, "training": last}]
@@ -152,7 +150,7 @@ def profiled(records):
     return found, spans
 
 
-def test_ranks_that_wait_for_a_profile_are_neither_slow_nor_waiting_for_a_slow_one(records):
+def test_ranks_that_wait_for_a_profile_are_neither_slow_nor_waiting(records):
     plain, (found, spans) = both_ranks(records, []), profiled(records)
     with_profile, as_it_was = both_ranks(found, spans), both_ranks(found, [])
     for kind in ("rank_wait", "step", "own"):
@@ -181,7 +179,7 @@ def test_a_step_that_had_begun_well_before_the_profile_sets_no_clock(records):
     assert "the clock was set" in " ".join(step_notes(both_ranks(found, elsewhere)))
 
 
-def test_other_waits_of_these_steps_stay_and_so_do_records_without_a_profile(records):
+def test_other_waits_stay_and_so_do_records_without_a_profile(records):
     found, spans = profiled(records)
     found[1]["rank_wait_s"][40] += 2.0
     found[1]["step_s"][40] += 2.0
@@ -246,7 +244,7 @@ def test_an_attempt_that_was_timed_with_waits_is_called_so():
     assert "not comparable" in note
 
 
-def test_the_timeline_of_a_device_adds_up_to_its_step_and_separates_waits_from_work():
+def test_the_timeline_of_a_device_adds_up_and_separates_waits_from_work():
     attempts = on_device(
         device_forward_s=0.1,
         device_backward_s=0.2,

@@ -44,7 +44,7 @@ def moved():
     )
 
 
-def test_ranks_of_a_longer_attempt_are_no_stragglers_compared_with_those_that_joined_later(grown):
+def test_ranks_of_a_longer_attempt_are_no_stragglers_beside_later_ones(grown):
     assert grown.straggler.slowest_over_mean == pytest.approx(1.0)
     assert straggler(grown).outcome == "clear"
 

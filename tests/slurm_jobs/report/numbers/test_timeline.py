@@ -94,7 +94,7 @@ def test_a_start_that_accounting_lacks_is_named(inputs):
     assert "lacks 1 of 8 starts (jobs 13)" in report.timeline_note
 
 
-def test_only_the_last_row_of_a_requeued_job_leaves_its_first_wait_unexplained(inputs):
+def test_the_last_row_alone_leaves_the_first_wait_of_a_requeue_unexplained(inputs):
     last_rows = {row.job_id: row for row in inputs.accounting}
     report = report_from(replace(inputs, accounting=tuple(last_rows.values())))
     assert "nothing submitted" not in seconds_of(report.timeline)

@@ -156,7 +156,7 @@ def test_fewer_steps_than_the_warm_up_break_nothing(report_of):
     assert "warm-up" in numbers.tokens_per_s.missing
 
 
-def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds_and_have_short_curves():
+def test_a_hundred_thousand_steps_of_eight_ranks_take_only_seconds():
     ranks = [make_steps(100_000)] * 8
     start = time.process_time()
     numbers = numbers_of([ranks])
@@ -261,7 +261,7 @@ def test_a_wait_for_data_that_a_resume_fixed_is_no_finding(resumed, report_of):
     assert not notes_with(report_of(), "newest config and code")
 
 
-def test_where_the_newest_config_has_few_steps_all_are_judged_and_a_note_says_so(resumed):
+def test_all_steps_are_judged_with_a_note_if_the_newest_config_has_few(resumed):
     report = resumed(315)
     assert any("waits for data" in finding.title for finding in report.findings)
     assert notes_with(report, "only 10 of the 305 measured steps ran under the newest")
@@ -329,7 +329,7 @@ def test_records_without_the_waits_for_other_ranks_are_not_called_even():
 
 
 @pytest.mark.parametrize(("is_apart", "share"), [(True, 0.04), (False, 0.34)])
-def test_the_price_of_each_exchange_is_the_wait_of_the_rank_that_came_last_to_it(is_apart, share):
+def test_the_price_of_an_exchange_is_the_wait_of_the_last_rank(is_apart, share):
     """Rank 0 is last for the batch, rank 1 before the update, each by 0.3 s of 1 s.
 
     Each exchange takes 0.02 s by itself. Older records have both together, and the rule says so.

@@ -84,7 +84,7 @@ def test_options_that_go_together_are_no_problem(check: Check, resources: str, s
         ("get-user-env: 30L", "get-user-env: `30L` would"),
     ],
 )
-def test_options_that_change_what_a_job_inherits_are_refused_with_the_key_to_use(
+def test_options_that_change_what_a_job_inherits_are_refused(
     check: Check, option: str, shown: str
 ) -> None:
     (message,) = check(spec("nodes: 1", option))

@@ -89,7 +89,7 @@ def test_a_wrong_value_is_reported_at_the_option_and_not_at_the_file(check: Chec
     "override",
     ["stages.train.config.num_epochs=2", "stages.train.config.reader=webdataset"],
 )
-def test_of_keys_that_contradict_each_other_the_one_that_was_set_is_reported(
+def test_the_key_that_was_set_is_reported_when_keys_contradict_each_other(
     check: Check, override: str
 ) -> None:
     text = (
@@ -171,7 +171,7 @@ def test_what_was_set_of_a_stage_that_is_no_more_is_left_out_and_reported(
     assert "xyz" not in said
 
 
-def test_where_the_file_has_no_matrix_any_more_its_combinations_are_left_out(file: Path) -> None:
+def test_combinations_of_a_matrix_that_the_file_lost_are_left_out(file: Path) -> None:
     file.write_text(SPEC.replace(", matrix: {r: [1]}", ""))
     spec = loaded(file, "stages.a-1.retries=1")
     assert spec.overrides == ()
@@ -194,7 +194,7 @@ def test_a_stage_that_is_not_there_stays_a_mistake_of_what_is_typed_now(file: Pa
         ("stages.z.retris=1", "stages.z={shell: x, after: a}"),
     ],
 )
-def test_what_was_set_earlier_and_is_wrong_otherwise_says_so_and_can_be_replaced(
+def test_an_earlier_override_that_is_now_wrong_says_so_and_can_be_replaced(
     file: Path, earlier: str, typed: str
 ) -> None:
     said = problem(file, earlier)
@@ -209,7 +209,7 @@ def test_what_was_set_earlier_and_is_wrong_otherwise_says_so_and_can_be_replaced
     assert loaded(file, *spec.overrides).spec == spec.spec
 
 
-def test_what_replaced_an_earlier_override_comes_after_it_though_its_stage_was_not_there(
+def test_a_new_override_replaces_an_earlier_one_whose_stage_is_missing(
     file: Path,
 ) -> None:
     spec = loaded(file, "stages.new.retries=7", typed=("stages.new={shell: x}",))

@@ -84,7 +84,7 @@ def test_items_of_lists_are_found():
     )
 
 
-def test_a_text_without_a_last_newline_and_one_of_windows_keep_their_endings():
+def test_a_text_without_a_last_newline_or_of_windows_keeps_its_endings():
     assert edited("a:\n  b: 1", (("a", "c"), 2)) == "a:\n  b: 1\n  c: 2"
     assert edit_text("a:\r\n  b: 1\r\n", [(("a", "c"), 2)]) == "a:\r\n  b: 1\r\n  c: 2\r\n"
 

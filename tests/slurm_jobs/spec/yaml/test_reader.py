@@ -184,7 +184,7 @@ def test_tags_are_refused(text: str) -> None:
     assert any("tag" in p.message and "not allowed" in p.message for p in read(text).problems)
 
 
-def test_merge_keys_are_refused_and_yet_read_so_that_nothing_is_called_missing() -> None:
+def test_refused_merge_keys_are_still_read_so_that_no_key_is_missing() -> None:
     document = read("x: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n")
     (problem,) = document.problems
     assert (problem.line, problem.column) == (3, 3)

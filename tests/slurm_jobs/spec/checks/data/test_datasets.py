@@ -70,7 +70,7 @@ def finished(folder: Path, sizes: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("size", "said"), [(None, "is missing"), (19, "has 19 bytes, expected 20")]
 )
-def test_shards_that_are_missing_or_of_another_size_are_a_problem_of_the_data_set(
+def test_missing_shards_and_those_of_another_size_are_a_problem(
     check: Check, tmp_path: Path, size: int | None, said: str
 ) -> None:
     finished(tmp_path / "d", {"a.tar": 10, "b.tar": 20, "c.tar": 30})

@@ -189,7 +189,7 @@ def test_an_image_whose_name_is_written_in_another_normal_form_exists(
 
 
 @pytest.mark.parametrize(("run", "is_error"), [("recipes:models", True), ("my_images:make", False)])
-def test_missing_images_after_a_stage_that_only_downloads_models_are_refused(
+def test_missing_images_after_a_stage_that_downloads_models_are_refused(
     check: Check, tmp_path: Path, run: str, is_error: bool
 ) -> None:
     write(tmp_path, "b.jpg")

@@ -71,7 +71,7 @@ def photo_table(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("manifest", [photo_csv, photo_uri, photo_table])
-def test_a_manifest_whose_photos_are_all_longer_than_max_tokens_is_a_problem(
+def test_a_manifest_is_refused_if_all_photos_are_longer_than_max_tokens(
     check: Check, notes: Notes, tmp_path: Path, manifest: Callable[[Path], str]
 ) -> None:
     spec = SPEC.format(name=manifest(tmp_path))

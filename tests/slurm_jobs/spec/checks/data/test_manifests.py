@@ -105,7 +105,7 @@ UTF_16 = ":1: not UTF-8 (it begins like UTF-16); save the manifest as UTF-8"
         ),
     ],
 )
-def test_a_manifest_without_a_row_that_can_be_used_is_a_problem_with_the_reason(
+def test_a_manifest_without_a_usable_row_is_a_problem_with_the_reason(
     check: Check, tmp_path: Path, name: str, data: str | bytes | list[Any], wrong: str
 ) -> None:
     (line,) = check(write(tmp_path, data, name))
@@ -281,9 +281,7 @@ def test_only_the_beginning_of_a_long_manifest_is_read(check: Check, tmp_path: P
     assert time.process_time() - start < 2
 
 
-def test_rows_of_which_too_many_cannot_be_used_are_an_error_with_the_numbers(
-    check: Check, tmp_path: Path
-) -> None:
+def test_too_many_unusable_rows_are_an_error_with_the_numbers(check: Check, tmp_path: Path) -> None:
     (line,) = check(write(tmp_path, [CHAT] * 40 + [VIDEO] * 2))
     said = "2 of 42 rows cannot be used. The stage fails, because max_reject_share: 0.01 allows 1"
     assert said in line

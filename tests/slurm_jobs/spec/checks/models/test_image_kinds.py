@@ -67,7 +67,7 @@ def test_a_value_from_the_command_line_is_reported_at_the_override(
 
 
 @pytest.mark.usefixtures("models")
-def test_a_part_or_a_data_set_from_the_command_line_is_reported_at_the_override(
+def test_a_part_or_data_set_from_the_command_line_names_the_override(
     check: Check,
 ) -> None:
     parts = spec("{images: siglip_vision_model, text: qwen2}", SMALL)

@@ -193,7 +193,7 @@ def test_a_head_that_is_the_embeddings_is_no_target(
     assert check(targets(head, model=model)) == []
 
 
-def test_a_head_that_is_the_embeddings_may_be_skipped_by_a_wide_pattern_of_quantize(
+def test_a_wide_quantize_pattern_must_skip_a_head_tied_to_the_embeddings(
     check: Check, tmp_path: Path
 ) -> None:
     write_config(tmp_path / "m", {"model_type": "qwen2_5_vl", **TIED})

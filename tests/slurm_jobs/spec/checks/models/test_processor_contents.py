@@ -48,7 +48,7 @@ def test_each_file_that_preprocess_opens_is_needed(
         ("tokenizer_config.json", '{"eos_token": "</s>"}', False),
     ],
 )
-def test_a_folder_without_a_chat_template_is_refused_unless_the_stage_gives_one(
+def test_a_folder_needs_a_chat_template_unless_the_stage_gives_one(
     check: Check, tmp_path: Path, name: str, text: str, is_enough: bool
 ) -> None:
     path = folder_with(tmp_path, WHOLE, template=False) / name

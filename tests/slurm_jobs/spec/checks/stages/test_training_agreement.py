@@ -104,7 +104,7 @@ def test_a_stage_runs_one_thing_under_a_name_of_its_own(
     assert any(line.startswith(f"{place}: ") and message in line for line in lines), lines
 
 
-def test_features_that_several_gpu_types_are_joined_to_may_not_be_alternatives(
+def test_features_next_to_several_gpu_types_may_not_be_alternatives(
     check: Check,
 ) -> None:
     resources = "gpus_per_node: 1, gpu: [a100, v100], slurm: {constraint: '%s'}"
@@ -116,7 +116,7 @@ def test_features_that_several_gpu_types_are_joined_to_may_not_be_alternatives(
 
 
 @pytest.mark.parametrize("num_slices", [1, 3, 4])
-def test_consolidate_may_be_an_array_of_any_size_that_starts_after_all_slices(
+def test_consolidate_may_be_an_array_that_starts_after_all_slices(
     check: Check, num_slices: int
 ) -> None:
     text = f"""\
@@ -148,7 +148,7 @@ def test_what_a_phase_may_have_is_left_to_the_job(check: Check, second: str) -> 
     assert check(phases(second)) == []
 
 
-def test_microbatches_of_the_training_are_compared_with_the_phases_that_take_them(
+def test_microbatches_are_compared_with_the_phases_that_use_them(
     check: Check,
 ) -> None:
     text = phases("num_microbatches: 4").replace("num_microbatches: 2", "num_microbatches: 3")
