@@ -164,6 +164,7 @@ def test_a_working_directory_that_was_removed_is_named_by_every_verb(
         "compare": ["a", "b"],
         "scaling": ["a", "b"],
         "completion": ["bash"],
+        "debug": ["a"],
         "probe": ["s.yaml"],
     }.get(verb, [])
     assert command(verb, *words, code=3).err == (
