@@ -20,7 +20,7 @@ from slurm_jobs.spec.profile import ClusterProfile
 
 NEEDED: Mapping[str, frozenset[str]] = {
     "preprocess": frozenset({"PIL", "numpy", "pyarrow", "simplejpeg", "torch", "xxhash"}),
-    "consolidate": frozenset({"PIL", "numpy", "pyarrow", "simplejpeg", "xxhash"}),
+    "consolidate": frozenset({"numpy", "pyarrow", "xxhash"}),
     "train": frozenset(
         {
             *("PIL", "accelerate", "huggingface_hub", "numpy", "pyarrow", "safetensors"),

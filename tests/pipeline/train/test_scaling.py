@@ -294,7 +294,7 @@ def test_the_host_waits_once_per_step_and_never_before_the_forward_pass(
     assert {place.split(":")[0] for places in seen.outside for place in places} == {
         "verdict.QueuedVerdict.read"
     }
-    once_a_process = "layouts._factors"
+    once_a_process = "pixel_scale._factors"
     assert {place.split(":")[0] for place in seen.reads.copied} <= {once_a_process}
     expected = [("begins", 0), ("forward",)]
     for step in range(1, 5):

@@ -11,10 +11,10 @@ from slurm_jobs.worker import main
 
 CODE = """
 import atexit, os
-from slurm_jobs.worker import call, hangs, main, rank, supervisor
+from slurm_jobs.worker import call, main, rank, stacks, supervisor
 
 supervisor.supervise = rank.keep_rank = call.run_stage = lambda *_: 7
-numbers = (*rank.FORWARDED, hangs.REQUEST_SIGNAL)
+numbers = (*rank.FORWARDED, stacks.REQUEST_SIGNAL)
 atexit.register(lambda: [os.kill(os.getpid(), number) for number in numbers])
 main(WORDS)
 """
