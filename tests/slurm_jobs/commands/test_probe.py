@@ -146,7 +146,7 @@ def test_what_the_cluster_could_never_run_is_refused_at_the_training_line(
     tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = _loaded(tmp_path, spec)
-    for module in ("probe", "submit"):
+    for module in ("node_checks.one_stage_spec", "submit"):
         monkeypatch.setattr(f"slurm_jobs.commands.{module}.limits_of", lambda _: _limits(3))
     with pytest.raises(SpecError) as refused:
         probe.submit_probe(loaded, ProbeRequest(num_nodes=4))
