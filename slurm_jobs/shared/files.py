@@ -268,13 +268,3 @@ def damaged(path: Path, error: Exception) -> DamagedFileError:
         "system, and restore the file from a backup or snapshot of it"
     )
     return DamagedFileError(message)
-
-
-def __getattr__(name: str) -> Any:
-    """Return `Progress`, because copies of our examples in users' folders import it from here."""
-    if name != "Progress":
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    from slurm_jobs.shared.records.progress_file import Progress
-
-    return Progress

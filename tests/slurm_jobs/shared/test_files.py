@@ -253,13 +253,3 @@ def test_outputs_that_no_regular_file_can_be_are_wrong(tmp_path: Path) -> None:
     num_bytes = (tmp_path / "sub").stat().st_size
     wrong = {"sub": num_bytes, "": num_bytes, "loop": 4, "x" * 256: 3, "a\0b": 3, "a.txt/b": 3}
     assert wrong_outputs(tmp_path, {"a.txt": 3, **wrong}) == list(wrong)
-
-
-def test_names_that_copies_of_examples_import_are_still_here() -> None:
-    from slurm_jobs.shared import files, records
-    from slurm_jobs.shared.records.progress_file import Progress
-
-    assert files.Progress is Progress
-    assert records.resume_command("runs/a")
-    with pytest.raises(AttributeError, match="no attribute 'progress'"):
-        files.progress  # noqa: B018
