@@ -20,7 +20,7 @@ from pipeline.stage_in.verified_copy import copy_verified, is_intact
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.process import stop_requested
+from slurm_jobs.shared.processes.stop_requests import stop_requested
 from slurm_jobs.shared.records.heartbeat import beat
 
 log = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
 from pipeline.train.ranks import join_ranks, leave_ranks
 from pipeline.train.staging import describe_reading
+from pipeline.train.trackers import Trackers, check_packages
 from pipeline.train.trained_model.trained_model import count_learning
 from pipeline.train.trainer import Trainer
-from pipeline.train.training_rates import Trackers, check_packages
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageStoppedError

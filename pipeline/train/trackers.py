@@ -5,3 +5,211 @@ error at the start; later failures are logged once, and training continues witho
 """
 
 from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.shared.configs.training_parts import TrackersConfig
+from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.shared.records.task_context import TaskContext
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+log = logging.getLogger(__name__)
+
+_KEPT_FILE = "trackers.json"
+_READ_IDS = {
+    "mlflow": attrgetter("info.run_id"),
+    "aim": attrgetter("hash"),
+    "clearml": attrgetter("id"),
+}
+"""Reads the id of a run that we cannot name, with which a later attempt continues it."""
+_STEP_METRICS = {"wandb": "num_steps_done"}
+"""Metric for the step, for trackers whose own step counter never goes back: W&B drops entries
+before its newest step, even of an earlier attempt
+(https://docs.wandb.ai/models/track/log/customize-logging-axes)."""
+
+
+def check_packages(config: TrackersConfig) -> None:
+    """Check that the trackers' packages can be imported; the same on all ranks.
+
+    Raises:
+        StageConfigError: one cannot, with the command that installs it.
+    """
+    missing = [name for name in config.use if importlib.util.find_spec(name) is None]
+    if missing:
+        message = (
+            f"trackers.use has {' and '.join(missing)}, and {sys.executable} has no such "
+            f"package: type `{sys.executable} -m pip install {' '.join(missing)}`, or remove the "
+            "tracker"
+        )
+        raise StageConfigError(message)
+
+
+class Trackers:
+    """All trackers of an attempt, on rank 0; does nothing on other ranks, and without any."""
+
+    def __init__(self, config: TrackersConfig, context: TaskContext) -> None:
+        self._config = config
+        self._context = context
+        self._names = config.use if context.rank == 0 else ()
+        self._open: dict[str, Any] | None = None
+        self._early: list[tuple[int, dict[str, float]]] = []
+
+    @property
+    def are_waiting(self) -> bool:
+        """True if there are trackers that are not open yet."""
+        return bool(self._names) and self._open is None
+
+    def start(self, first_step: int, training: str, settings: Mapping[str, Any]) -> None:
+        """Open them, in the run that an earlier attempt at the same training started.
+
+        Does nothing if they are open: a later phase continues with them.
+
+        `first_step` steps were done before this attempt. Another fingerprint of the `training` is
+        another run. `settings` are shown next to the curves.
+        """
+        if not self.are_waiting:
+            return
+        self._open = {}
+        at = self._context
+        words = f"{at.run_id} {at.stage} {at.slice_index} {at.num_again} {training}"
+        identity = hashlib.sha256(words.encode()).hexdigest()[:32]
+        stored = self._try(_KEPT_FILE, self._read_kept, identity) or {}
+        for name in self._names:
+            kept_id = stored.get(name) or None
+            tracker = self._try(name, self._begin, name, identity, first_step, kept_id)
+            if tracker is None:
+                continue
+            self._open[name] = tracker
+            if name not in stored:
+                run_id = self._try(name, self._first_words, name, tracker, settings)
+                stored |= {} if run_id is None else {name: run_id}
+        values = {"identity": identity, "runs": stored}
+        self._try(_KEPT_FILE, write_json_atomic, self._context.output_dir / _KEPT_FILE, values)
+        early, self._early = self._early, []
+        for num_steps_done, values in early:
+            self.log(values, num_steps_done)
+
+    def are_due(self, num_steps_done: int) -> bool:
+        """Check whether they are due an update at this step."""
+        return bool(self._open) and num_steps_done % self._config.every_steps == 0
+
+    def log(self, values: Mapping[str, float], num_steps_done: int) -> None:
+        """Send values to all of them; values from before they are open are sent at opening.
+
+        They are opened at this attempt's starting step, after evaluations that an earlier
+        attempt left out. Otherwise they would treat the steps in between as repeated.
+        """
+        if self.are_waiting:
+            self._early.append((num_steps_done, dict(values)))
+            return
+        for name, tracker in list((self._open or {}).items()):
+            metric = _STEP_METRICS.get(name)
+            if metric is None:
+                self._try(name, tracker.log, dict(values), step=num_steps_done)
+            else:
+                self._try(name, tracker.log, {**values, metric: num_steps_done})
+
+    def close(self) -> None:
+        """Flush and close them."""
+        for name, tracker in list((self._open or {}).items()):
+            self._try(name, tracker.finish)
+        self._open = {}
+
+    def _begin(self, name: str, identity: str, first_step: int, kept_id: str | None) -> Any:
+        """Open a tracker's run.
+
+        `identity` is equal for attempts at the same training: 32 letters and digits. `kept_id` is
+        the tracker's own id of the run that an earlier attempt started.
+        """
+        project, folder = self._config.project, self._context.output_dir
+        label = f"{self._context.run_id} {self._context.stage}"
+        by_id = {"id": identity, "resume": "allow"}
+        arguments: dict[str, dict[str, Any]] = {
+            "tensorboard": {
+                "run_name": "tensorboard",
+                "logging_dir": folder,
+                # entries of repeated steps are replaced by the new ones
+                "purge_step": first_step + 1,
+            },
+            "wandb": {"run_name": project, "name": label, "dir": folder, **by_id},
+            "mlflow": {"experiment_name": project, "run_name": label, "run_id": kept_id},
+            "aim": {"run_name": label, "logging_dir": folder, "run_hash": kept_id},
+            "clearml": {
+                "run_name": project,
+                "task_name": label,
+                **({} if kept_id is None else {"continue_last_task": kept_id}),
+            },
+            "comet_ml": {"run_name": project, "experiment_key": identity, "mode": "get_or_create"},
+            "dvclive": {"dir": str(folder / "dvclive"), "resume": True, "save_dvc_exp": False},
+            "swanlab": {
+                "run_name": project,
+                "experiment_name": label,
+                "logdir": str(folder / "swanlog"),
+                **by_id,
+            },
+            "trackio": {"run_name": project, "name": identity, "resume": "allow"},
+        }
+        tracker = _tracker_class(name)(**{**arguments[name], **self._config.options.get(name, {})})
+        # created on rank 0 alone, so it need not check the rank
+        tracker.main_process_only = False
+        tracker.start()
+        if name in _STEP_METRICS:
+            tracker.tracker.define_metric("*", step_metric=_STEP_METRICS[name])
+        return tracker
+
+    def _first_words(self, name: str, tracker: Any, settings: Mapping[str, Any]) -> str:
+        """Store the settings of a new run; return the id that a later attempt needs, if any."""
+        if name != "tensorboard":  # which opens another run for them
+            tracker.store_init_configuration(dict(settings))
+        read_id = _READ_IDS.get(name)
+        return "" if read_id is None else str(read_id(tracker.tracker))
+
+    def _read_kept(self, identity: str) -> dict[str, str]:
+        """Return each tracker's name of the run; empty for those that need no such name."""
+        try:
+            stored = read_json(self._context.output_dir / _KEPT_FILE)
+        except FileNotFoundError:
+            return {}
+        return dict(stored["runs"]) if stored["identity"] == identity else {}
+
+    def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a tracker; None if it fails, and then that tracker gets no more calls."""
+        try:
+            return act(*args, **options)
+        except Exception as error:  # noqa: BLE001 - a training goes on without its curves
+            log.warning(
+                "trackers: %s is dropped after an error, training continues: %s: %s",
+                name, type(error).__name__, error,
+            )  # fmt: skip
+            if self._open:
+                self._open.pop(name, None)
+            return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class _Log(logging.LoggerAdapter):
+    """Replaces accelerate's own logger, which needs an `Accelerator`."""
+
+    warning_once = logging.LoggerAdapter.warning
+
+
+def _tracker_class(name: str) -> Any:
+    from accelerate import tracking
+
+    tracking.logger = _Log(logging.getLogger(tracking.__name__), {})
+    return tracking.LOGGER_TYPE_TO_CLASS[name]

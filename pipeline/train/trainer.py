@@ -62,12 +62,12 @@ from pipeline.train.memory.out_of_memory import (
     explain_out_of_memory_in_steps,
     smaller_state,
 )
+from pipeline.train.trackers import Trackers
 from pipeline.train.trained_model.trained_model import (
     TrainedModel,
     build_trained_model,
     switch_phase,
 )
-from pipeline.train.training_rates import Trackers
 from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
 from pipeline.train.trials import Trial, choose_batching, settle_microbatches
 from slurm_jobs.shared.configs.train import TrainConfig

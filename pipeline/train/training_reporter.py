@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -9,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
-from pipeline.train.training_rates import Done, Rates, Trackers, log, rates_between, time_left
+from pipeline.train.trackers import Trackers
+from pipeline.train.training_rates import Done, Rates, rates_between, time_left
 from slurm_jobs.shared.records.progress_file import Progress
+
+log = logging.getLogger(__name__)
 
 _NUM_RECENT = 10
 """Number of progress points over which rates are averaged, to smooth them."""

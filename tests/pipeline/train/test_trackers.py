@@ -13,7 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train import training_reporter
-from pipeline.train.training_rates import Done, Trackers, check_packages, rates_between, time_left
+from pipeline.train.trackers import Trackers, check_packages
+from pipeline.train.training_rates import Done, rates_between, time_left
 from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
