@@ -186,7 +186,7 @@ class Trackers:
         """Call a tracker; None if it fails, and then that tracker gets no more calls."""
         try:
             return act(*args, **options)
-        except Exception as error:  # noqa: BLE001 - a training goes on without its curves
+        except Exception as error:  # noqa: BLE001 - training continues without its curves
             log.warning(
                 "trackers: %s is dropped after an error, training continues: %s: %s",
                 name, type(error).__name__, error,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -171,10 +172,11 @@ def _snapshot(
     return renew_ours(code_dir, used).start_script
 
 
-def _script(order: JobOrder, variables: dict[str, str], words: Sequence[str]) -> str:
+def _script(order: JobOrder, variables: Mapping[str, str], words: Sequence[str]) -> str:
+    """Return the script; variables that bash inherits stay as the stage's `setup:` leaves them."""
     exports = [
         f"export {name}={shlex.quote(value)}"
         for name, value in variables.items()
-        if name.isidentifier() and name not in {"_", "PWD", "SHLVL"}
+        if os.environ.get(name) != value
     ]
     return "\n".join([*setup_lines(order), *exports, f"exec {shlex.join(words)}", ""])

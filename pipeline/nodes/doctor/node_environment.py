@@ -28,7 +28,7 @@ _MOST_BYTES = 200_000
 _NO_LIMIT = 1 << 60
 """Version 1 of control groups reports no limit as a number of about this size."""
 _MOUNTS = Path("/proc/self/mountinfo")
-_SHM = "/dev/shm"  # noqa: S108 - it is looked at, and nothing is written
+_SHM = "/dev/shm"  # noqa: S108 - its size is read, and nothing is written
 
 
 def folder_facts(folder: Path) -> FolderFacts:

@@ -14,7 +14,7 @@ from tests.end_to_end.driver import Driver, wait_for
 SPEC = """\
 name: own
 cluster: local.yaml
-setup: ["export FROM_SETUP=by-setup"]
+setup: ["export FROM_SETUP=by-setup", "export PATH=$PATH:/by-setup"]
 environment: {FROM_SPEC: by-spec}
 stages:
   half: {run: "own:half", array: {num_slices: 4}, config: {first: 2}}
@@ -26,6 +26,7 @@ import os
 def half(config, context):
     rest = config["first"] - context.slice_index
     where = os.environ["FROM_SETUP"], os.environ["FROM_SPEC"], context.num_ranks
+    last_folder = os.environ["PATH"].split(":")[-1]
     (context.output_dir / "half.txt").write_text("written")
     return {"half": 1 / rest}
 """
@@ -75,8 +76,8 @@ def files(run_dir: Path) -> dict[str, float]:
 def test_the_debugger_opens_where_the_failed_slice_raised(failed: tuple[Driver, Path]) -> None:
     driver, run_dir = failed
     before = files(run_dir)
-    code, out, errors = debug(driver, run_dir, "half", typed="p rest, where\nq\n")
-    assert (code, "(0, ('by-setup', 'by-spec', 1))" in out) == (1, True)
+    code, out, errors = debug(driver, run_dir, "half", typed="p rest, where, last_folder\nq\n")
+    assert (code, "(0, ('by-setup', 'by-spec', 1), '/by-setup')" in out) == (1, True), out
     assert "ZeroDivisionError" in errors
     assert "half slice 2: calling its function as in attempt 1" in errors
     assert files(run_dir) == before
