@@ -166,7 +166,7 @@ READ_DIRECTLY = {
     "slurm_jobs/commands/node_checks/login_node.py": "the kernel's mounts, and packages",
     "slurm_jobs/commands/run_search/remembered_dirs.py": "the kernel's mounts",
     "slurm_jobs/commands/starter/first_spec.py": "files that ship with slurm-jobs",
-    "slurm_jobs/run/snapshot.py": "sources and bytecode of slurm-jobs",
+    "slurm_jobs/run/library.py": "sources and bytecode of slurm-jobs",
     "slurm_jobs/shared/machine.py": "the kernel's files",
     "slurm_jobs/shared/regular_files.py": "the readers themselves",
     "slurm_jobs/shared/shipped_files.py": "files that ship with slurm-jobs",

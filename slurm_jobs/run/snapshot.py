@@ -8,23 +8,15 @@ that `lib.zip` reads. Runs of earlier versions have a folder `lib/` instead.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import io
-import marshal
 import os
 import shutil
-import struct
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.machinery import SourceFileLoader
-from importlib.util import cache_from_source
 from pathlib import Path
-from types import CodeType
-from typing import Any, NoReturn
 
 from slurm_jobs import __version__
 from slurm_jobs.run.code_files import all_files, content_digest, naming_what_is_closed, public_files
+from slurm_jobs.run.library import Library
 from slurm_jobs.run.start_script import START_SCRIPT
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
 from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN, TUNE_RUN
@@ -35,17 +27,10 @@ from slurm_jobs.shared.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.shared.shipped_files import shipped_path
 from slurm_jobs.spec.model import RunSpec, Stage
 
-PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
 """Entry points that are in every snapshot."""
-_BLOCK_BYTES = 1 << 20
-_MAGIC = importlib.util.MAGIC_NUMBER
-_LOGIN_NODE_ONLY = ("slurm_jobs/cli/", "slurm_jobs/commands/")
-"""Packages that no job imports, unless a user's function does, for which Python compiles them. They
-are a third of our files, so they get no bytecode here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,12 +118,7 @@ def refuse_uncopyable(sources: Sequence[Path]) -> None:
         InputError: two sources have the same name, or this user cannot read a part of one.
     """
     _refuse_equal_names(sources)
-    all_files(_packages())
     public_files(sources)
-
-
-def _packages() -> list[Path]:
-    return [path for path in (PACKAGE_DIR, PACKAGE_DIR.parent / "pipeline") if path.is_dir()]
 
 
 def take_snapshot(
@@ -156,10 +136,10 @@ def take_snapshot(
     Raises:
         InputError: two of the user's sources have the same name, or this user cannot read one.
     """
-    ours = all_files(_packages())
+    ours = Library()
     files = files_of(sources)
     user = _fingerprint(files.items())
-    total = hashlib.sha256(f"{_fingerprint(ours.items())}{user}".encode()).hexdigest()[:16]
+    total = hashlib.sha256(f"{ours.fingerprint()}{user}".encode()).hexdigest()[:16]
     folder = code_dir / total
     snapshot = CodeSnapshot(folder=folder, user_fingerprint=user)
     if folder.is_dir():
@@ -169,7 +149,7 @@ def take_snapshot(
     temp = code_dir / f".{total}.{os.urandom(6).hex()}.tmp"
     try:
         make_private_dir(temp / "user")
-        _write_library(temp / "lib.zip", ours, as_path=folder.absolute() / "lib.zip")
+        ours.write(temp / "lib.zip", as_path=folder.absolute() / "lib.zip")
         _copy(files, temp / "user")
         write_text_atomic(temp / "start.py", START_SCRIPT)
         (temp / "start.py").chmod(0o600)
@@ -211,73 +191,3 @@ def _copy(files: Mapping[str, Path], folder: Path) -> None:
         make_private_dir(target.parent)
         shutil.copyfile(path, target)
         target.chmod(0o700 if os.access(path, os.X_OK) else 0o600)
-
-
-def _write_library(archive: Path, ours: Mapping[str, Path], *, as_path: Path) -> None:
-    """Write our packages into one file, from which Python imports; it will be renamed to `as_path`.
-
-    As 500 files, sources and bytecode, they took 0.1 to 0.2 s of a submission of 0.4 to 0.6 s, and
-    each task opened 200 of them on the shared file system.
-    """
-    files = dict(ours)
-    if not (PACKAGE_DIR / "_shipped").is_dir():  # a checkout: as in an installed package
-        templates = all_files([shipped_path("templates")])
-        files |= {f"slurm_jobs/_shipped/{name}": path for name, path in templates.items()}
-    written = io.BytesIO()  # zipfile seeks and writes several times per file
-    with zipfile.ZipFile(written, "w") as library:  # not compressed: it is read more than written
-        for name, path in files.items():
-            source = _Source(path, archived_as=str(as_path / name))
-            library.writestr(zipfile.ZipInfo(name), source.text)
-            if name.startswith(_LOGIN_NODE_ONLY) or path.suffix != ".py":
-                continue
-            if code := source.existing_bytecode():
-                # By the hash of its source (PEP 552): an archive has no exact times.
-                header = _MAGIC + struct.pack("<L", 1) + importlib.util.source_hash(source.text)
-                library.writestr(zipfile.ZipInfo(f"{name}c"), header + marshal.dumps(code))
-    archive.touch(0o600)
-    archive.write_bytes(written.getbuffer())
-
-
-class _Source(SourceFileLoader):
-    """Loader of one source file and its bytecode, under the path that the archive gives it.
-
-    Tracebacks read the lines of that path, and zipimport does not correct it in bytecode.
-    """
-
-    def __init__(self, source: Path, *, archived_as: str) -> None:
-        super().__init__(source.stem, archived_as)
-        self._source, self._read_at = source, source.stat()
-        self.text = source.read_bytes()
-
-    def existing_bytecode(self) -> CodeType | None:
-        """Return bytecode of exactly this text, because every task and rank loads it.
-
-        Another version of Python ignores it and compiles the text.
-        """
-        try:
-            code = self.get_code(self.name)
-            now = self._source.stat()
-        except (ImportError, OSError, EOFError, SystemError, TypeError, ValueError):
-            return None  # no bytecode, or it is stale or damaged
-        is_changed = now.st_mtime_ns != self._read_at.st_mtime_ns
-        return None if is_changed else code
-
-    def path_stats(self, _path: Any) -> Mapping[str, Any]:
-        """Return time and size of the source, which its bytecode must name."""
-        return {"mtime": self._read_at.st_mtime, "size": len(self.text)}
-
-    def get_data(self, path: Any) -> bytes:
-        """Read the bytecode, or the source for its hash."""
-        if path == self.path:
-            return self.text
-        # Bytecode of `python -O` has another name in a cache, but not in an archive.
-        data = Path(cache_from_source(self._source, optimization="")).read_bytes()
-        is_hashed = data[4:5] in {b"\1", b"\3"}  # the loader may skip this check (PEP 552)
-        if is_hashed and data[8:16] != importlib.util.source_hash(self.text):
-            raise ImportError
-        return data
-
-    # typeshed's two bases differ in this signature.
-    def source_to_code(self, *_args: Any, **_options: Any) -> NoReturn:  # type: ignore[override]
-        """Refuse to compile, which takes 10 ms a file."""
-        raise ImportError

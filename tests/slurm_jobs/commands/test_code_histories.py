@@ -23,7 +23,7 @@ from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run import observe
-from slurm_jobs.run import snapshot as start_script
+from slurm_jobs.run.library import Library
 from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
@@ -178,7 +178,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
 
     monkeypatch.setattr(submit_module, "scheduler_for", at_once)
     monkeypatch.setattr(observe, "scheduler_named", at_once)
-    monkeypatch.setattr(start_script, "_write_library", lambda target, *_, **__: target.touch())
+    monkeypatch.setattr(Library, "write", lambda _self, archive, **_: archive.touch())
     for module in (submit_module, resume_module):
         monkeypatch.setattr(module, "record_provenance", lambda *_, **__: None)
     return model

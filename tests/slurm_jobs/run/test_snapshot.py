@@ -1,18 +1,14 @@
 import dataclasses
-import errno
 import os
-import py_compile
 import stat
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.run import snapshot
-from slurm_jobs.run import snapshot as start_script
+import slurm_jobs
 from slurm_jobs.run.code_files import public_files
 from slurm_jobs.run.snapshot import (
     refuse_uncopyable,
@@ -24,8 +20,7 @@ from slurm_jobs.run.snapshot import (
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.run.closed import close
-
-TIMESTAMP = py_compile.PycInvalidationMode.TIMESTAMP
+from tests.slurm_jobs.run.from_archive import run_in
 
 
 @pytest.fixture
@@ -40,13 +35,6 @@ def project(tmp_path: Path) -> Path:
     (folder / "plain").mkdir()
     (folder / "plain" / "words.txt").write_text("words")
     return folder
-
-
-def run_in(library: Path, code: str) -> str:
-    """Return what a Python prints that imports our packages from this archive."""
-    environment = {**os.environ, "PYTHONPATH": str(library)}
-    command = [sys.executable, "-c", code]
-    return subprocess.check_output(command, cwd="/", env=environment, text=True).strip()
 
 
 def names_of(folder: Path) -> set[str]:
@@ -107,7 +95,7 @@ def test_the_start_script_runs_the_snapshot_and_not_the_checkout(tmp_path: Path)
 def test_a_job_reads_the_templates_of_its_snapshot(tmp_path: Path) -> None:
     library = take_snapshot(tmp_path / "code", []).folder / "lib.zip"
     code = "from slurm_jobs.report.page.page_file import _read; print(_read('page.html'))"
-    template = Path(snapshot.__file__).parents[2] / "templates" / "report" / "page.html"
+    template = Path(slurm_jobs.__file__).parents[1] / "templates" / "report" / "page.html"
     assert run_in(library, code) == template.read_text().strip()
 
 
@@ -299,133 +287,3 @@ def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
     close(runs / "a", monkeypatch)
     close(runs / "c", monkeypatch)
     assert not any("runs" in name for name in public_files([project / "package"]))
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only module of a package that snapshots take for slurm-jobs."""
-    module = tmp_path / "site" / "slurm_jobs" / "a.py"
-    module.parent.mkdir(parents=True)
-    (module.parent / "__init__.py").touch()
-    module.write_text("A = 1\n")
-    monkeypatch.setattr(start_script, "PACKAGE_DIR", module.parent)
-    monkeypatch.setattr(snapshot, "shipped_path", lambda _name: module)
-    return module
-
-
-def bytecode_in(library: Path) -> bytes | None:
-    """Return the bytecode that an import of the module from this archive loads."""
-    with zipfile.ZipFile(library) as archive:
-        names = archive.namelist()
-        return archive.read("slurm_jobs/a.pyc") if "slurm_jobs/a.pyc" in names else None
-
-
-def library_of(code_dir: Path) -> Path:
-    return take_snapshot(code_dir, []).folder / "lib.zip"
-
-
-PRINT_A = "import slurm_jobs.a as a; print(a.A, a.__cached__)"
-
-
-@pytest.mark.parametrize("mode", ["TIMESTAMP", "CHECKED_HASH", "UNCHECKED_HASH"])
-def test_jobs_load_what_was_compiled_before_the_run(
-    tmp_path: Path, module: Path, mode: str
-) -> None:
-    os.utime(module, (1e9, 1e9))
-    by = py_compile.PycInvalidationMode[mode]
-    py_compile.compile(str(module), invalidation_mode=by)
-    library = library_of(tmp_path / "code")
-    assert bytecode_in(library) is not None
-    assert run_in(library, PRINT_A) == f"1 {library}/slurm_jobs/a.pyc"
-
-
-def test_a_full_disk_is_named_and_leaves_no_half_snapshot(
-    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(zipfile.ZipFile, "writestr", refuse)
-    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/code/"):
-        take_snapshot(tmp_path / "code", [module])
-    assert not any((tmp_path / "code").iterdir())
-
-
-def test_tracebacks_of_compiled_code_show_the_files_of_the_snapshot(
-    tmp_path: Path, module: Path
-) -> None:
-    module.write_text("def fail():\n    raise ValueError\n")
-    py_compile.compile(str(module))
-    library = library_of(tmp_path / "code")
-    assert bytecode_in(library) is not None
-    module.write_text("# a later edit\n" * 2)
-    code = "import slurm_jobs.a as a, traceback\ntry: a.fail()\nexcept ValueError: "
-    shown = run_in(library, code + "print(traceback.format_exc())")
-    assert f'File "{library}/slurm_jobs/a.py", line 2, in fail\n    raise ValueError\n' in shown
-
-
-def test_jobs_check_assertions_if_the_submitting_python_does_not(
-    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    py_compile.compile(str(module), optimize=1)
-    flags = SimpleNamespace(optimize=1, verbose=0)
-    monkeypatch.setattr(sys, "flags", flags)  # as under `python -O`
-    assert bytecode_in(library_of(tmp_path / "optimized")) is None
-    py_compile.compile(str(module), optimize=0)
-    assert bytecode_in(library_of(tmp_path / "plain")) is not None
-
-
-@pytest.mark.parametrize(
-    ("change", "mode"),
-    [
-        *(("its text", mode) for mode in py_compile.PycInvalidationMode),
-        *((change, TIMESTAMP) for change in ("its time", "the compiler", "its end")),
-    ],
-)
-def test_what_was_compiled_of_another_source_is_left_out(
-    tmp_path: Path, module: Path, change: str, mode: py_compile.PycInvalidationMode
-) -> None:
-    compiled = Path(py_compile.compile(str(module), invalidation_mode=mode) or "")
-    assert bytecode_in(library_of(tmp_path / "sound"))
-    if change == "its text":
-        module.write_text("A = 10\n")
-    elif change == "its time":
-        os.utime(module, (1e9, 1e9))
-    elif change == "the compiler":
-        compiled.write_bytes(bytes(4) + compiled.read_bytes()[4:])
-    else:
-        compiled.write_bytes(compiled.read_bytes()[:-8])
-    library = library_of(tmp_path / "other")
-    assert bytecode_in(library) is None
-    assert run_in(library, PRINT_A).split()[0] == ("10" if change == "its text" else "1")
-
-
-def test_what_was_compiled_after_the_text_was_copied_is_left_out(
-    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    py_compile.compile(str(module))
-    write = zipfile.ZipFile.writestr
-
-    def write_and_change(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: bytes) -> None:
-        write(archive, entry, data)
-        if entry.filename == "slurm_jobs/a.py":
-            module.write_text("A = 2\n")
-            py_compile.compile(str(module))
-
-    monkeypatch.setattr(zipfile.ZipFile, "writestr", write_and_change)
-    library = library_of(tmp_path / "code")
-    assert module.read_text() == "A = 2\n"
-    assert bytecode_in(library) is None
-    assert run_in(library, PRINT_A).split()[0] == "1"
-
-
-def test_bytecode_of_another_python_is_compiled_again(tmp_path: Path, module: Path) -> None:
-    py_compile.compile(str(module))
-    library = library_of(tmp_path / "code")
-    data = bytecode_in(library)
-    assert data is not None
-    with zipfile.ZipFile(library, "w") as archive:
-        archive.writestr("slurm_jobs/__init__.py", "")
-        archive.writestr("slurm_jobs/a.py", "A = 7\n")
-        archive.writestr("slurm_jobs/a.pyc", bytes(4) + data[4:])
-    assert run_in(library, PRINT_A).split()[0] == "7"
