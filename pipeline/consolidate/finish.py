@@ -27,7 +27,7 @@ from pipeline.data.disk_format.dataset_info import (
 from pipeline.data.disk_format.index import INDEX_TYPES
 from pipeline.preprocess.processor_folders import hash_folder
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.errors import StageDataError, StageError
 from slurm_jobs.shared.files import (
     atomic_writer,
     make_private_dir,
@@ -109,15 +109,17 @@ def check_processor(parts: Parts) -> None:
     """Refuse a processor that differs from that of the parts.
 
     Raises:
-        StageConfigError: it differs, or does not exist.
+        StageDataError: it differs, or does not exist.
     """
     if not parts.processor_dir.is_dir():
+        setting = f"stages.{parts.parent.stage}.config.processor=FOLDER"
         message = (
             f"{parts.processor_dir}: the processor that the parts were made with no longer "
             f"exists; restore it, or preprocess all slices again with another by `{parts.again} "
-            f"--set stages.{parts.parent.stage}.config.processor=FOLDER`"
+            f"--set {setting}`"
         )
-        raise StageConfigError(message)
+        again = (*parts.again_options, "--set", setting)
+        raise StageDataError(message, resumes=[again])
     actual, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
     if actual != expected:
         message = (
@@ -125,7 +127,7 @@ def check_processor(parts: Parts) -> None:
             f"processor changed since preprocess, so preprocess all slices again by "
             f"`{parts.again}`"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message, resumes=[parts.again_options])
 
 
 def _copy_processor(parts: Parts, work_dir: Path, folder: Path) -> None:

@@ -24,7 +24,7 @@ from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.files import dump_json
 from slurm_jobs.shared.manifests.text_rows import TextRow
 from slurm_jobs.shared.records import ParentStage
-from slurm_jobs.shared.records.task_context import again_command
+from slurm_jobs.shared.records.task_context import resume_command
 
 _MAX_NAMED = 10
 _NUM_THREADS = 16
@@ -65,7 +65,12 @@ class Parts:
     @property
     def again(self) -> str:
         """Command that makes all of them again."""
-        return again_command(self.parent.run_dir, self.parent.stage)
+        return resume_command(self.parent.run_dir, *self.again_options)
+
+    @property
+    def again_options(self) -> tuple[str, ...]:
+        """Arguments of this command."""
+        return "--again", self.parent.stage
 
     def too_long_lengths(self) -> list[int]:
         """Return the lengths in tokens of all rows that were left out as too long."""
@@ -172,11 +177,12 @@ def _check_same_data(
                 for name in sorted({*first.settings, *index.settings})
                 if index.settings.get(name, missing) != first.settings.get(name, missing)
             ]
+            again = ("--again", parent.stage)
             message = (
                 f"{path.index}: made with other settings than {paths[0].index.name} "
                 f"({', '.join(differing) or 'slices or processor'} differ); the manifest or the "
                 "config changed between array tasks, so preprocess all slices again by "
-                f"`{again_command(parent.run_dir, parent.stage)}`"
+                f"`{resume_command(parent.run_dir, *again)}`"
             )
-            raise StageError(message)
+            raise StageError(message, resumes=[again])
         next_row = index.end_row

@@ -32,9 +32,9 @@ from pipeline.data.disk_format.index_statistics import index_statistics
 from pipeline.preprocess.rejects import pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import ConsolidateConfig
+from slurm_jobs.shared.configs.stages import CHOSEN_REASONS, ConsolidateConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.shared.manifests.text_rows import text_alone
 from slurm_jobs.shared.processors.processor_files import processor_files
@@ -128,7 +128,7 @@ def _check_losses(
     """Refuse to continue if too many rows were lost over all slices; keep the list of all rejects.
 
     Raises:
-        StageConfigError: in this case, or if no row became a sample.
+        StageDataError: in this case, or if no row became a sample.
     """
     limit, counts = parts.reject_limit, parts.rejects_by_reason
     if stage.max_reject_share is not None:
@@ -137,12 +137,16 @@ def _check_losses(
         limit = replace(limit, max_too_long_share=stage.max_too_long_share)
     origin = parts.parent.origin or parts.parent.stage
     problem = limit.problem(counts)
+    resumes: list[tuple[str, ...]] = []
     if not parts.num_samples:
+        if not CHOSEN_REASONS.keys() & counts.keys():
+            resumes.append(parts.again_options)
         problem = limit.nothing_left(
             counts, parts.settings, fixed=parts.again, run=str(context.run_dir), stage=origin
         )
     elif problem:
         setting = f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}"
+        resumes += [parts.again_options, ("--set", setting)]
         problem = (
             f"{problem}. Fix these rows, then `{parts.again}`. To continue without them, keeping "
             f"all parts: `{resume_command(context.run_dir, '--set', setting)}`"
@@ -150,6 +154,8 @@ def _check_losses(
     elif limit.too_long_problem(counts, [], parts.settings):
         lengths = parts.too_long_lengths()
         command = resume_command(context.run_dir, "--set", "stages")
+        share = f"max_too_long_share={limit.needed_too_long_share(counts):g}"
+        resumes.append(("--set", f"stages.{context.stage}.config.{share}"))
         remedies = too_long_remedies(
             counts,
             lengths,
@@ -159,8 +165,7 @@ def _check_losses(
         problem = (
             f"{limit.too_long_problem(counts, lengths, parts.settings)}. Keep these rows by "
             f"{remedies} with `{command}.{origin}.config.KEY=VALUE`, or leave them out by "
-            f"`{command}.{context.stage}.config.max_too_long_share="
-            f"{limit.needed_too_long_share(counts):g}`, which keeps all parts"
+            f"`{command}.{context.stage}.config.{share}`, which keeps all parts"
         )
     if problem:
         merge_rejects(parts, piece_paths)
@@ -168,14 +173,14 @@ def _check_losses(
             f"{parts.settings['manifest']}: {problem}. All rejects: "
             f"{piece_paths.output_dir / REJECTS_NAME}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message, resumes=resumes)
 
 
 def _check_pictures(parts: Parts, stage: ConsolidateConfig, context: TaskContext) -> None:
     """Refuse a data set without pictures that is not meant so; the first rows alone may be text.
 
     Raises:
-        StageConfigError: no sample has a picture, and neither config has `text_only`.
+        StageDataError: no sample has a picture, and neither config has `text_only`.
     """
     is_meant = parts.text_only if stage.text_only is None else stage.text_only
     if parts.first_text_row is None or is_meant or context.limit is not None:
@@ -188,7 +193,7 @@ def _check_pictures(parts: Parts, stage: ConsolidateConfig, context: TaskContext
     remedy = f"keep all parts by `{command}`"
     problem = text_alone(rows, parts.first_text_row, remedy=remedy)
     message = f"{parts.settings['manifest']}: {problem}"
-    raise StageConfigError(message)
+    raise StageDataError(message, resumes=[("--set", setting)])
 
 
 def _write_own(

@@ -18,7 +18,7 @@ from pipeline.models.loading.tower_folders import check_image_size
 from pipeline.models.small_vlm import SmallVLMConfig
 from pipeline.preprocess.chat.tokenizer import load_tokenizer
 from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.processors.folder import read_normalisation
 
 
@@ -56,7 +56,7 @@ def _check_tokens(folder: Path, facts: DataFacts, remedy: str) -> None:
             f"tokens differently ({wrong[min(wrong)]}), so the model would misread them: "
             f"preprocess with {remedy}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def _differences(
@@ -92,7 +92,7 @@ def _check_pixels(folder: Path, facts: DataFacts, remedy: str) -> None:
             f"{remedy}; or, if its weights were trained with the data set's values, set them in "
             "a copy of that folder"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def _place(facts: DataFacts) -> str:

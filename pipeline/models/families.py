@@ -26,7 +26,7 @@ from pipeline.models.layouts.tower_arguments import (
     with_learned_places,
     with_windows,
 )
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.processors.model_types import ImageKind
 
 
@@ -205,7 +205,7 @@ def find_family(model_type: str, where: str) -> Family:
             f"{where}: model_type {model_type!r} cannot be trained; supported are "
             f"{', '.join(sorted(FAMILIES))}, and small_vlm with `type: small_vlm`"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return family
 
 

@@ -20,7 +20,7 @@ from pipeline.preprocess.chat.chatml import (
 )
 from pipeline.preprocess.processor_folders import write_folder
 from slurm_jobs.shared.configs.stages import ComposedProcessor
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 from slurm_jobs.shared.files import dump_json
 from slurm_jobs.shared.processors.folder import (
     check_folder,
@@ -91,12 +91,12 @@ def _read_encoder(folder: Path) -> tuple[int, int]:
             f"{file}: model_type is {kind!r}{more}; processor.images is the folder of a SigLIP, or "
             f"of a SigLIP 2 of fixed resolution, whose config.json has the size of patches"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     sizes = {name: vision.get(name, default) for name, default in SIGLIP_DEFAULTS.items()}
     for name, value in sizes.items():
         if not isinstance(value, int):
             message = f"{file}: {name} is {value!r}, expected a whole number"
-            raise StageConfigError(message)
+            raise StageDataError(message)
     return sizes["image_size"], sizes["patch_size"]
 
 
@@ -115,7 +115,7 @@ def _check_size(folder: Path, parts: ComposedProcessor, side: int) -> None:
             f"{inputs['image_height']} pixels, and the encoder of config.json takes "
             f"{side} x {side}; set `size` in its preprocessor_config.json to that"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def _tokenizer_files(parts: ComposedProcessor) -> dict[str, bytes]:
@@ -154,7 +154,7 @@ def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase)
         f"{parts.text}: its chat template is not ChatML as in Qwen2.5 ({difference}); set "
         f"processor.template to that template with {parts.image_token} in place of images"
     )
-    raise StageConfigError(message)
+    raise StageDataError(message)
 
 
 def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
@@ -175,4 +175,4 @@ def _check_token(
         f"{parts.text}: {token!r} is not a token of its tokenizer; {remedy} (its added tokens: "
         f"{', '.join(known[:_MOST_TOKENS])}{more})"
     )
-    raise StageConfigError(message)
+    raise StageDataError(message)

@@ -10,7 +10,7 @@ from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifest
 from pipeline.preprocess.manifests.text_manifest import TextManifest
 from slurm_jobs.shared.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.shared.manifests.messages import ManifestRow
 from slurm_jobs.shared.manifests.table_files import NoTableError, find_table
@@ -50,7 +50,7 @@ def open_manifest(
         table = find_table(path)
     except NoTableError as error:
         message = f"{path}{error}"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
     if table is not None:
         opening = _TABLES[table.kind]
         return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)
@@ -64,7 +64,7 @@ def _text_format(path: Path, options: RowOptions) -> TextFormat:
     foreign = foreign_format(path.name, head)
     if foreign:
         message = f"{path}: {foreign}"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     with path.open("rb") as stream:
         block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
         while block and not block.strip():
@@ -79,7 +79,7 @@ def _text_format(path: Path, options: RowOptions) -> TextFormat:
     if first == b"{":
         return JsonLines(path, options)
     message = f"{path}: {unknown_format(path.name, head)}"
-    raise StageConfigError(message)
+    raise StageDataError(message)
 
 
 def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:

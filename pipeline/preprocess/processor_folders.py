@@ -8,7 +8,7 @@ from pathlib import Path
 import xxhash
 
 from slurm_jobs.shared.configs.stages import ImagePixels
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 from slurm_jobs.shared.files import dump_json, make_private_dir, write_bytes_atomic
 from slurm_jobs.shared.processors.folder import check_folder, find_images, read_folder_json
 from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
@@ -64,5 +64,5 @@ def write_with_pixels(source: Path, pixels: ImagePixels, root: Path) -> Path:
             files[own_file.name] = dump_json(with_image_pixels(values, pixels)).encode()
     except PixelLimitsError as error:
         message = f"{images_file}: {error}"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
     return write_folder(files, root)

@@ -228,10 +228,19 @@ def too_long_remedies(
     return " or ".join(changes) or "dividing each into several rows"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlaceHint:
+    """Advice about the places of images, for the end of a message."""
+
+    text: str
+    setting: str | None = None
+    """`KEY=FOLDER` of the stage's config, if a folder is the remedy."""
+
+
 def about_places(
     counts: Mapping[str, int], *, first: str, root: Path, command: str, has_samples: bool
-) -> str:
-    """Return hints on images that are missing, outside of the folder, or too large; printed last.
+) -> list[PlaceHint]:
+    """Return hints on images that are missing, outside of the folder, or too large.
 
     Args:
         counts: Rejects by reason.
@@ -240,27 +249,30 @@ def about_places(
         command: Command that sets a key of the stage, up to the key.
         has_samples: True if some rows can be used.
     """
-    hints = ""
+    hints = []
     is_missing = "missing_image" in counts and ABSOLUTE_HINT not in first
     if is_missing and len(counts) == 1 and not has_samples:
-        hints += (
-            f". Images are expected in {root}; if that is the wrong folder: "
-            f"`{command}.image_root=FOLDER`"
-        )
+        setting = "image_root=FOLDER"
+        text = f"Images are expected in {root}; if that is the wrong folder: `{command}.{setting}`"
+        hints.append(PlaceHint(text=text, setting=setting))
     elif is_missing:
-        hints += f". Images are expected in {root} (image_root)"
+        hints.append(PlaceHint(text=f"Images are expected in {root} (image_root)"))
     if "image_outside" in counts:
-        hints += (
-            f". By default a manifest may not read files outside of {root}; to allow it: "
-            f"`{command}.images_within=FOLDER`, one that contains them all"
+        setting = "images_within=FOLDER"
+        text = (
+            f"By default a manifest may not read files outside of {root}; to allow it: "
+            f"`{command}.{setting}`, one that contains them all"
         )
+        hints.append(PlaceHint(text=text, setting=setting))
     if "too_many_pixels" in counts:
-        hints += (
-            ". max_pixels rejects larger image files instead of resizing them; image_pixels.max "
+        text = (
+            "max_pixels rejects larger image files instead of resizing them; image_pixels.max "
             "is the limit that images are resized to"
         )
+        hints.append(PlaceHint(text=text))
     if "too_many_bytes" in counts:
-        hints += f". If these are your images, raise the limit: `{command}.max_image_mb=NUMBER`"
+        text = f"If these are your images, raise the limit: `{command}.max_image_mb=NUMBER`"
+        hints.append(PlaceHint(text=text))
     return hints
 
 

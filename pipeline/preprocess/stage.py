@@ -37,7 +37,7 @@ from slurm_jobs.shared.configs.stages import (
     KNOWN_COLUMNS,
     PreprocessConfig,
 )
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.shared.manifests.row_notes import note_text
 from slurm_jobs.shared.manifests.text_rows import text_so_far
@@ -110,7 +110,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     )
     if not manifest.num_rows:
         message = f"{stage.manifest}: no rows; there is nothing to preprocess"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     processor_dir = _find_processor(stage, context)
     encoder = SampleEncoder(
         processor_dir,
@@ -258,6 +258,7 @@ def _write_and_check_rejects(
     # Parts of two versions of a manifest cannot be combined, so all slices run again.
     options = ("--again", context.stage) if where else ()
     fixed = resume_command(context.run_dir, *options)
+    resumes: list[tuple[str, ...]] = []
     lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
     limits = {"max_tokens": stage.max_tokens, "max_images": stage.max_images}
     is_empty = not has_samples and not where
@@ -266,9 +267,12 @@ def _write_and_check_rejects(
         problem = limit.no_sample_text(counts)
     if problem:
         needed, do_without = limit.needed_share(counts), ""
+        resumes.append(options)
         if has_samples and needed < 0.5:  # else probably a wrong column or folder, not broken rows
-            allow = resume_command(context.run_dir, "--set", f"{key}.max_reject_share={needed:g}")
-            do_without = f". To continue without them: `{allow}`{others}"
+            allow = ("--set", f"{key}.max_reject_share={needed:g}")
+            resumes.append(allow)
+            command = resume_command(context.run_dir, *allow)
+            do_without = f". To continue without them: `{command}`{others}"
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         command = resume_command(context.run_dir, "--set", key)
         hints = about_places(
@@ -278,10 +282,11 @@ def _write_and_check_rejects(
             command=command,
             has_samples=has_samples,
         )
+        resumes += [("--set", f"{key}.{hint.setting}") for hint in hints if hint.setting]
         problem = (
             f"{where}{problem}. The first is {first.place}: "
             f"{first.message.removeprefix(f'{first.place}: ')}. Fix these rows, then "
-            f"`{fixed}`{do_without}{hints}"
+            f"`{fixed}`{do_without}{''.join(f'. {hint.text}' for hint in hints)}"
         )
     elif too_long := limit.too_long_problem(counts, lengths, limits):
         remedies = too_long_remedies(
@@ -290,7 +295,10 @@ def _write_and_check_rejects(
             pixels_of_token=pixels_of_token(inputs),
             max_tokens=stage.max_tokens,
         )
-        setting = f"max_tokens={max(lengths)}" if lengths else "KEY=VALUE"
+        setting = "KEY=VALUE"
+        if lengths:
+            setting = f"max_tokens={max(lengths)}"
+            resumes.append(("--set", f"{key}.{setting}"))
         problem = (
             f"{where}{too_long}. Keep these rows by {remedies}, or leave them out by "
             f"max_too_long_share={limit.needed_too_long_share(counts):g}{others}: "
@@ -302,7 +310,7 @@ def _write_and_check_rejects(
         )
     if problem:
         message = f"{stage.manifest}: {problem}. All rejects: {paths.rejects}"
-        raise StageConfigError(message)
+        raise StageDataError(message, resumes=resumes)
 
 
 def _image_root(stage: PreprocessConfig) -> Path:

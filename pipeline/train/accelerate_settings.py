@@ -16,7 +16,7 @@ from slurm_jobs.shared.accelerate_file import (
     understand,
 )
 from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.errors import StageDataError, StageError
 
 
 def asked_precision(config: TrainConfig) -> str:
@@ -61,7 +61,7 @@ def read_accelerate_file(
     problems = find_problems(values, asker)
     if problems:
         message = f"{file}: {'; '.join(problems)}"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return understand(values)
 
 
@@ -70,10 +70,10 @@ def _read(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except OSError as error:
         message = f"{file}: the file of accelerate cannot be read: {error.strerror or error}"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
     except UnicodeDecodeError as error:
         message = f"{file}: not a text file in UTF-8"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
 
 
 def _parse(file: str, text: str) -> Any:
@@ -81,4 +81,4 @@ def _parse(file: str, text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         message = f"{file}: not valid YAML ({error}); write it with `accelerate config`"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error

@@ -36,7 +36,7 @@ from pipeline.train.optimizer.optimizers import state_bytes
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
 from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import DeviceMemoryError, StageConfigError
 from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.shared.regular_files import read_bytes
 
@@ -211,7 +211,7 @@ class _Bench:
         State that one leaves, such as gradients, must exist while others run.
 
         Raises:
-            StageConfigError: they do not fit into the GPU.
+            DeviceMemoryError: they do not fit into the GPU.
         """
         packs, trial = self.heaviest[num_rows], self.trial
         by_rank = trial.ranks.gather(len(packs))
@@ -251,7 +251,7 @@ class _Bench:
                 f"number above {self.plan.layout.rank_batch_size // num_rows}, or: "
                 f"{less_memory(trial.config)}; or raise memory_share"
             )
-            raise StageConfigError(message) from error
+            raise DeviceMemoryError(message) from error
 
 
 def search(trial: Trial, capacity_bytes: float) -> Found:

@@ -16,6 +16,7 @@ from slurm_jobs.run.accounted_starts import AttemptKey, began, job_of, join_rows
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.schedulers.job_states import LIVING_STATES, PENDING_STATES, RUNNING_STATES
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.shared.failure_kinds import FailureKind, shown_kind
 from slurm_jobs.shared.records.attempt_records import (
     AFTER_SIGTERM,
     AttemptRecord,
@@ -96,6 +97,8 @@ class AttemptEntry:
     """Rank that failed first, if its record has it."""
     failed_node: str = ""
     """Node of that rank."""
+    kind: FailureKind | None = None
+    """Kind of its failure, if it failed by itself and its record has it."""
     has_stopped: bool = False
     """True if it ended in time when it was asked to stop, and so may have saved its work."""
     requeue_wait_s: float | None = None
@@ -106,6 +109,12 @@ class AttemptEntry:
     """Time before its first step, if an earlier attempt had made steps."""
     repeated_s: float | None = None
     """Time for work that a later attempt did again, or has to do again."""
+
+    @property
+    def ending_text(self) -> str:
+        """Return what ended it, for people: `failed, wrong data`."""
+        kind = shown_kind(self.kind)
+        return self.ending if kind is None else f"{self.ending}, {kind}"
 
     @property
     def lost_s(self) -> float | None:
@@ -195,6 +204,7 @@ def _recorded(
             reason=_reason(ending, completion, row, is_ours=is_ours),
             failed_rank=None if completion is None else completion.failed_rank,
             failed_node="" if completion is None else completion.failed_node or "",
+            kind=completion.kind if completion is not None and ending == "failed" else None,
             has_stopped=has_stopped,
             repeated_s=end_unix_s - record.started_unix_s
             if is_lost and end_unix_s is not None

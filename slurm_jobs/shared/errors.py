@@ -7,13 +7,15 @@ after saving its state exits with `STOPPED_EXIT_CODE`, and the supervisor requeu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from slurm_jobs.shared.texts.truncation import truncated_lines
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from slurm_jobs.shared.failure_kinds import FailureKind
 
 
 STOPPED_EXIT_CODE = 75
@@ -72,13 +74,50 @@ class SubmissionUnknownError(SchedulerError):
 
 
 class StageError(SlurmJobsError):
-    """Failure of a stage that another attempt may fix."""
+    """Failure of a stage that another attempt may fix.
+
+    Args:
+        message: text for people.
+        resumes: arguments of `slurm-jobs resume RUN` that avoid the failure, one sequence per way,
+            the best first. `STAGE` is the failed stage, `FOLDER` a value that only the user knows.
+    """
+
+    kind: ClassVar[FailureKind] = "exception"
+
+    def __init__(self, message: str = "", *, resumes: Iterable[Sequence[str]] = ()) -> None:
+        super().__init__(message)
+        self.resumes = tuple(map(tuple, resumes))
 
 
 class StageConfigError(StageError, ValueError):
     """Failure of a stage that no other attempt can fix: it is not retried."""
 
     exit_code = NO_RETRY_EXIT_CODE
+    kind: ClassVar[FailureKind] = "wrong config"
+
+
+class StageDataError(StageConfigError):
+    """File, or rows of it, that a stage refuses whatever its config."""
+
+    kind: ClassVar[FailureKind] = "wrong data"
+
+
+class StageCodeError(StageConfigError):
+    """Function of a stage that is missing, or whose result is none."""
+
+    kind: ClassVar[FailureKind] = "wrong code"
+
+
+class DeviceMemoryError(StageConfigError):
+    """Work that does not fit into a GPU's memory; a retry would fail the same way."""
+
+    kind: ClassVar[FailureKind] = "device memory"
+
+
+class MissingPackageError(StageConfigError):
+    """Package that the Python of a stage lacks."""
+
+    kind: ClassVar[FailureKind] = "missing package"
 
 
 class StageStoppedError(SlurmJobsError):

@@ -17,7 +17,6 @@ from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.run_status import DECIDING_FIRST, RunStatus, StageStatus
 from slurm_jobs.status.slice_status import (
-    CANCELLED_ELSEWHERE,
     SliceStatus,
     Status,
     slice_status,
@@ -119,7 +118,7 @@ def _stage_status(
         has_job = part.job_id is not None
         waits = part.status == "stranded" or (part.status == "waiting" and has_job)
         is_forgotten = part.status == "unknown" and has_job and not is_silent
-        may_be_removed = not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
+        may_be_removed = not part.attempt and (part.cause == "cancelled elsewhere" or is_forgotten)
         cause_of_part = None
         if waits or may_be_removed:
             cause_of_part = cause or element_cause(part, parents) or stuck.get(part.slice_index)

@@ -28,13 +28,21 @@ from slurm_jobs.shared.records.job_key import JobKey
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
 
+SliceCause = Literal[
+    "not submitted", "no runner", "cancelled here", "cancelled elsewhere", "stopped and left"
+]
+"""Why a slice has its status, where a command decides by it.
+
+- `not submitted`: no job works on it, and none will.
+- `no runner`: the local runner of its job has ended.
+- `cancelled here`: by `slurm-jobs cancel`; `cancelled elsewhere`: by anything else.
+- `stopped and left`: it saved its work when it was asked to stop, and was not requeued.
+"""
 STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
 UNRECORDED = (
     "before its supervisor could record why, because it was killed or lost its node or its disk; "
     "`logs --supervisor` shows what it printed last"
 )
-CANCELLED = "cancelled"
-"""Reason of a slice that `slurm-jobs cancel` cancelled."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 
 
@@ -68,6 +76,7 @@ class SliceStatus:
     """Start time: expected for a pending task, actual for a running one."""
     wait: Wait = ""
     """Reason of a pending task that will not start without intervention."""
+    cause: SliceCause | None = None
 
     @property
     def job_id(self) -> str | None:
@@ -155,7 +164,7 @@ def slice_status(
         if intent.slices_per_task and not is_open:
             status = _of_shared_task(status, intent, records, failed)
         if status.status == "failed" and outcome == "stopped":
-            return replace(status, reason=STOPPED_AND_LEFT, ending=None)
+            return replace(status, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
         return status
     if failed is not None:
         return replace(status, status="failed", source="record", ending=failed)
@@ -178,14 +187,20 @@ def to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceSta
     """Return the status of a slice that no job works on; `reason` is why it is stranded."""
     status: Status = "waiting" if is_submitting else "stranded"
     reason = "not submitted yet" if is_submitting else reason
-    return SliceStatus(slice_index=index, status=status, source="ledger", reason=reason)
+    return SliceStatus(
+        slice_index=index,
+        status=status,
+        source="ledger",
+        reason=reason,
+        cause=None if is_submitting else "not submitted",
+    )
 
 
 def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bool) -> SliceStatus:
     """Return the status of a task in the queue."""
     if task.reason == NO_RUNNER:
         reason = "the local runner has ended; `resume` starts one"
-        return replace(known, status="stranded", reason=reason)
+        return replace(known, status="stranded", reason=reason, cause="no runner")
     wait, meaning = wait_of(task.state, task.reason)
     if wait == "unmet":
         return replace(known, status="stranded", reason=NEVER, wait=wait)
@@ -210,8 +225,11 @@ def _running_or_ended(
         return replace(known, status="running")
     is_ours = known.slice_index in intent.cancelled_slices
     if task.state == "CANCELLED" or (is_ours and failed is None):
-        reason = CANCELLED if is_ours else CANCELLED_ELSEWHERE
-        return replace(known, status="cancelled", reason=reason)
+        if is_ours:
+            return _cancelled_here(known)
+        return replace(
+            known, status="cancelled", reason=CANCELLED_ELSEWHERE, cause="cancelled elsewhere"
+        )
     reason = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
     if failed is not None:
         return replace(known, status="failed", ending=failed, reason=reason)
@@ -232,6 +250,11 @@ def _running_or_ended(
     elif not reason:
         reason = f"{task.state} {UNRECORDED}"
     return replace(known, status="failed", reason=reason)
+
+
+def _cancelled_here(known: SliceStatus) -> SliceStatus:
+    reason = "by `slurm-jobs cancel`"
+    return replace(known, status="cancelled", reason=reason, cause="cancelled here")
 
 
 def _time_limit_reason(task: TaskAccounting) -> str:
@@ -270,7 +293,7 @@ def _of_shared_task(
 
 def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
     if status.slice_index in intent.cancelled_slices:
-        return replace(status, status="cancelled", reason=CANCELLED)
+        return _cancelled_here(status)
     if intent.job_id is None:
         reason = "its submission was cut off; `resume` looks for the job and continues"
         return replace(status, reason=reason)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from slurm_jobs.shared.configs.command_stages import RESULT_NAME, SAID, TuneConf
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.shared.records.task_context import TaskContext, resume_command
 from slurm_jobs.tuning.headline import headline
 from slurm_jobs.tuning.job_trials import end_trials, run_parts, run_trial, trial_timing_dir
 from slurm_jobs.tuning.knobs import Hardware
@@ -69,7 +68,7 @@ def _tune(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         trials.append(trial)
         print(_line(trial), flush=True)
     if tuning.problem:
-        raise StageConfigError(tuning.problem + _more_budget(tuning, context))
+        raise _without_result(tuning.problem, tuning, context)
     result = result_of(facts, tuning, trials, stage=context.stage)
     write_json_atomic(context.output_dir / RESULT_NAME, result)
     end_trials(context)
@@ -141,13 +140,14 @@ def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) 
     )
 
 
-def _more_budget(tuning: TuningProgress, context: TaskContext) -> str:
-    """Return the advice how this run continues with the budget that it needs."""
+def _without_result(problem: str, tuning: TuningProgress, context: TaskContext) -> StageConfigError:
+    """Return the error of a search without a result, with the budget that it needs if known."""
     if tuning.advised_budget_min is None:
-        return ""
+        return StageConfigError(problem)
     settings = budget_settings(context.stage, tuning.advised_budget_min)
-    sets = " ".join(f"--set {setting}" for setting in settings)
-    return f", or `slurm-jobs resume {shlex.quote(str(context.run_dir))} {sets}`"
+    options = [word for setting in settings for word in ("--set", setting)]
+    command = resume_command(context.run_dir, *options)
+    return StageConfigError(f"{problem}, or `{command}`", resumes=[options])
 
 
 def _line(trial: Trial) -> str:

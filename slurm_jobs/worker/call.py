@@ -19,7 +19,9 @@ from typing import Any, NoReturn
 
 from slurm_jobs.shared.errors import (
     STOPPED_EXIT_CODE,
+    MissingPackageError,
     SlurmJobsError,
+    StageCodeError,
     StageConfigError,
     StageStoppedError,
 )
@@ -174,7 +176,7 @@ def result_text(run: str, result: Any, context: TaskContext) -> str:
     NaN and the infinities stay as Python's JSON has them, until the supervisor records the result.
 
     Raises:
-        StageConfigError: the result is neither a mapping of JSON values nor None, or lists outputs
+        StageCodeError: the result is neither a mapping of JSON values nor None, or lists outputs
             that are not there.
     """
     if result is None:
@@ -196,7 +198,7 @@ def result_text(run: str, result: Any, context: TaskContext) -> str:
             )
     if problem is not None:
         message = f"`run: {run}`: a stage returns a dict of JSON values, or None; {problem}"
-        raise StageConfigError(message)
+        raise StageCodeError(message)
     return text
 
 
@@ -241,7 +243,8 @@ def find_function(run: str) -> StageFunction:
     """Return the function that a stage's `run:` names.
 
     Raises:
-        StageConfigError: there is no such module or function here.
+        MissingPackageError: there is no such module here.
+        StageCodeError: there is no such function in it.
     """
     user_dir = user_code_dir()
     if run in BUILTIN_ENTRY_POINTS:
@@ -256,11 +259,11 @@ def find_function(run: str) -> StageFunction:
     function: StageFunction | None = getattr(module, function_name, None)
     if function is None:
         message = f"`run: {run}`: {module.__file__} has no function `{function_name}`"
-        raise StageConfigError(message)
+        raise StageCodeError(message)
     return function
 
 
-def _missing_module(run: str, error: ModuleNotFoundError) -> StageConfigError:
+def _missing_module(run: str, error: ModuleNotFoundError) -> MissingPackageError:
     """Return an error with the remedy for a missing module; built-in stages need one install."""
     remedy = "install it there, put it next to the spec, or name the stage's `python:`"
     if run in BUILTIN_ENTRY_POINTS:
@@ -268,4 +271,4 @@ def _missing_module(run: str, error: ModuleNotFoundError) -> StageConfigError:
             "install `slurm-jobs[train]` in that Python (`pip install '.[train]'` in its "
             "checkout), or name the stage's `python:`"
         )
-    return StageConfigError(f"`run: {run}`: {error} in {sys.executable}; {remedy}")
+    return MissingPackageError(f"`run: {run}`: {error} in {sys.executable}; {remedy}")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.slurm_environment import step_environment
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
+from slurm_jobs.shared.failure_kinds import FailureKind
 from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.shared.processes.process_sessions import kill_session
 from slurm_jobs.shared.processes.python_commands import script_command
@@ -64,6 +65,8 @@ _STOPPED: Mapping[StopRequest | None, str] = {
     "sigterm": "Stopped and saved after SIGTERM (cancel, requeue, preemption or time limit).",
     None: "Stopped and saved.",
 }
+_EFFECTS: frozenset[FailureKind | None] = frozenset({"collective", "killed", "exit code"})
+"""Kinds that the failure of another rank may have: its peers lose it, and are ended."""
 GONE = "(its node or its keeper is gone)"
 SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
 
@@ -81,6 +84,10 @@ class RanksEnd:
     last_line: str | None = None
     """Last line of the log of the rank that failed first, if only its output says why."""
     retryable: bool = True
+    kind: FailureKind | None = None
+    """Kind of the failure; None if they did not fail."""
+    resumes: tuple[tuple[str, ...], ...] = ()
+    """Arguments of `slurm-jobs resume RUN` that the failed function names, the best first."""
     stop_request: StopRequest | None = None
     after_sigterm: bool = False
     """True if they failed after SIGTERM from outside."""
@@ -176,12 +183,13 @@ class RankProcesses:
             end = RanksEnd(
                 outcome="failed",
                 exit_code=TERMINATED_EXIT_CODE,
+                kind="exit code",
                 reason=PERHAPS_HALF_DONE,
                 stop_request=self.stop_request,
             )
         if self.term_signalled and end.outcome == "failed":
             reason = end.reason
-            if self._has_killed:
+            if self._has_killed and end.kind == "gone":
                 killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
                 reason = reason.replace(f"ended without a record {GONE}", killed)
             return replace(end, reason=AFTER_SIGTERM + reason, after_sigterm=True)
@@ -309,6 +317,7 @@ class RankProcesses:
             return RanksEnd(
                 outcome="failed",
                 exit_code=1,
+                kind="hang",
                 failed_rank=cause.rank if cause else None,
                 failed_node=cause.node if cause else None,
                 reason=f"no progress for {quiet} ({limit}): {cause.text if cause else end.reason}",
@@ -396,12 +405,12 @@ def read_end(
     failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if failed or missing:
-        # Only the nodes' clocks order ranks of several nodes. All of them failed, so either may be
-        # named.
-        if failed:
-            failure = _failed(min(failed, key=lambda e: e["ended_unix_s"]))
-        else:
+        failure = _first_failed(failed)
+        if failure is None:
             failure = _missing(task_dir, missing[0], num_ranks, exit_codes)
+        elif missing and failure.kind == "collective":
+            peer = _missing(task_dir, missing[0], num_ranks, exit_codes)
+            failure = replace(failure, reason=f"{failure.reason}; {peer.reason}")
         # A process that exits removes the record of the rows that it works on.
         rows = rows_in_progress(task_dir)
         return replace(failure, reason=f"{failure.reason}; {rows}") if rows else failure
@@ -415,7 +424,7 @@ def read_end(
     if any(exit_codes):  # all ranks ended well, but srun reports an error: show it
         code = _first_failure(exit_codes)
         reason = f"All ranks ended well, but the step ended with exit code {code}."
-        return RanksEnd(outcome="failed", exit_code=code, reason=reason)
+        return RanksEnd(outcome="failed", exit_code=code, reason=reason, kind="exit code")
     late = [end for end in ends.values() if end.get("note")]  # whose process outlived its function
     reason = f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}" if late else ""
     if len(late) > 1:
@@ -444,13 +453,32 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
     }
 
 
+def _first_failed(failed: Sequence[Mapping[str, Any]]) -> RanksEnd | None:
+    """Return the failure of the rank that failed first; None if none of them has a record.
+
+    A failed collective is the effect of an exception on another rank, whatever the clocks say: they
+    differ between nodes, and peers notice a lost connection before the process has ended. A killed
+    rank comes first only by the clocks, because the others are killed after the first failure.
+    """
+    in_order = [_failed(end) for end in sorted(failed, key=lambda end: end["ended_unix_s"])]
+    if not in_order:
+        return None
+    if in_order[0].kind == "collective":
+        for failure in in_order:
+            if failure.kind not in _EFFECTS:
+                return failure
+    return in_order[0]
+
+
 def _failed(end: Mapping[str, Any]) -> RanksEnd:
     error, code, number = end["error"], end["exit_code"], end["signal"]
     reason = rank_place(end["rank"], end["node"])
     if error is not None:
         message = error["message"].strip().splitlines() or [""]
         reason += f": {error['type']}: {message[0]}"
+        kind: FailureKind = error["kind"]
     else:
+        kind = _kind_of_end(code, number)
         reason += f" {_how_ended(code if number is None else -number)}"
         if code in SHELL_CODES:
             reason += f" (in a shell: {SHELL_CODES[code]})"
@@ -463,7 +491,15 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         reason=reason,
         last_line=end.get("last_line"),
         retryable=error["retryable"] if error is not None else True,
+        kind=kind,
+        resumes=tuple(map(tuple, error["resumes"])) if error is not None else (),
     )
+
+
+def _kind_of_end(code: int, number: int | None) -> FailureKind:
+    if number is not None:
+        return "killed"
+    return "missing command" if code in SHELL_CODES else "exit code"
 
 
 def _how_ended(code: int) -> str:
@@ -488,10 +524,12 @@ def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -
     that srun was to start nothing is known unless it wrote the rank's context.
     """
     node = None
+    kind: FailureKind = "not started"
     keeper, srun = f"the keeper of rank {rank}", f"(srun ended with exit code {exit_codes[0]})"
     if started_path(task_dir, rank).exists():
         node = read_json(started_path(task_dir, rank))["node"]
         reason = f"{rank_place(rank, node)} ended without a record {GONE}"
+        kind = "gone"
     elif len(exit_codes) == num_ranks:
         how = _how_ended(exit_codes[rank])
         reason = f"{keeper} {how} before it had noted the rank's start"
@@ -508,4 +546,5 @@ def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -
         failed_rank=rank,
         failed_node=node,
         reason=reason,
+        kind=kind,
     )

@@ -33,6 +33,7 @@ from slurm_jobs.shared.errors import (
     StageError,
 )
 from slurm_jobs.shared.expand import expand_path
+from slurm_jobs.shared.failure_kinds import FailureKind
 from slurm_jobs.shared.files import PRIVATE_UMASK, make_private_dir, read_json, write_json_atomic
 from slurm_jobs.shared.processes.process_sessions import (
     adopt_orphans,
@@ -46,6 +47,7 @@ from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.shared.texts.truncation import truncated, truncated_lines
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.fact_recording import end_noting, note_exit, start_noting
+from slurm_jobs.worker.failure_kind import kind_of
 from slurm_jobs.worker.hangs import DUMP_S, stalled_path
 from slurm_jobs.worker.idle import IdleWatch
 from slurm_jobs.worker.last_line import read_last_line
@@ -160,7 +162,8 @@ class _Keeper:
         return 0 if stopped else min(abs(code), 125)
 
     def _not_started(self, error: Exception, code: int) -> int:
-        write_error(self._task_dir, self._rank, error)
+        kind: FailureKind | None = "not started" if isinstance(error, OSError) else None
+        write_error(self._task_dir, self._rank, error, kind=kind)
         self._write_exit(code, stopped=False)
         return code
 
@@ -267,11 +270,11 @@ class _Keeper:
             note = late_text(task_dir, rank, returned["exit_code"], code)
             code = returned["exit_code"]
         if code == 0 and self._is_shell and {signal.SIGTERM, signal.SIGINT} & {*self._asked}:
-            write_error(task_dir, rank, StageError(PERHAPS_HALF_DONE))
+            write_error(task_dir, rank, StageError(PERHAPS_HALF_DONE), kind="exit code")
             code = TERMINATED_EXIT_CODE
         elif code == 0 and not self._is_shell and not result.exists():
             message = "the process ended with exit code 0 before its function returned (sys.exit?)"
-            write_error(task_dir, rank, StageError(message))
+            write_error(task_dir, rank, StageError(message), kind="exit code")
             code = 1
         return code, note
 
@@ -309,12 +312,16 @@ class _Keeper:
         write_json_atomic(exit_path(self._task_dir, self._rank), record)
 
 
-def write_error(task_dir: Path, rank: int, error: BaseException) -> None:
-    """Record the exception that ended a rank."""
+def write_error(
+    task_dir: Path, rank: int, error: BaseException, *, kind: FailureKind | None = None
+) -> None:
+    """Record the exception that ended a rank; `kind` is that of what the exception describes."""
     values = {
         "type": truncated(type(error).__name__),
         "message": truncated_lines(str(error)),
         "retryable": not isinstance(error, StageConfigError),
+        "kind": kind_of(error) if kind is None else kind,
+        "resumes": error.resumes if isinstance(error, StageError) else (),
     }
     write_json_atomic(error_path(task_dir, rank), values)
 

@@ -129,6 +129,8 @@ class SliceTask:
             reason=truncated(end.reason),
             last_line=end.last_line,
             retryable=end.retryable,
+            kind=end.kind,
+            resumes=end.resumes,
             result=finite_result(result),
             result_note=not_finite_note(result),
             stop_request=end.stop_request,
@@ -247,7 +249,7 @@ def supervise(run_dir: Path, token: str) -> int:
             "system is mounted there; check the mount, then resume"
         )
         for task in tasks:
-            end = RanksEnd(outcome="failed", exit_code=1, reason=reason)
+            end = RanksEnd(outcome="failed", exit_code=1, reason=reason, kind="not started")
             _say(task.record_end(task.claim(), end, {}).reason)
         return 1
     ranks = RankProcesses(order, environment)
@@ -366,7 +368,9 @@ def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> Co
         return task.record_end(record, superseded, {})
     problem = await_earlier_attempts(task.paths, record, _say, is_called_off=is_called_off)
     if problem is not None:
-        end = RanksEnd(outcome="failed", exit_code=1, reason=problem, retryable=False)
+        end = RanksEnd(
+            outcome="failed", exit_code=1, reason=problem, retryable=False, kind="not started"
+        )
         return task.record_end(record, end, {})
     # It may be complete by an earlier start of this job, which was taken for dead.
     if is_fenced_off() or task.is_complete():
@@ -385,7 +389,11 @@ def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> Co
         end = ranks.run(task_dir, is_fenced_off=is_fenced_off)
     except StageConfigError as error:
         end = RanksEnd(
-            outcome="failed", exit_code=error.exit_code, reason=str(error), retryable=False
+            outcome="failed",
+            exit_code=error.exit_code,
+            reason=str(error),
+            retryable=False,
+            kind=error.kind,
         )
     result: dict[str, Any] = {}
     if end.outcome == "completed" and result_path(task_dir, 0).exists():

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pipeline.data.disk_format.sample_members import IGNORED_LABEL
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError, StageError
 
 ClassReader = Callable[[tuple[int, ...]], int]
 """Maps the learned tokens of an answer to its class.
@@ -41,7 +41,7 @@ def refuse_batch(where: str, error: ValueError) -> NoReturn:
         raise error
     if isinstance(error, UnfitSampleError):
         message = f"{where}: {error}; run `preprocess` again after fixing the manifest"
-        raise StageConfigError(message) from None
+        raise StageDataError(message) from None
     message = f"{where}: {error}"
     raise StageError(message) from error
 

@@ -24,7 +24,7 @@ from pipeline.models.families import check_image_kind, find_family
 from pipeline.models.hub import DOWNLOAD_ERRORS, download_failure, failure_text
 from pipeline.models.hugging_face import HuggingFaceVLM
 from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError, StageError
 from slurm_jobs.shared.processors.folder import read_folder_json
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ def load_whole(
             f"{source}: {len(lacking)} weights are missing, or differ in size from config.json "
             f"({_some(lacking)}); they would be random: copy the folder again"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     # transformers unties weights if the files differ: one would be lost.
     tied = model.get_expanded_tied_weights_keys(all_submodels=True)
     untied = {name: of for name, of in tied.items() if name not in model.all_tied_weights_keys}
@@ -181,7 +181,7 @@ def load_whole(
             "have both, with different values; set tie_word_embeddings to false in config.json, "
             "and in its text_config"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     if info["unexpected_keys"]:
         names = _some(set(info["unexpected_keys"]))
         log.warning("%s: weights that are not part of the model are ignored: %s", source, names)

@@ -22,7 +22,7 @@ from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.loading.pretrained import load_part, read_config_values
 from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.processors.model_types import (
     LANGUAGE_PART,
     VISION_PART,
@@ -61,7 +61,7 @@ def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
     vision_config.patch_size = _side(vision_config.patch_size, "patch_size", config.path)
     if vision_config.num_channels != _RGB:
         message = f"{config.path}: num_channels is {vision_config.num_channels}; images have {_RGB}"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     sizes = {"patch_size": vision_config.patch_size, **_sizes_of(vision_config)}
     _check_given("model.vision", config.path, config.given(), sizes)
     return vision_config
@@ -136,7 +136,7 @@ def check_image_size(config: VisionConfig, info: DatasetInfo) -> None:
             f"{info.image_height} x {info.image_width}: preprocess with the image processor of "
             "that folder (`processor.images`), or use an encoder of that size"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) -> None:
@@ -154,7 +154,7 @@ def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) ->
             f"{facts.info.image_token_id}): preprocess with the tokenizer of that folder "
             "(`processor.text`), and with one of its tokens as image token"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def _own_values(config: PreTrainedConfig) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _check_given(
     ]
     if wrong:
         message = f"{path}: {'; '.join(wrong)}: leave it out, the folder determines sizes"
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def _check_kind(key: str, path: str, part: PartKind) -> None:
@@ -199,4 +199,4 @@ def _side(value: Any, name: str, path: str) -> int:
     if len(sides) == 1:
         return int(sides.pop())
     message = f"{path}: {name} is {value}; it must be square"
-    raise StageConfigError(message)
+    raise StageDataError(message)

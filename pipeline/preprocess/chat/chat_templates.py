@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pipeline.preprocess.processor_folders import write_folder
 from slurm_jobs.shared.configs.stages import ChatTemplateName
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.files import dump_json
 from slurm_jobs.shared.processors.folder import check_folder, read_folder_json
 from slurm_jobs.shared.processors.processor_files import processor_files
@@ -83,12 +83,12 @@ def read_text(path: Path) -> str:
     """
     if path.is_dir():
         message = f"{path} is a folder; name the file of the template in it"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"{path}: not a text in UTF-8 ({error.reason} at byte {error.start})"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
 
 
 def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Path]:
@@ -104,7 +104,7 @@ def find_template(folder: Path, tokenizer: PreTrainedTokenizerBase) -> tuple[str
             f"{_TOKENIZER}); add {_JINJA} with the one that the model was trained with, or "
             f"{_SET_TEMPLATE}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     place, value = given[0]
     text = _the_default(value, place)
     others = []
@@ -131,7 +131,7 @@ def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path,
             f"{folder}: {_LEGACY} and {_MORE_DIR}/ exclude each other, and AutoProcessor refuses "
             f"such a folder: move the template of {_LEGACY} to {_JINJA}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     files = {**more, **({"default": read_text(jinja)} if jinja.exists() else {})}
     values: list[tuple[Path, Any]] = [
         (folder / _PROCESSOR, read_folder_json(folder / _PROCESSOR).get(_KEY)),

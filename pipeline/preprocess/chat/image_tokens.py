@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token, expand_images
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 from slurm_jobs.shared.processors.image_plans import ImagePlan, ImageRules
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _try(
         f"could not be counted; {', '.join(map(repr, sorted(_marks(images))[:4]))} must be added "
         "tokens that do not absorb neighbouring white space (`lstrip`, `rstrip`)"
     )
-    raise StageConfigError(message)
+    raise StageDataError(message)
 
 
 def _marks(images: ImageRules) -> list[str]:

@@ -21,7 +21,7 @@ from pipeline.preprocess.chat.answer_spans import TemplateRefusedError, marks_an
 from pipeline.preprocess.chat.chat_templates import REPLACEMENTS
 from pipeline.preprocess.chat.chat_tokenizer import ChatMessages, ChatTokenizer, render
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 
 _RULE, _QUESTION, _ANSWER = "testrule", "testquestion", "testanswer"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
@@ -75,7 +75,7 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
             "mark only the assistant's answers, and with `add_generation_prompt` end where the "
             "answer starts"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     for messages, _ in _PROBES:
         _check_end_of_turn(chat, messages, place)
 
@@ -168,7 +168,7 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
             f"({chat.tokenizer.eos_token!r}), where generation stops; "
             f"{_instead(chat, messages[:1])}{remedy} in {files}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
 
 def _instead(chat: ChatTokenizer, question: ChatMessages) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.preprocess.chat.chat_templates import find_template
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
 from pipeline.preprocess.chat.template_checks import check_template, closes_each_text
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,13 +46,13 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         # The last three come from JSON files that are not a tokenizer.
         message = f"{folder}: no tokenizer can be loaded from it ({type(error).__name__}: {error})"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
     if not tokenizer.is_fast:
         message = (
             f"{folder}: {type(tokenizer).__name__} does not map tokens to characters, so labels "
             "could not be placed; use a tokenizer with a `tokenizer.json`"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return tokenizer
 
 
@@ -77,7 +77,7 @@ def make_chat_tokenizer(
             f"{folder / 'tokenizer.json'}: it has no image token {image_token!r}; set "
             "`image_token` in processor_config.json"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     chat = ChatTokenizer(
         tokenizer=tokenizer,
         image_token_id=image_token_id,

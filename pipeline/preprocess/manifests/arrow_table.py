@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.preprocess.manifests.table_manifest import broken_file, rows_a_batch
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 from slurm_jobs.shared.manifests.tables import needed_columns, unread_names
 from slurm_jobs.shared.manifests.values import RowOptions
 
@@ -77,18 +77,18 @@ def _read_batches(path: Path, source: pa.MemoryMappedFile) -> list[pa.RecordBatc
     reader = pa.ipc.open_stream(source)
     if any(_has_dictionary(field.type) for field in reader.schema):
         message = f"{path}: a dictionary-encoded column; cast it to its values, and save it again"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     source.seek(0)
     for message in pa.ipc.MessageReader.open_stream(source):
         if message.type == "record batch" and _is_compressed(message.metadata):
             text = f"{path}: its batches are compressed; save it again with `datasets`"
-            raise StageConfigError(text)
+            raise StageDataError(text)
     source.seek(0)
     batches = list(pa.ipc.open_stream(source))
     source.seek(max(0, source.size() - len(_END)))
     if source.read() != _END:
         message = f"{path}: truncated, the stream has no end; copy it again"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return batches
 
 

@@ -21,7 +21,7 @@ import xxhash
 
 from pipeline.preprocess.file_facts import FileFacts, facts_of, kept_file
 from pipeline.preprocess.manifests.interface import changed
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.shared.manifests.values import RowOptions, read_row
 
@@ -160,7 +160,7 @@ class TableManifest:
         wrong = self._options.wrong_columns(table.names)
         if wrong:
             message = f"{path}: {wrong}"
-            raise StageConfigError(message)
+            raise StageDataError(message)
         rows = enumerate(table.piece_rows)
         pieces = tuple((num_rows, table.piece_xxh3(piece)) for piece, num_rows in rows)
         return _File(head_xxh3=table.head_xxh3, pieces=pieces)
@@ -236,4 +236,4 @@ def broken_file(path: Path, kind: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         message = f"{path}: damaged, truncated, or not {kind} ({error}); write or copy it again"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error

@@ -62,7 +62,7 @@ def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, OptimizerStates]
                 "continue with the number of ranks and the sharding that it was written with, "
                 "or start the stage again with `slurm-jobs resume RUN --again STAGE`"
             )
-            raise StageConfigError(message)
+            raise StageConfigError(message, resumes=[("--again", "STAGE")])
         whole = [torch.cat(parts).view(shape) for parts in moments]
         optimizer.take_whole(name, states[0]["step"], whole)
 

@@ -248,7 +248,7 @@ def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[
                 f"({differences}); it was written with {written_by}: use these versions, or start "
                 "the stage again with `slurm-jobs resume RUN --again STAGE`"
             )
-            raise StageConfigError(message)
+            raise StageConfigError(message, resumes=[("--again", "STAGE")])
         dcp.load(places, storage_reader=reader, planner=PlainPlanner())
     except (CheckpointException, OSError) as error:
         message = (

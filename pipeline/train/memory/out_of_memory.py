@@ -14,7 +14,7 @@ import torch
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train.ranks import Ranks
 from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import DeviceMemoryError
 
 
 def less_memory(config: TrainConfig) -> str:
@@ -50,7 +50,7 @@ def explain_out_of_memory_in_steps(
     """Wrap the steps; `config` is the user's, before `auto` values were resolved.
 
     Raises:
-        StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
+        DeviceMemoryError: this rank's GPU ran out of memory; a retry would fail the same way.
     """
     if config.num_microbatches == "auto":
         pieces = f"lower memory_share ({config.memory_share:g})"
@@ -70,10 +70,10 @@ def explain_out_of_memory(ranks: Ranks, where: str, remedy: str) -> Iterator[Non
     """Turn running out of GPU memory into an error that names the remedy.
 
     Raises:
-        StageConfigError: this rank's GPU ran out of memory; a retry would fail the same way.
+        DeviceMemoryError: this rank's GPU ran out of memory; a retry would fail the same way.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
         message = f"rank {ranks.rank} ran out of memory {where} ({error}); {remedy}"
-        raise StageConfigError(message) from error
+        raise DeviceMemoryError(message) from error

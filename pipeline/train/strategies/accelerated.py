@@ -32,7 +32,7 @@ from pipeline.train.strategies.strategy import (
     read_facts,
 )
 from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 
 
 class Accelerated(Strategy):
@@ -82,7 +82,7 @@ class Accelerated(Strategy):
                 f"but this model has none; its layers are {', '.join(known)}, the default "
                 "without this key"
             )
-            raise StageConfigError(message)
+            raise StageDataError(message)
         thrown_away = torch.optim.SGD([next(bare.parameters())])
         model: nn.Module = self._accelerator.prepare(bare, thrown_away)[0]
         return model

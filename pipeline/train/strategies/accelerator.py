@@ -23,7 +23,7 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks import Ranks
 from pipeline.train.strategies.strategy import policy_of
 from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 
 _PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_")
 
@@ -61,7 +61,7 @@ def make_accelerator(
             )
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
             message = f"{path}: accelerate refuses it: {error}"
-            raise StageConfigError(message) from error
+            raise StageDataError(message) from error
     _check(accelerator, path, file, rank_device, ranks)
     return accelerator
 

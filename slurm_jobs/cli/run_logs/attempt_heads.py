@@ -42,5 +42,5 @@ def attempt_heads(run_dir: Path, logs: Sequence[Path]) -> dict[Path, str]:
             if entry is not None:
                 num = len(records.attempts[entry.slice_index])
                 why = f": {entry.reason}" if entry.reason else ""
-                heads[log] = f"attempt {key[1]} of {num} on {entry.node}, {entry.ending}{why}"
+                heads[log] = f"attempt {key[1]} of {num} on {entry.node}, {entry.ending_text}{why}"
     return heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
+from slurm_jobs.shared.failure_kinds import FailureKind, shown_kind
 from slurm_jobs.shared.records.attempt_records import AFTER_SIGTERM, CompletionRecord
 from slurm_jobs.shared.records.joined_reasons import Reason, joined_text
 from slurm_jobs.shared.records.rows_in_progress import rows_in_progress
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from slurm_jobs.status.run_status import StageStatus
     from slurm_jobs.status.slice_status import SliceStatus
 
+MAX_PROBLEMS_SHOWN = 10
 MAX_SLICES_READ = 500
 """Slices whose records are read to find causes: half a second on a slow shared file system."""
-_KILLED = re.compile(
-    r"^rank \d+ on \S+ (?:ended without a record|did not end within|was killed by SIG(?:TERM|KILL)|"
-    r"ended with exit code 143)"
+_KILLERS = frozenset({signal.SIGTERM, signal.SIGKILL})
+_ENDED_FROM_OUTSIDE: frozenset[FailureKind | None] = frozenset(
+    {"collective", "exit code", "gone", "killed", "not started"}
 )
-"""Reason in the record of a task that its time limit ended, without further cause."""
+_EXPLAINING_STATES = frozenset({"NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
+"""Slurm's words that say why its processes were ended from outside."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +51,8 @@ class Cause:
     def line(self) -> str:
         """Return `count slices 2,5 failed (local: FAILED): rank 0 on local0: no such file`."""
         states = dict.fromkeys(f"{part.source}: {part.state}" for part in self.parts if part.state)
-        state = f" ({', '.join(states)})" if states else ""
+        known = [*states, *filter(None, [shown_kind(self.reasons[0].kind)])]
+        state = f" ({', '.join(known)})" if known else ""
         name, status = slices_name(self.stage, self.parts), self.parts[0].status
         return f"{name} {status}{state}: {self.text}"
 
@@ -68,7 +72,8 @@ def causes_of(run_dir: Path, failed: Sequence[tuple[StageStatus, SliceStatus]]) 
         reason = read_reason(run_dir, stage.stage.name, part)
         # A record has the reason whatever the scheduler says, which may be late for some slices.
         state = None if part.ending is not None else (part.source, part.state)
-        key = stage.stage.name, part.status, state, reason.without_place, reason.last_line
+        place = stage.stage.name, part.status, state
+        key = (*place, reason.kind, reason.without_place, reason.last_line)
         alike.setdefault(key, []).append((stage, part, reason))
     return [
         Cause(
@@ -80,12 +85,6 @@ def causes_of(run_dir: Path, failed: Sequence[tuple[StageStatus, SliceStatus]]) 
     ]
 
 
-def reason_of(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:
-    """Return why one slice is not complete, from its record if it has one."""
-    reason = read_reason(run_dir, stage.stage.name, part)
-    return Cause(stage=stage, parts=(part,), reasons=(reason,)).text
-
-
 def read_reason(run_dir: Path, stage: str, part: SliceStatus) -> Reason:
     """Read why a slice is not complete.
 
@@ -95,19 +94,30 @@ def read_reason(run_dir: Path, stage: str, part: SliceStatus) -> Reason:
     if record is None:
         return Reason(text=_killed_reason(run_dir, stage, part))  # the supervisor was killed, too
     text = record.reason
-    if part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED"}:
+    kind = record.kind
+    if kind in _ENDED_FROM_OUTSIDE and part.state in _EXPLAINING_STATES:
+        kind = None
         text = text.removesuffix(f" {GONE}")
     if part.state == "TIMEOUT" and part.reason:
         detail = text.removeprefix(AFTER_SIGTERM)
-        is_killed = _KILLED.search(detail) is not None
-        text = _killed_reason(run_dir, stage, part) if is_killed else f"{part.reason}; {detail}"
+        text = f"{part.reason}; {detail}"
+        if _was_only_killed(record):
+            text = _killed_reason(run_dir, stage, part)
     return Reason(
         text=text,
         attempt=record.attempt,
         rank=record.failed_rank,
         node=record.failed_node or "",
         last_line=record.last_line,
+        kind=kind,
     )
+
+
+def _was_only_killed(record: CompletionRecord) -> bool:
+    """Check whether a task that reached its time limit has no other reason in its record."""
+    if record.kind == "exit code":  # a shell shows a signal as 128 + its number
+        return record.exit_code - 128 in _KILLERS
+    return record.kind == "gone" or (record.kind == "killed" and record.signal in _KILLERS)
 
 
 def failure_record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:

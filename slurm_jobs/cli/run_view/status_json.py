@@ -6,11 +6,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.run_view.causes import reason_of
+from slurm_jobs.cli.run_view.causes import read_reason
 from slurm_jobs.cli.run_view.problems import completed_notes, place_notes
 from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.shared.records.joined_reasons import joined_text
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus
 
@@ -32,7 +33,9 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
         del values["job"]
         values["job_id"] = part.job_id
         if part.status == "failed":
-            values["reason"] = reason_of(run_dir, stage, part)
+            reason = read_reason(run_dir, stage.stage.name, part)
+            values["reason"] = joined_text([reason])
+            values |= {"kind": reason.kind, "rank": reason.rank, "node": reason.node or None}
         else:
             where = stage.stage.name, part.slice_index
             values["reason"] = notes.get(where, part.reason)

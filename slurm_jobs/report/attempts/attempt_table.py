@@ -119,7 +119,7 @@ def _cells(entry: AttemptEntry, clock: Callable[[float], str]) -> tuple[str, ...
         units.shortened(entry.node, _MAX_NODE_CHARS),
         clock(entry.start_unix_s),
         ended if entry.end_unix_s is None else clock(entry.end_unix_s),
-        entry.ending,
+        entry.ending_text,
         entry.state,
         "" if entry.num_steps is None else f"{entry.num_steps:,}",
         "" if not entry.lost_s else units.seconds(entry.lost_s),
@@ -158,7 +158,7 @@ def ended_lines(attempts: StageAttempts, *, is_complete: bool, most: int) -> lis
     lines = []
     for alike in shown:
         first = alike[0]
-        head = f"{first.ending}{before}"
+        head = f"{first.ending_text}{before}"
         if len(alike) > 1:
             where = f"{attempts.stage}, {units.slices_text(_slices(alike))}"
             text = joined_text([_reason(entry) for entry in alike])
@@ -180,7 +180,7 @@ def _alike(entries: Iterable[AttemptEntry]) -> list[Sequence[AttemptEntry]]:
     """Return attempts that ended for one reason together; those with steps each alone."""
     alike: dict[tuple[object, ...], list[AttemptEntry]] = {}
     for entry in entries:
-        key: tuple[object, ...] = (entry.ending, *_reason(entry).without_place)
+        key: tuple[object, ...] = (entry.ending_text, *_reason(entry).without_place)
         if entry.num_steps is not None:
             key = (entry.slice_index, entry.attempt, entry.job_id, entry.start_unix_s)
         alike.setdefault(key, []).append(entry)

@@ -147,14 +147,15 @@ def _header(
 ) -> RunHeader:
     run: Mapping[str, object] = inputs.run
     is_silent = inputs.answer is not None and not inputs.answer.knows_the_living
-    status, reason = overall_status(stages, is_silent=is_silent)
+    overall = overall_status(stages, is_silent=is_silent)
     name = str(run.get("name", inputs.spec.get("name", "")))
     texts = ("run_id", "submitted_by", "host", "scheduler", "version", "spec_file")
     return RunHeader(
         name=name,
         title=config.title or name,
-        status=status,
-        status_reason=reason,
+        status=overall.status,
+        status_head=overall.head,
+        status_reason=": ".join(filter(None, [overall.head, overall.reason])),
         created_unix_s=span[0],
         last_unix_s=span[1],
         **{key: str(run.get(key, "")) for key in texts},

@@ -163,26 +163,18 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
 
     Args:
         report: report of a run.
-        names: of attempts that failed, as `words.attempt_name` has them. Others, such as those
-            before a retry, stay in the report.
+        names: of the attempts, as `units.attempt_name` has them. Others, such as those before a
+            retry, stay in the report.
     """
     if not names:
         return report
-    status_reason = report.header.status_reason
-    for stage in report.stages:
-        if status_reason.endswith(f"{stage.name} failed: {stage.status_reason}"):
-            status_reason = status_reason.removesuffix(f": {stage.status_reason}")
-            break
-    header = replace(report.header, status_reason=status_reason)
-    heads = tuple(f"{name}: " for name in names)
+    header = report.header
+    if header.status == "failed":
+        header = replace(header, status_reason=header.status_head)
     return replace(
         report,
         header=header,
         verdict=make_verdict(header, report.timeline, report.findings, report.checks),
-        stages=tuple(
-            replace(stage, failures=tuple(f for f in stage.failures if not f.startswith(heads)))
-            for stage in report.stages
-        ),
         attempts=tuple(
             replace(
                 of_stage, entries=tuple(e for e in of_stage.entries if entry_name(e) not in names)

@@ -72,21 +72,32 @@ def _by_status(slices: Sequence[SliceStatus]) -> dict[Status, list[int]]:
     return numbers
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OverallStatus:
+    """Status of a run, and the stage that sets it."""
+
+    status: Status
+    head: str = ""
+    """The stage and its status, such as `2 of 3 stages failed; train failed`."""
+    reason: str = ""
+    """Reason of that stage's status."""
+
+
 def overall_status(
     stages: Sequence[tuple[str, Standing]], *, is_silent: bool = False
-) -> tuple[Status, str]:
-    """Return the run's status and the stage that sets it; `is_silent`: jobs' states are unknown."""
+) -> OverallStatus:
+    """Return the run's status; `is_silent`: jobs' states are unknown."""
     needed = [(name, s) for name, s in stages if not s.is_not_needed]
     order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
     for status in order:
         alike = [(name, standing) for name, standing in needed if standing.status == status]
         if alike:
             name, standing = alike[0]
-            reason = f": {standing.reason}" if standing.reason not in {"", status} else ""
             is_one_of_many = status == "failed" and len(alike) > 1
             count = f"{len(alike)} of {len(needed)} stages failed; " if is_one_of_many else ""
-            return status, f"{count}{name} {status}{reason}"
-    return "completed", ""
+            head = f"{count}{name} {status}"
+            return OverallStatus(status=status, head=head, reason=standing.reason)
+    return OverallStatus(status="completed")
 
 
 def _run_records(inputs: ReportInputs) -> RunRecords:

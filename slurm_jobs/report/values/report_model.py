@@ -28,7 +28,10 @@ class RunHeader:
     name: str
     title: str
     status: Status
+    status_head: str
+    """The stage that sets it; empty if the run has completed."""
     status_reason: str
+    """The same, with the reason of that stage's status."""
     submitted_by: str
     host: str
     scheduler: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.manifests import bounded_lines
 from slurm_jobs.shared.manifests.bounded_lines import HEAD_BYTES, BoundedLines, LongLine
 from slurm_jobs.shared.manifests.keys import shorten
@@ -274,7 +274,7 @@ class CsvFile:
         cells = lines.read_record(1)
         if isinstance(cells, str):
             message = f"{self.path}:1: {cells}"
-            raise StageConfigError(message)
+            raise StageDataError(message)
         header = tuple([""] if cells is None else cells)
         self._shape(header)
         return header, sum(map(len, lines.block[: lines.place])) + len(_BOM) * has_bom
@@ -288,7 +288,7 @@ class CsvFile:
         wrong = self._options.wrong_columns(header)
         if wrong:
             message = f"{self.path}:1: {wrong}"
-            raise StageConfigError(message)
+            raise StageDataError(message)
         pictures = (n for n, name in enumerate(header) if self._options.holds_picture(name))
         column = next(pictures, None)
         return None if column is None else (len(header), column)
@@ -400,7 +400,7 @@ class JsonList:
                 f"{self.path}: a JSON list of more than {MAX_LIST_BYTES:,} bytes, which would have "
                 "to be read whole; save it as JSON lines, one row in each line"
             )
-            raise StageConfigError(message)
+            raise StageDataError(message)
         data = stream.read()
         try:
             text = data.removeprefix(_BOM).decode("utf-8")
@@ -418,7 +418,7 @@ class JsonList:
                 offset, place = offset + len(block), end
         except ValueError as error:
             message = f"{self.path}: starts like a JSON list but is not valid JSON ({error})"
-            raise StageConfigError(message) from error
+            raise StageDataError(message) from error
         except RecursionError as error:
             raise _too_deep(self.path) from error
 
@@ -436,7 +436,7 @@ class JsonList:
 
 
 def _too_deep(path: Path) -> StageConfigError:
-    return StageConfigError(
+    return StageDataError(
         f"{path}: {TOO_DEEP}; as JSON lines only the row at fault would be left out"
     )
 

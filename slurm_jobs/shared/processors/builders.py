@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageDataError
 from slurm_jobs.shared.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -44,7 +44,7 @@ class Described:
             StageConfigError: always.
         """
         message = f"{self.images_file}: {key} {self.images.get(key)!r}; {expected}"
-        raise StageConfigError(message)
+        raise StageDataError(message)
 
     def counts(self, key: str, names: Iterable[str], expected: str) -> tuple[int, ...]:
         """Return the values of a mapping of the image processor, which has exactly these keys."""
@@ -75,14 +75,14 @@ class Described:
             return default
         if value is None:
             message = f"{self.processor_file}: `{key}` is missing"
-            raise StageConfigError(message)
+            raise StageDataError(message)
         least = 0 if default == 0 else 1
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             message = (
                 f"{self.processor_file}: `{key}` is {value!r}, expected a whole number, {least} or "
                 "more, because it decides how many tokens an image has"
             )
-            raise StageConfigError(message)
+            raise StageDataError(message)
         return value
 
     def patch_of(self, side: int) -> int:
@@ -93,7 +93,7 @@ class Described:
                 f"{self.processor_file}: `patch_size` is {patch_size}, more than the {side} pixels "
                 "of the side of a picture, which would have no tokens; write that of the tower"
             )
-            raise StageConfigError(message)
+            raise StageDataError(message)
         return patch_size
 
 
@@ -152,7 +152,7 @@ def _read_fixed_size(images: Mapping[str, Any], file: Path) -> tuple[int, int, i
         f"supported are size {{height, width}}, and size {{shortest_edge}} with a crop_size "
         f"within it"
     )
-    raise StageConfigError(message)
+    raise StageDataError(message)
 
 
 def build_native(described: Described) -> NativeImages:

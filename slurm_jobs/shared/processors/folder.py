@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.shared.errors import StageConfigError, StageDataError
 from slurm_jobs.shared.processors.builders import BUILDERS, Described
 from slurm_jobs.shared.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
 from slurm_jobs.shared.processors.image_plans import ImageRules
@@ -70,7 +70,7 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
             f"{images_file}: image_processor_type {given_name!r} is not understood, so what it "
             f"makes of an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     given = {key: value for key, value in images.items() if value is not None}
     values = {**CLASS_DEFAULTS[name], **given}
     _check_pixels(name, given, images_file)
@@ -91,13 +91,13 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
             f"tokens stand for one is not known; understood are "
             f"{', '.join(sorted(builder.processor_classes))}"
         )
-        raise StageConfigError(message)
+        raise StageDataError(message)
     rules = builder.build(described)
     resample = values["resample"]
     if not isinstance(resample, int) or not 0 <= resample < _NUM_FILTERS:
         wanted = "expected Pillow's number of a filter, 0 to 5"
         message = f"{images_file}: resample {resample!r}, {wanted}"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return ProcessorInfo(
         images=rules,
         resample=int(resample),
@@ -118,7 +118,7 @@ def _check_pixels(name: str, given: Mapping[str, Any], file: Path) -> None:
                 f"{f' (`{near[0]}` is)' if near else ''}, and may change pixels; take it out if it "
                 f"does not, else this processor is not supported"
             )
-            raise StageConfigError(message)
+            raise StageDataError(message)
     for key in _STEPS:
         if given.get(key) is False:
             message = (
@@ -126,7 +126,7 @@ def _check_pixels(name: str, given: Mapping[str, Any], file: Path) -> None:
                 f"rescaled and normalised for the model; a processor without this step is not "
                 f"supported"
             )
-            raise StageConfigError(message)
+            raise StageDataError(message)
 
 
 def read_normalisation(folder: Path) -> Normalisation | None:
@@ -173,7 +173,7 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
     section = read_folder_json(own_file)
     if not section:
         message = f"{own_file}: missing; it gives the image size, mean and deviation"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return section, own_file
 
 
@@ -184,7 +184,7 @@ def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, .
     if len(values) == 3 and all(isinstance(value, int | float) for value in values):
         return tuple(float(value) for value in values)
     message = f"{file}: {key} {numbers!r}, expected three numbers"
-    raise StageConfigError(message)
+    raise StageDataError(message)
 
 
 def check_folder(folder: Path) -> None:
@@ -213,8 +213,8 @@ def read_folder_json(path: Path) -> dict[str, Any]:
         return {}
     except ValueError as error:
         message = f"{path}: no valid JSON ({error})"
-        raise StageConfigError(message) from error
+        raise StageDataError(message) from error
     if not isinstance(values, dict):
         message = f"{path}: a JSON {type(values).__name__}, expected an object"
-        raise StageConfigError(message)
+        raise StageDataError(message)
     return values

@@ -8,6 +8,7 @@ is one directory listing, and the work of a superseded job is never taken for th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import signal
 import typing
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
+from slurm_jobs.shared.failure_kinds import FailureKind
 from slurm_jobs.shared.json_values import is_count, is_moment
 from slurm_jobs.shared.records.failure_reason import with_last_line
 from slurm_jobs.shared.records.job_key import JobKey
@@ -96,6 +98,10 @@ class CompletionRecord:
     """Last line of the log of the rank that failed first, if it ended with an exit code and without
     an exception; secrets are hidden."""
     retryable: bool = True
+    kind: FailureKind | None = None
+    """Kind of the failure; None if it did not fail, or an older version wrote the record."""
+    resumes: tuple[tuple[str, ...], ...] = ()
+    """Arguments of `slurm-jobs resume RUN` that avoid the failure; see `StageError`."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """Result of the stage's function on rank 0."""
     result_note: str | None = None
@@ -196,12 +202,18 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         last_line=_line(record.last_line, "the last line of its log"),
         result_note=_line(record.result_note, "the note on its result"),
         stop_request=record.stop_request if is_known else None,
+        kind=record.kind if record.kind in typing.get_args(FailureKind) else None,
     )
     if not re.fullmatch(r"[0-9a-f]{16}", record.used_code or "0" * 16):
         message = "the id of its list of used files is none that a worker writes"
         raise ValueError(message)
     _refuse(
-        texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
+        texts=(
+            *_texts_of(record),
+            record.outcome,
+            record.failed_node or "",
+            *itertools.chain.from_iterable(record.resumes),
+        ),
         counts=(record.slice_index, record.attempt, record.failed_rank or 0),
         moments=(record.started_unix_s, record.ended_unix_s),
     )

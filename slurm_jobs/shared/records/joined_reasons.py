@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.shared.failure_kinds import FailureKind
 from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.shared.records.failure_reason import rank_place, with_last_line
 
@@ -22,6 +23,8 @@ class Reason:
     node: str = ""
     last_line: str | None = None
     """Last line of the failed rank's log, if the record has it."""
+    kind: FailureKind | None = None
+    """Kind of the failure, if the record has it and the scheduler does not say more."""
 
     @property
     def without_place(self) -> tuple[str, ...]:

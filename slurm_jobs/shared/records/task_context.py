@@ -40,11 +40,6 @@ def resume_command(run_dir: Path | str, *options: str) -> str:
     return shlex.join(["slurm-jobs", "resume", str(run_dir), *options])
 
 
-def again_command(run_dir: Path | str, stage: str) -> str:
-    """Return the command that runs all slices of a stage again, complete or not."""
-    return resume_command(run_dir, "--again", stage)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskContext:
     """Identity and folders of a running stage's function."""

@@ -34,8 +34,16 @@ def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **valu
     write_json_atomic(exit_path(task_dir, rank), {**record, **values})
 
 
-def error(kind: str, message: str, *, retryable: bool = True) -> dict[str, Any]:
-    return {"type": kind, "message": message, "retryable": retryable}
+def error(
+    name: str, message: str, *, retryable: bool = True, kind: str = "exception"
+) -> dict[str, Any]:
+    return {
+        "type": name,
+        "message": message,
+        "retryable": retryable,
+        "kind": kind,
+        "resumes": [],
+    }
 
 
 def test_an_attempt_whose_ranks_all_ended_well_is_completed(tmp_path: Path) -> None:
@@ -93,9 +101,53 @@ def test_an_error_is_recorded_with_whether_it_is_retryable(
     tmp_path: Path, raised: Exception, *, retryable: bool
 ) -> None:
     write_error(tmp_path, 3, raised)
-    text = error_path(tmp_path, 3).read_text()
-    assert f'"retryable": {str(retryable).lower()}' in text
-    assert type(raised).__name__ in text
+    recorded = read_json(error_path(tmp_path, 3))
+    assert recorded["retryable"] is retryable
+    assert recorded["type"] == type(raised).__name__
+
+
+LOST = error("RuntimeError", "Connection closed by peer", kind="collective")
+
+
+def test_the_peers_of_a_rank_that_raised_are_not_to_blame(tmp_path: Path) -> None:
+    """A peer notices the lost connection before the process has ended, or by another clock."""
+    ended(tmp_path, 0, 1, at_s=10.0, error=LOST)
+    ended(tmp_path, 1, 1, at_s=20.0, error=error("ValueError", "a bad sample"))
+    ended(tmp_path, 2, 143, at_s=15.0, signal=15)
+    end = read_end(tmp_path, 3, [1])
+    assert (end.failed_rank, end.kind) == (1, "exception")
+    assert end.reason == "rank 1 on n0: ValueError: a bad sample"
+
+
+def test_ranks_that_were_ended_after_a_lost_connection_are_not_to_blame(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 1, at_s=10.0, error=LOST)
+    ended(tmp_path, 1, 143, at_s=15.0, signal=15)
+    end = read_end(tmp_path, 2, [1])
+    assert (end.failed_rank, end.kind) == (0, "collective")
+
+
+def test_of_a_lost_connection_the_rank_without_a_record_is_named(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 1, at_s=10.0, error=LOST)
+    write_json_atomic(started_path(tmp_path, 1), {"rank": 1, "node": "n7"})
+    end = read_end(tmp_path, 2, [1])
+    assert (end.failed_rank, end.kind) == (0, "collective")
+    assert "Connection closed by peer; rank 1 on n7 ended without a record" in end.reason
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        ({"code": 137, "signal": 9}, "killed"),
+        ({"code": 3}, "exit code"),
+        ({"code": 127}, "missing command"),
+        ({"code": 1, "error": error("E", "x", kind="wrong data")}, "wrong data"),
+    ],
+)
+def test_a_rank_without_an_exception_fails_by_its_signal_or_code(
+    tmp_path: Path, record: dict[str, Any], kind: str
+) -> None:
+    ended(tmp_path, 0, **record)
+    assert read_end(tmp_path, 1, [1]).kind == kind
 
 
 def test_a_rank_that_failed_is_the_reason_rather_than_one_without_a_record(tmp_path: Path) -> None:

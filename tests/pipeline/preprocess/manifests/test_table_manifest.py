@@ -240,7 +240,7 @@ def test_a_damaged_stream_ends_in_words_and_not_by_a_signal(
     command = [sys.executable, "-c", code, str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert re.search(r"StageConfigError: .*\.arrow: damaged.*\n$", ended.stderr)
+    assert re.search(r"StageDataError: .*\.arrow: damaged.*\n$", ended.stderr)
 
 
 def damage(file: Path, last: bytes) -> None:

@@ -90,7 +90,7 @@ def test_a_file_whose_sharding_is_ignored_ends_the_attempt_on_all_ranks(by_rank)
 def test_what_did_not_take_effect_is_named(by_rank, case, message):
     for found in by_rank:
         assert message in found[case]["error"]
-        assert found[case]["error"].startswith("StageConfigError: ")
+        assert found[case]["error"].startswith(("StageConfigError: ", "StageDataError: "))
 
 
 def test_what_the_job_inherited_changes_nothing_and_stays_as_it_was(found):

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from slurm_jobs.report.inputs.read_inputs import read_inputs
-from slurm_jobs.report.numbers.standings import Standing, overall_status
+from slurm_jobs.report.numbers.standings import OverallStatus, Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.run_values import RunRecords, StageRecords, StageSummary
 from slurm_jobs.run_folder.submission_lock import submitting
@@ -253,14 +253,10 @@ def test_several_failed_stages_are_counted_and_the_first_is_named():
     failed = Standing(status="failed", reason="exit code 3", slices={}, is_open=False)
     done = Standing(status="completed", reason="", slices={}, is_open=False)
     stages = [("prep", done), ("train", failed), ("big", failed)]
-    expected = ("failed", "2 of 3 stages failed; train failed: exit code 3")
-    assert overall_status(stages) == expected
-    assert overall_status(stages[:2]) == ("failed", "train failed: exit code 3")
-
-
-def test_a_word_is_not_given_as_its_own_reason():
-    standing = Standing(status="cancelled", reason="cancelled", slices={}, is_open=False)
-    assert overall_status([("train", standing)]) == ("cancelled", "train cancelled")
+    assert overall_status(stages) == OverallStatus(
+        status="failed", head="2 of 3 stages failed; train failed", reason="exit code 3"
+    )
+    assert overall_status(stages[:2]).head == "train failed"
 
 
 def test_a_running_array_says_how_many_of_its_slices_failed(tmp_path):

@@ -1,0 +1,242 @@
+"""Commands to type next after failures: the log that shows why, and the resume that avoids them.
+
+A failure's kind decides, and the commands that its error names; no text is read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.cli.run_logs.log_files import has_explaining_log, rank_logs
+from slurm_jobs.cli.run_view.causes import MAX_PROBLEMS_SHOWN, failure_record
+from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
+from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.failure_kinds import FailureKind
+from slurm_jobs.shared.files import read_json
+
+if TYPE_CHECKING:
+    from slurm_jobs.shared.records.attempt_records import CompletionRecord
+    from slurm_jobs.status.run_status import RunStatus, StageStatus
+    from slurm_jobs.status.slice_status import SliceStatus
+
+_PLACEHOLDERS = frozenset({"VALUE", "FOLDER"})
+"""Words that the user replaces by a value."""
+_MORE_TIME = 2
+"""Factor that is offered after a stage reached its time limit."""
+_MORE_MEMORY = 1.5
+"""Factor that is offered after a stage ran out of memory."""
+_FIX_SPEC = "fix the spec's file, or give `--set KEY=VALUE` instead of --update-spec"
+_FIX_CODE = "fix the code; the run uses a copy of it, which --update-code replaces"
+
+
+@dataclass(slots=True)
+class _Resume:
+    """Options of a resume after failures, each given once."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+    again: dict[str, None] = field(default_factory=dict)
+    update: dict[str, None] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        sets = [
+            word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")
+        ]
+        again = [word for stage in self.again for word in ("--again", stage)]
+        return [*sets, *again, *sorted(self.update, reverse=True)]
+
+    def take(self, other: _Resume) -> None:
+        """Add what another failure needs: the sum of lost shares, the longest sample."""
+        for key, value in other.settings.items():
+            known = self.settings.get(key)
+            if known is None or known in _PLACEHOLDERS:
+                self.settings[key] = value
+            elif value in _PLACEHOLDERS:
+                continue
+            else:
+                self.settings[key] = _combined(key, known, value)
+        self.again |= other.again
+        self.update |= other.update
+
+
+def _combined(key: str, known: str, value: str) -> str:
+    """Return the value of a key that two failures want to set."""
+    with suppress(ValueError):  # of a record that no stage has written
+        if key.endswith("_share"):
+            return f"{min(1.0, float(known) + float(value)):.3g}"
+        if key.endswith(".max_tokens"):
+            return max(known, value, key=float)
+    return value
+
+
+def next_commands(
+    run_dir: Path,
+    status: RunStatus,
+    failed: list[tuple[StageStatus, SliceStatus]],
+    *,
+    is_unstartable: bool,
+) -> list[str]:
+    """Return the next commands; `resume` also if nothing failed but something will never start."""
+    folder = shown_path(run_dir)
+    paths = RunPaths(run_dir)
+    first, second = _resumes(run_dir, failed)
+    fixes = [
+        text
+        for option, text in (("--update-spec", _FIX_SPEC), ("--update-code", _FIX_CODE))
+        if option in first.update
+    ]
+    resume = command_text("resume", folder, *first.words())
+    other = command_text("resume", folder, *second.words())
+    others = [f"  or: {other}"] if other != resume else []
+    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
+        name = stage.stage.name
+        if rank_logs(paths, name, [part]):
+            where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
+            where += ["--supervisor"] if has_explaining_log(paths, name, part) else []
+            shown = command_text("logs", folder, *where)
+            return [f"next: {shown}", *fixes, f"then: {resume}", *others]
+    slices = [part for stage in status.stages for part in stage.slices]
+    stranded = [part for part in slices if part.status == "stranded"]
+    waits = {part.wait for part in stranded}
+    if (
+        failed
+        or is_unstartable
+        or waits & {"unmet", "never"}
+        or any(part.cause in {"not submitted", "no runner"} for part in stranded)
+    ):
+        return [*fixes, f"next: {resume}", *others]
+    if waits & {"held", "held_by_admin"}:
+        return [f"or: {resume} (cancels it, and submits it again)"]
+    return []
+
+
+def _resumes(
+    run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]
+) -> tuple[_Resume, _Resume]:
+    """Return the resume that avoids the failures, and a second way, if any.
+
+    If a reason names several commands, the first is better.
+    """
+    raised = _raised_limits(run_dir, failed)
+    first, second = _Resume(settings=dict(raised)), _Resume(settings=dict(raised))
+    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
+        record = failure_record(run_dir, stage.stage.name, part)
+        named = record.resumes if record is not None else ()
+        ways = [_named_resume(words, stage.stage.name) for words in named]
+        if not ways or any(value in _PLACEHOLDERS for value in ways[0].settings.values()):
+            ways.insert(0, _fresh_input(run_dir, stage, record))
+        first.take(ways[0])
+        second.take(ways[-1])
+        if not named and _may_be_of_code(stage, part):
+            second.update |= _keeping_complete(run_dir, stage)
+    if first.words() == second.words():
+        second.update.pop("--keep-complete", None)
+    return first, second
+
+
+def _may_be_of_code(stage: StageStatus, part: SliceStatus) -> bool:
+    """Check whether a fix of the code may be the remedy: others completed, and no limit was met."""
+    is_own_function = ":" in stage.stage.run
+    is_limit = part.state in {"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "NODE_FAIL"}
+    has_failed = part.status == "failed" and part.ending is not None
+    return is_own_function and has_failed and not is_limit and stage.counts["completed"] > 0
+
+
+def _keeping_complete(run_dir: Path, stage: StageStatus) -> dict[str, None]:
+    """Return the options that take the code as it is now, and keep complete slices if any."""
+    update: dict[str, None] = {"--update-code": None}
+    if stage.counts["completed"] and not _forbids_mixed_code(run_dir, stage.stage.name):
+        update["--keep-complete"] = None
+    return update
+
+
+def _named_resume(words: Sequence[str], stage: str) -> _Resume:
+    """Return the options of a resume that a failed stage has named."""
+    resume = _Resume()
+    remaining = iter(words)
+    for word in remaining:
+        if word == "--set":
+            key, _, value = next(remaining, "").partition("=")
+            resume.settings[key] = value
+        elif word == "--again":
+            again = next(remaining, "")
+            resume.again[stage if again == "STAGE" else again] = None
+        elif word.startswith("--update"):
+            resume.update[word] = None
+    return resume
+
+
+_OF_SPECS: frozenset[FailureKind | None] = frozenset(
+    {"wrong config", "device memory", "missing command"}
+)
+"""Kinds of failures for which another value in the spec is the remedy."""
+_OF_CODE: frozenset[FailureKind | None] = frozenset({"wrong code", "missing package"})
+
+
+def _fresh_input(run_dir: Path, stage: StageStatus, record: CompletionRecord | None) -> _Resume:
+    """Return a resume with new code, spec or values, for a failure that names no command."""
+    if record is None:
+        return _Resume()
+    is_own_function = ":" in stage.stage.run  # `module:function`
+    if is_own_function and record.kind in _OF_CODE:
+        return _Resume(update=_keeping_complete(run_dir, stage))
+    # Records of earlier versions have no kind; a retry did not help against a wrong config.
+    is_of_spec = record.kind in _OF_SPECS or (record.kind is None and not record.retryable)
+    if not is_of_spec:
+        return _Resume()
+    overrides: list[str] = []
+    with suppress(OSError, DamagedFileError):
+        overrides = read_json(RunPaths(run_dir).spec_origin)["overrides"]
+    prefixes = tuple(f"stages.{name}." for name in (stage.stage.name, stage.stage.origin) if name)
+    keys = [override.partition("=")[0] for override in overrides if override.startswith(prefixes)]
+    # The message names the key that it refuses, and this chooses among the user's own overrides.
+    kept = [key for key in keys if _names_key(record.reason, key)]
+    if kept:  # --update-spec would keep these values
+        return _Resume(settings=dict.fromkeys(kept, "VALUE"))
+    return _Resume(update={"--update-spec": None})
+
+
+def _names_key(text: str, key: str) -> bool:
+    return re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text) is not None
+
+
+def _forbids_mixed_code(run_dir: Path, stage: str) -> bool:
+    try:
+        stages = read_resolved_values(RunPaths(run_dir))["stages"]
+    except (OSError, DamagedFileError):
+        return False
+    return bool(stages.get(stage, {}).get("mixed_code") == "forbid")
+
+
+def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:
+    """Return more memory or time for stages that needed it, unless their `on_resume` raises it.
+
+    A stage that saved after the signal to stop continues there, and needs no more time.
+    """
+    raised = {
+        "OUT_OF_MEMORY": ("mem_gb", _MORE_MEMORY),
+        "TIMEOUT": ("timeout_min", _MORE_TIME),
+    }
+    wanted = dict.fromkeys(
+        (stage.stage.name, *raised[part.state])
+        for stage, part in failed
+        if part.status == "failed" and part.state in raised and part.cause != "stopped and left"
+    )
+    try:
+        stages = read_resolved_values(RunPaths(run_dir))["stages"] if wanted else {}
+    except (OSError, DamagedFileError):
+        return {}
+    settings = {}
+    for name, key, factor in wanted:
+        stage = stages.get(name, {})
+        limit = stage.get("resources", {}).get(key)
+        if limit and not (stage.get("on_resume") or {}).get(f"raise_{key}"):
+            settings[f"stages.{name}.resources.{key}"] = str(math.ceil(limit * factor))
+    return settings
