@@ -27,7 +27,7 @@ from pipeline.models.layouts.image_layout import StoredImages
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
-from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import Ending
@@ -251,11 +251,11 @@ def evaluate(
     shares = ranks.gather((generations, rejected))
     if ranks.rank != 0:
         return {}
-    problems = [line for _, share in shares for line in share]
-    if len(problems) == len(rows):
-        raise _nothing_to_ask(manifest, problems)
-    for problem in problems:
-        log.warning("held-out sample left out: %s", problem)
+    rejects = [reject for _, share in shares for reject in share]
+    if len(rejects) == len(rows):
+        raise _nothing_to_ask(manifest, rejects)
+    for reject in rejects:
+        log.warning("held-out sample left out: %s", reject.message)
     generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
     records = [asdict(generation) for generation in generations]
     for record in records:
@@ -263,7 +263,7 @@ def evaluate(
             del record["levels"]
     lines = (json.dumps(record, ensure_ascii=False) for record in records)
     write_text_atomic(out_dir / "generations.jsonl", "".join(f"{line}\n" for line in lines))
-    summary = summarise(generations, num_rejected=len(problems))
+    summary = summarise(generations, num_rejected=len(rejects))
     write_json_atomic(out_dir / "evaluation.json", summary)
     return summary
 
@@ -306,24 +306,38 @@ def check_heldout(
         StageConfigError: no row of the manifest can be used; or as in `read_manifest`.
     """
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
-    rows, problems = read_rows(config, manifest, preprocess), []
+    rows, rejects = read_rows(config, manifest, preprocess), []
     for number in range(len(rows)):
         prompts, rejected = encode_prompts(encoder, rows, [number], levels)
         if prompts:
             return
-        problems += rejected
-    raise _nothing_to_ask(manifest, problems)
+        rejects += rejected
+    raise _nothing_to_ask(manifest, rejects)
 
 
-def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
-    reason = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
-    first = f" (first: {problems[0]})" if problems else ""
-    # for an image that was not found or is in another folder
-    fixes = {": no such ": "evaluate.image_root", ": is outside of ": "evaluate.images_within"}
-    keys = [key for text, key in fixes.items() if any(text in problem for problem in problems)]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutReject:
+    """Why a held-out row is left out; ranks send it to each other."""
+
+    reason: Reason
+    message: str
+
+
+_FOLDER_SETTINGS: Mapping[Reason, str] = {
+    "missing_image": "evaluate.image_root",
+    "image_outside": "evaluate.images_within",
+}
+"""Settings that may let an image be read, by the reason why it was not."""
+
+
+def _nothing_to_ask(manifest: Path, rejects: Sequence[HeldOutReject]) -> StageConfigError:
+    cause = f"none of its {len(rejects)} rows can be used" if rejects else "it has no rows"
+    first = f" (first: {rejects[0].message})" if rejects else ""
+    reasons = {reject.reason for reject in rejects}
+    keys = [key for reason, key in _FOLDER_SETTINGS.items() if reason in reasons]
     remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
     return StageConfigError(
-        f"evaluate.manifest {manifest}: {reason}{first}; {remedy} disable evaluation with "
+        f"evaluate.manifest {manifest}: {cause}{first}; {remedy} disable evaluation with "
         "`evaluate.manifest: null`"
     )
 
@@ -363,7 +377,7 @@ def encode_prompts(
     rows: Sequence[ManifestRow],
     numbers: Iterable[int],
     levels: Sequence[LevelConfig],
-) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
+) -> tuple[list[tuple[int, EncodedPrompt]], list[HeldOutReject]]:
     """Return the prompts of these rows (of chains, the first level's), and why rows have none."""
     prompts, rejected = [], []
     for number in numbers:
@@ -371,7 +385,7 @@ def encode_prompts(
             row = first_level(rows[number], levels) if levels else rows[number]
             prompts.append((number, encoder.encode_prompt(row)))
         except SampleRejectedError as error:
-            rejected.append(str(error))
+            rejected.append(HeldOutReject(reason=error.reason, message=str(error)))
     return prompts, rejected
 
 
