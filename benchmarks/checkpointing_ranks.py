@@ -26,7 +26,7 @@ from torch.distributed.fsdp import fully_shard
 from pipeline.train.checkpoints.checkpoint_record import Identity, Work
 from pipeline.train.checkpoints.saver import Saver
 from pipeline.train.checkpoints.training_state import Checkpoints, TrainingState
-from pipeline.train.ranks import Ranks, new_host_group
+from pipeline.train.ranks.process_group import Ranks, new_host_group
 
 WIDTH, NUM_LAYERS, NUM_ROWS = 384, 6, 1
 """10.6 million parameters; 128 MB with AdamW's state."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.accelerate_file import (
     AccelerateFile,
     Asker,

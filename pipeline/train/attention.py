@@ -30,7 +30,7 @@ from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.optimizer.local_parts import local_part
 from pipeline.train.optimizer.loss_scaling import Scaling
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
 from pipeline.train.trials import leaving_no_trace
 from slurm_jobs.shared.errors import StageConfigError

@@ -31,7 +31,7 @@ from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import Ending
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
 from slurm_jobs.shared.configs.train import EvaluateConfig
 from slurm_jobs.shared.configs.training_phases import LevelConfig

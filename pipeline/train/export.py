@@ -23,7 +23,7 @@ from pipeline.train.checkpoints.checkpoint_folders import (
     remove_folder,
     remove_leftovers,
 )
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.configs.training_phases import LevelConfig
 from slurm_jobs.shared.errors import StageError
 from slurm_jobs.shared.processors.processor_files import processor_files

@@ -21,7 +21,7 @@ from pipeline.stage_in.stage import Staged
 from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.staging import stage_together
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_phases import as_training

@@ -32,7 +32,7 @@ from pipeline.train.job import (
 )
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.preflight import preflight
-from pipeline.train.ranks import join_ranks, leave_ranks
+from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.staging import describe_reading
 from pipeline.train.trackers import Trackers, check_packages
 from pipeline.train.trained_model.trained_model import count_learning

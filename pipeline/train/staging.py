@@ -16,7 +16,7 @@ from typing import Any
 from pipeline.data.shard_reading.shard_files import ReadCounts
 from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.timing.span_log import SpanLog
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from slurm_jobs.shared.errors import StageStoppedError
 from slurm_jobs.shared.records.task_context import TaskContext

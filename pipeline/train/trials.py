@@ -33,7 +33,7 @@ from pipeline.train.memory import measured_memory
 from pipeline.train.memory.measured_memory import Growth, MemoryUse, extrapolate
 from pipeline.train.memory.out_of_memory import less_memory
 from pipeline.train.optimizer.optimizers import state_bytes
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import DeviceMemoryError, StageConfigError

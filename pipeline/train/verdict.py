@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,7 +75,8 @@ _COLLECTIVES = (
     "torch/distributed/_functional_collectives.py",
     "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py",
     "torch/distributed/rendezvous.py",
-    "pipeline/train/ranks.py",
+    "pipeline/train/ranks/patient_wait.py",
+    "pipeline/train/ranks/process_group.py",
 )
 """Files whose frames, near the innermost one, indicate a wait for other ranks."""
 _NUM_INNERMOST = 4

@@ -15,7 +15,7 @@ READS = "pipeline.data.dataset:ShardedDataset.gather"
 ASSEMBLES = "pipeline.data.loader:assemble"
 FORWARD = "pipeline.train.loop:losses_of"
 CLIPS = "pipeline.train.loop:_clip"
-EXCHANGES = "pipeline.train.ranks:Ranks.sums"
+EXCHANGES = "pipeline.train.ranks.process_group:Ranks.sums"
 COUNTS = "pipeline.train.batches:StepCounter.__call__"
 
 

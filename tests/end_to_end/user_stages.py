@@ -186,7 +186,7 @@ def trains(config, context):
     from concurrent.futures import ThreadPoolExecutor
 
     from pipeline.data.prefetch import Prefetcher
-    from pipeline.train.ranks import join_ranks, new_host_group
+    from pipeline.train.ranks.process_group import join_ranks, new_host_group
     from slurm_jobs.shared.records import heartbeat
 
     never = threading.Event()

@@ -95,7 +95,7 @@ def train_config(kind: Any, work: Work, **changes: Any) -> dict[str, Any]:
 def train(folder: Path, config: Mapping[str, Any], *, attempt: int = 1) -> Trained:
     """Run the `train` stage in this process, as its only rank."""
     from pipeline.train import run
-    from pipeline.train.ranks import leave_ranks
+    from pipeline.train.ranks.process_group import leave_ranks
 
     context = _context(folder, config, attempt)
     try:

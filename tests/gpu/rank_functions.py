@@ -67,7 +67,7 @@ def fails(config: dict[str, Any], context: TaskContext) -> NoReturn:
     """Fail behind a collective of the device, with the process group alive."""
     import torch
 
-    from pipeline.train.ranks import join_ranks
+    from pipeline.train.ranks.process_group import join_ranks
 
     device = config["device"]
     join_ranks(context, device_type=device, timeout_min=0.5)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from pipeline.nodes.measures.measurement import Measured, median, merged, not_measured
-from pipeline.train.ranks import Ranks, join_ranks, leave_ranks
+from pipeline.train.ranks.process_group import Ranks, join_ranks, leave_ranks
 from slurm_jobs.shared.records.task_context import TaskContext
 
 JOIN_MIN = 3.0

@@ -25,7 +25,7 @@ from pipeline.train.checkpoints.lasting_config import describe_changes
 from pipeline.train.checkpoints.state_differences import compare
 from pipeline.train.checkpoints.torch_failures import explain
 from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.errors import StageConfigError, StageError
 
 log = logging.getLogger(__name__)

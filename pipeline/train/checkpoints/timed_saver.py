@@ -15,7 +15,7 @@ import torch
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.checkpoints.stop_time import StopTime
 from pipeline.train.checkpoints.training_state import Checkpoints
-from pipeline.train.ranks import new_host_group
+from pipeline.train.ranks.process_group import new_host_group
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.processes.stop_requests import note_stop_time
 from slurm_jobs.shared.records.task_context import TaskContext

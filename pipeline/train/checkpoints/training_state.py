@@ -37,7 +37,7 @@ from pipeline.train.checkpoints.rank_optimizer_state import (
 )
 from pipeline.train.checkpoints.state_differences import describe_value
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 
 log = logging.getLogger(__name__)
 

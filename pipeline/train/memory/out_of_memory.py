@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from pipeline.timing.recorder import StepRecorder
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import DeviceMemoryError
 

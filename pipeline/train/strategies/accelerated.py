@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.accelerator import make_accelerator
 from pipeline.train.strategies.fsdp_units import groups_of, refresh_learned_dtypes, units_within
 from pipeline.train.strategies.gathered_weights import gathered

@@ -20,7 +20,7 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 from torch.distributed.fsdp import CPUOffloadPolicy
 
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import policy_of
 from slurm_jobs.shared.accelerate_file import AccelerateFile
 from slurm_jobs.shared.errors import StageConfigError, StageDataError

@@ -6,7 +6,7 @@ The requested strategy runs, or the stage fails; `effect` checks what really hap
 from __future__ import annotations
 
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.accelerated import Accelerated
 from pipeline.train.strategies.fully_sharded import FullySharded
 from pipeline.train.strategies.rank_mesh import Place

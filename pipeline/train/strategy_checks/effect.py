@@ -15,7 +15,7 @@ from torch import nn
 from pipeline.models.computation.compiling import chosen_layers
 from pipeline.models.finetuning.packed_linear import STORAGE_DTYPES, quantized_names
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, StrategyFacts, placement_of
 from pipeline.train.strategy_checks.equal_weights import listed
 from pipeline.train.strategy_checks.expected_facts import asked_of

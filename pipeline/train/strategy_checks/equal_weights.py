@@ -8,7 +8,7 @@ import torch
 import xxhash
 from torch import nn
 
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.errors import StageConfigError
 
 _MOST_NAMES = 5

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.models.computation.torch_versions import can_shard_whole_numbers
 from pipeline.models.finetuning.packed_linear import PackedLinear, quantized_layers
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.fsdp_units import units_within
 from pipeline.train.strategy_checks.equal_weights import bytes_of
 from slurm_jobs.shared.configs.model_parts import storage_problem

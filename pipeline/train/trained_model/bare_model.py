@@ -23,7 +23,7 @@ from pipeline.train.attention import AttentionChoice, AttentionFacts, choose_att
 from pipeline.train.device.precision import capability_of
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import phases_of
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.weight_distribution import check_can_be_shared
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes
 from slurm_jobs.shared.configs.train import TrainConfig

@@ -19,7 +19,7 @@ from pipeline.models.finetuning.parameter_names import visible_name, without_ada
 from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.job import Phase
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.errors import StageConfigError
 
 

@@ -18,7 +18,7 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.job import Phase
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.optimizer.optimizers import make_optimizer
-from pipeline.train.ranks import Ranks
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import (
     MakeOptimizer,
     ParallelModel,

@@ -38,12 +38,13 @@ TIMEOUT_S = 120
 def _quick_ends_of_runs():
     """A run here need not wait until its process may end, nor collect what all tests share."""
 
-    from pipeline.train import ranks, stage  # noqa: F401
+    from pipeline.train import stage  # noqa: F401
+    from pipeline.train.ranks import process_group
 
     gc.collect()
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "_WORKERS_END_S", 0.0)
+        patch.setattr(process_group, "_WORKERS_END_S", 0.0)
         yield
     gc.unfreeze()
 
@@ -212,7 +213,7 @@ class TrainRun:
         import torch
 
         from pipeline.train import run
-        from pipeline.train.ranks import leave_ranks
+        from pipeline.train.ranks.process_group import leave_ranks
 
         if "compile" in {**self.config, **changes}:
             torch._dynamo.reset()  # a layer that another test has compiled is not compiled again

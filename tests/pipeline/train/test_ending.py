@@ -56,7 +56,7 @@ import itertools, sys
 from pathlib import Path
 from pipeline.train import job as ending
 from pipeline.train.job import Ending
-from pipeline.train.ranks import join_ranks, leave_ranks
+from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from slurm_jobs.shared.errors import StageStoppedError
 from tests.contexts import make_context
 

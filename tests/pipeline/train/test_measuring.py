@@ -12,7 +12,7 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.train.batches import StepCounter
 from pipeline.train.measure import Dropping, run
-from pipeline.train.ranks import leave_ranks
+from pipeline.train.ranks.process_group import leave_ranks
 
 
 @pytest.fixture

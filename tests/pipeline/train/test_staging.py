@@ -16,16 +16,16 @@ RANK = f"""
 import logging, sys
 from pathlib import Path
 from pipeline.timing.span_log import SpanLog
-from pipeline.train import ranks as meeting
-from pipeline.train.ranks import join_ranks, leave_ranks
+from pipeline.train.ranks import patient_wait
+from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.staging import stage_together
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from tests.contexts import make_context
 
 rank, port, folder, dataset = int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:])
 logging.basicConfig()
-meeting.FIRST_WORD_S = {TIMEOUT_S} + 1.0
-meeting._LAST_POLL_S = 0.1  # so that the ranks come to the collective behind the wait together
+patient_wait.FIRST_WORD_S = {TIMEOUT_S} + 1.0
+patient_wait._LAST_POLL_S = 0.1  # so that the ranks come to the collective behind the wait together
 context = make_context(
     "train", folder, rank=rank, num_ranks=2, main_port=port,
     node_name=f"n{{rank}}", node_local_dir=folder / f"n{{rank}}",

@@ -41,7 +41,7 @@ THREADING = '  File "/usr/lib/python3.11/threading.py", line 320 in wait'
 COLLECTIVE = (
     f'  File "{SITE}/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
     f'  File "{SITE}/torch/distributed/c10d_logger.py", line 83 in wrapper',
-    f'  File "{CODE}/pipeline/train/ranks.py", line 55 in sums',
+    f'  File "{CODE}/pipeline/train/ranks/process_group.py", line 55 in sums',
     f'  File "{CODE}/pipeline/train/loop.py", line 101 in run_steps',
 )
 LOADER = (
@@ -65,7 +65,8 @@ CHECKPOINT = (
     f'  File "{CODE}/pipeline/train/loop.py", line 222 in _save',
 )
 MEETING = (
-    f'  File "{CODE}/pipeline/train/ranks.py", line 61 in meet',
+    f'  File "{CODE}/pipeline/train/ranks/patient_wait.py", line 55 in wait_for_all',
+    f'  File "{CODE}/pipeline/train/ranks/process_group.py", line 61 in meet',
     f'  File "{CODE}/pipeline/train/staging.py", line 48 in stage_together',
 )
 STAGING = (
@@ -85,13 +86,13 @@ DEVICE = (
     f'  File "{CODE}/pipeline/train/loop.py", line 130 in run_steps',
 )
 FLIGHTS = (
-    f'  File "{CODE}/pipeline/train/ranks.py", line 38 in follow',
+    f'  File "{CODE}/pipeline/train/ranks/flight_recorder.py", line 38 in follow',
     '  File "/usr/lib/python3.11/threading.py", line 982 in run',
     '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap',
 )
 SAMPLER = (f'  File "{CODE}/pipeline/timing/sampler.py", line 60 in _run', *FLIGHTS[1:])
 UPLOAD = (
-    f'  File "{CODE}/pipeline/train/ranks.py", line 55 in sums',
+    f'  File "{CODE}/pipeline/train/ranks/process_group.py", line 55 in sums',
     f'  File "{CODE}/pipeline/train/checkpoints/saver.py", line 31 in _upload',
     *FLIGHTS[1:],
 )

@@ -1,0 +1,1 @@
+"""How the ranks of a training join, exchange values and wait for each other."""
