@@ -25,7 +25,7 @@ from slurm_jobs.shared.records.attempt_records import (
     TaskAccounting,
 )
 from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.status.slice_status import CANCELLED_ELSEWHERE, UNRECORDED
+from slurm_jobs.status.slice_status import CANCELLED_ELSEWHERE, unrecorded_text
 
 AttemptEnding = Literal[
     "running",
@@ -302,7 +302,7 @@ def _reason(
         return detail
     local = row.reason if row is not None and row.source == "local" else ""
     if ending == "failed" and row is not None:
-        return local or f"{row.state} {UNRECORDED}"
+        return local or unrecorded_text(row)
     if ending == "unknown":
         said = f"{row.source} says {row.state}, but " if row is not None else ""
         return f"{said}it left no completion record"

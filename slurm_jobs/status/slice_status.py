@@ -24,18 +24,25 @@ from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
 from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.units import num_bytes
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
 
 SliceCause = Literal[
-    "not submitted", "no runner", "cancelled here", "cancelled elsewhere", "stopped and left"
+    "not submitted",
+    "no runner",
+    "cancelled here",
+    "cancelled elsewhere",
+    "stopped and left",
+    "over memory",
 ]
 """Why a slice has its status, where a command decides by it.
 
 - `not submitted`: no job works on it, and none will.
 - `no runner`: the local runner of its job has ended.
 - `cancelled here`: by `slurm-jobs cancel`; `cancelled elsewhere`: by anything else.
+- `over memory`: it failed without a record, and had used more memory than it requested.
 - `stopped and left`: it saved its work when it was asked to stop, and was not requeued.
 """
 STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
@@ -248,8 +255,31 @@ def _running_or_ended(
         if task.state == "FAILED" and not task.signal:
             reason += " for errors of `setup:` or of Python"
     elif not reason:
-        reason = f"{task.state} {UNRECORDED}"
+        cause: SliceCause | None = "over memory" if is_over_memory(task) else None
+        return replace(known, status="failed", reason=unrecorded_text(task), cause=cause)
     return replace(known, status="failed", reason=reason)
+
+
+def is_over_memory(task: TaskAccounting) -> bool:
+    """Check whether a task that failed had used more memory than it requested.
+
+    A site that kills such tasks by JobAcctGatherParams=OverMemoryKill calls them FAILED.
+    """
+    if task.max_rss_bytes is None or task.requested_mem_bytes is None:
+        return False
+    return task.state == "FAILED" and task.max_rss_bytes > task.requested_mem_bytes
+
+
+def unrecorded_text(task: TaskAccounting) -> str:
+    """Return why a task failed whose supervisor could not record it."""
+    if not is_over_memory(task):
+        return f"{task.state} {UNRECORDED}"
+    used, requested = (num_bytes(n or 0.0) for n in (task.max_rss_bytes, task.requested_mem_bytes))
+    return (
+        f"{task.state} after it had used {used} of the {requested} of memory that it requested "
+        "(resources.mem_gb), so Slurm or the node killed it; `logs --supervisor` shows what it "
+        "printed last"
+    )
 
 
 def _cancelled_here(known: SliceStatus) -> SliceStatus:

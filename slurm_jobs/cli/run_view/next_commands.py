@@ -7,32 +7,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from slurm_jobs.cli.run_logs.log_files import has_explaining_log, rank_logs
 from slurm_jobs.cli.run_view.causes import MAX_PROBLEMS_SHOWN, failure_record
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.shared.errors import DamagedFileError, InputError
 from slurm_jobs.shared.failure_kinds import FailureKind
 from slurm_jobs.shared.files import read_json
+from slurm_jobs.shared.index_ranges import ranges_text
 
 if TYPE_CHECKING:
+    from slurm_jobs.plan.planned import SliceRequest
+    from slurm_jobs.run_folder.run_values import StageSummary
     from slurm_jobs.shared.records.attempt_records import CompletionRecord
     from slurm_jobs.status.run_status import RunStatus, StageStatus
     from slurm_jobs.status.slice_status import SliceStatus
 
 _PLACEHOLDERS = frozenset({"VALUE", "FOLDER"})
 """Words that the user replaces by a value."""
-_MORE_TIME = 2
-"""Factor that is offered after a stage reached its time limit."""
-_MORE_MEMORY = 1.5
-"""Factor that is offered after a stage ran out of memory."""
+_FACTORS = {"timeout_min": 2, "mem_gb": 1.5}
+"""How much more of a limit is offered after a stage reached it."""
 _FIX_SPEC = "fix the spec's file, or give `--set KEY=VALUE` instead of --update-spec"
 _FIX_CODE = "fix the code; the run uses a copy of it, which --update-code replaces"
 
@@ -216,27 +217,58 @@ def _forbids_mixed_code(run_dir: Path, stage: str) -> bool:
 
 
 def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> dict[str, str]:
-    """Return more memory or time for stages that needed it, unless their `on_resume` raises it.
+    """Return more memory or time for slices that needed it, unless their `on_resume` raises it.
 
     A stage that saved after the signal to stop continues there, and needs no more time.
     """
-    raised = {
-        "OUT_OF_MEMORY": ("mem_gb", _MORE_MEMORY),
-        "TIMEOUT": ("timeout_min", _MORE_TIME),
-    }
-    wanted = dict.fromkeys(
-        (stage.stage.name, *raised[part.state])
-        for stage, part in failed
-        if part.status == "failed" and part.state in raised and part.cause != "stopped and left"
-    )
+    reached: dict[tuple[str, str], list[int]] = {}
+    stages = {}
+    for stage, part in failed:
+        limit_key = _limit_reached(part)
+        if limit_key is not None:
+            reached.setdefault((stage.stage.name, limit_key), []).append(part.slice_index)
+            stages[stage.stage.name] = stage
     try:
-        stages = read_resolved_values(RunPaths(run_dir))["stages"] if wanted else {}
+        values = read_resolved_values(RunPaths(run_dir))["stages"] if reached else {}
     except (OSError, DamagedFileError):
         return {}
+    own = _own_requests(run_dir, [stage.stage for stage in stages.values()]) if reached else {}
     settings = {}
-    for name, key, factor in wanted:
-        stage = stages.get(name, {})
-        limit = stage.get("resources", {}).get(key)
-        if limit and not (stage.get("on_resume") or {}).get(f"raise_{key}"):
-            settings[f"stages.{name}.resources.{key}"] = str(math.ceil(limit * factor))
+    for (name, key), slices in reached.items():
+        stage_values = values.get(name, {})
+        resources, on_resume = (
+            stage_values.get("resources", {}),
+            stage_values.get("on_resume") or {},
+        )
+        own_limits = [getattr(own.get(name, {}).get(index), key, None) for index in slices]
+        limit = max(filter(None, [resources.get(key), *own_limits]), default=None)
+        if limit is None or on_resume.get(f"raise_{key}"):
+            continue
+        # A limit of all slices would also change the jobs of those that failed for other reasons.
+        is_of_some = stages[name].counts["failed"] > len(slices) or any(own_limits)
+        which = f"{name}[{ranges_text(slices)}]" if is_of_some else name
+        raised = str(math.ceil(limit * _FACTORS[key]))
+        settings[f"stages.{which}.resources.{key}"] = raised
     return settings
+
+
+def _own_requests(
+    run_dir: Path, stages: Sequence[StageSummary]
+) -> Mapping[str, Mapping[int, SliceRequest]]:
+    """Return what single slices have requested in earlier resumes."""
+    # Here, because it imports pydantic, which takes half of the time of a `status`.
+    from slurm_jobs.commands.resuming.slice_requests import slice_requests
+
+    with suppress(OSError, DamagedFileError, InputError):
+        overrides = read_json(RunPaths(run_dir).spec_origin).get("slice_overrides", [])
+        return slice_requests(overrides, stages)
+    return {}
+
+
+def _limit_reached(part: SliceStatus) -> Literal["mem_gb", "timeout_min"] | None:
+    """Return the key of the limit that a failed slice has reached."""
+    if part.status != "failed" or part.cause == "stopped and left":
+        return None
+    if part.state == "OUT_OF_MEMORY" or part.cause == "over memory":
+        return "mem_gb"
+    return "timeout_min" if part.state == "TIMEOUT" else None

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from slurm_jobs.plan.planned import Plan, PlannedStage, SliceRequest
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_values import stages_named
+from slurm_jobs.run_folder.run_values import StageSummary, stages_named
 from slurm_jobs.shared.errors import InputError
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
@@ -48,7 +48,7 @@ def all_slice_overrides(
 
 
 def slice_requests(
-    overrides: Sequence[str], stages: Sequence[PlannedStage]
+    overrides: Sequence[str], stages: Sequence[PlannedStage | StageSummary]
 ) -> dict[str, dict[int, SliceRequest]]:
     """Return what the overrides request, by stage and slice; later ones have priority.
 

@@ -115,6 +115,29 @@ def test_a_stage_at_its_limit_is_offered_more_unless_a_resume_raises_it(
     assert lines_of(reached)[-1] == f"next: {resume(*options)}"
 
 
+def test_more_is_offered_for_the_slices_that_reached_their_limit(paths: RunPaths) -> None:
+    write_stage(paths, resources={"timeout_min": 30, "mem_gb": 4.0}, on_resume=None)
+    failed = stage("a", ["failed"] * 4)
+    states = ("TIMEOUT", "FAILED", "TIMEOUT", "FAILED")
+    slices = tuple(
+        dataclasses.replace(part, state=state, cause="over memory" if index == 3 else None)
+        for index, (part, state) in enumerate(zip(failed.slices, states, strict=True))
+    )
+    more_time = "stages.a[0,2].resources.timeout_min=60"
+    more_memory = "stages.a[3].resources.mem_gb=6"
+    shown = resume("--set", more_time, "--set", more_memory)
+    assert lines_of(dataclasses.replace(failed, slices=slices))[-1] == f"next: {shown}"
+
+
+def test_more_than_a_slice_requested_of_its_own_is_offered(paths: RunPaths) -> None:
+    write_stage(paths, resources={"timeout_min": 30}, on_resume=None)
+    earlier = ["stages.a[1].resources.timeout_min=50"]
+    write_json_atomic(paths.spec_origin, {"slice_overrides": earlier})
+    failed = stage("a", ["completed", "failed"], state="TIMEOUT")
+    shown = resume("--set", "stages.a[1].resources.timeout_min=100")
+    assert lines_of(failed)[-1] == f"next: {shown}"
+
+
 LIMIT = "reached its time limit of 5 min (resources.timeout_min)"
 
 
