@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from slurm_jobs.shared.manifests.inline_images import is_inline_image
 
@@ -60,27 +61,38 @@ _METADATA = word_set(
 )
 """Keys that are known to hold nothing for a sample."""
 
-_WORDS: Mapping[str, str] = {
-    **dict.fromkeys(["video", "videos", "clip", "clips", "mp4"], "video, which is not read"),
-    **dict.fromkeys(
-        ["audio", "audios", "sound", "sounds", "speech", "wav", "mp3"], "audio, which is not read"
-    ),
-    **dict.fromkeys(["tools", "tool", "functions", "function"], "tools, which are not supported"),
-    **dict.fromkeys(
-        ["chosen", "rejected", "reject", "kto", "preferred", "dispreferred", "desirable"],
-        _PREFERENCE := "preference data, which is not supported",
-    ),
-    **dict.fromkeys(
-        ["reasoning", "thinking", "thoughts"], "a thought before the answer, which is not rendered"
-    ),
-    **dict.fromkeys(
-        ["objects", "bbox", "bboxes", "boxes", "grounding"],
-        "places in the picture, which are not put into the text",
-    ),
-    **dict.fromkeys(["kwargs"], "settings of the template, which are not passed on"),
-    **dict.fromkeys(["history"], "earlier turns, which are not read here; write `messages`"),
+MediaKind = Literal["video", "audio", "picture"]
+UnreadKind = (
+    MediaKind
+    | Literal["tools", "preference", "thought", "places", "template_settings", "earlier_turns"]
+)
+"""Kinds of content that is not read."""
+
+_WORDS: Mapping[UnreadKind, str] = {
+    "video": "video videos clip clips mp4",
+    "audio": "audio audios sound sounds speech wav mp3",
+    "tools": "tools tool functions function",
+    "preference": "chosen rejected reject kto preferred dispreferred desirable",
+    "thought": "reasoning thinking thoughts",
+    "places": "objects bbox bboxes boxes grounding",
+    "template_settings": "kwargs",
+    "earlier_turns": "history",
 }
-"""Words in the name of a key that holds content, with the clause for a message."""
+_KIND_OF_WORD: Mapping[str, UnreadKind] = {
+    word: kind for kind, words in _WORDS.items() for word in words.split()
+}
+"""Words in the name of a key that holds content."""
+_CLAUSES: Mapping[UnreadKind, str] = {
+    "video": "video, which is not read",
+    "audio": "audio, which is not read",
+    "tools": "tools, which are not supported",
+    "preference": "preference data, which is not supported",
+    "thought": "a thought before the answer, which is not rendered",
+    "places": "places in the picture, which are not put into the text",
+    "template_settings": "settings of the template, which are not passed on",
+    "earlier_turns": "earlier turns, which are not read here; write `messages`",
+}
+"""What a key whose name announces content holds, for a message."""
 
 _PICTURE_WORDS = word_set(
     """image images img imgs picture pictures photo photos pic pics screenshot screenshots
@@ -219,15 +231,14 @@ def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def _content_word(name: str) -> str:
-    """Return the unread content that a key's name announces; empty if none."""
+def _announced_content(name: str) -> UnreadKind | None:
     words = name.split("_")
     describes = not (_DESCRIBING_WORDS - {"url", "urls"}).isdisjoint({words[0], words[-1]})
     for word in words:
-        says = _WORDS.get(word, "")
-        if says and not (describes and ("video" in says or "audio" in says)):
-            return says
-    return ""
+        kind = _KIND_OF_WORD.get(word)
+        if kind is not None and not (describes and kind in ("video", "audio")):
+            return kind
+    return None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -239,43 +250,54 @@ def _names_picture(name: str) -> bool:
     )
 
 
-def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
-    """Return why a row with this unread key, whose value is not empty, cannot be used, else "".
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnreadContent:
+    """Content in a key that is not read, without which the row has another meaning."""
+
+    kind: UnreadKind
+    text: str
+    """Key and content, for a message."""
+
+
+def unread_problem(key: str, value: Any, *, has_picture: bool) -> UnreadContent | None:
+    """Return the content of an unread key, not empty, that makes its row unusable; None if none.
 
     If the row has a picture that is read, an address or a file name elsewhere is its origin.
     """
     name = normal(key)
-    says = _content_word(name)
+    kind = _announced_content(name)
     held = isinstance(value, str | bytes | list | tuple | Mapping)
-    if says and (held or (says == _PREFERENCE and yes_or_no(value) is not None)):
-        return f"`{key}` holds {says}"
+    is_choice = kind == "preference" and yes_or_no(value) is not None
+    if kind is not None and (held or is_choice):
+        return UnreadContent(kind=kind, text=f"`{key}` holds {_CLAUSES[kind]}")
     is_text = isinstance(value, str) and value.strip().lower() in ("true", "false")
     if name == "label" and (isinstance(value, bool) or is_text):
-        return f"`{key}` holds {_PREFERENCE}"
-    if name in _METADATA or not held:
-        says = "video or audio" if _looks_like_media(value) else ""
-        says = says or ("a picture" if looks_like_picture(value) else "")
-        return f"`{key}` names {says}, which is not read" if says and not has_picture else ""
+        return UnreadContent(kind="preference", text=f"`{key}` holds {_CLAUSES['preference']}")
+    is_plain = name in _METADATA or not held
+    if is_plain and has_picture:
+        return None
     if _looks_like_media(value):
-        return f"`{key}` names video or audio, which is not read"
-    if looks_like_picture(value) or _names_picture(name):
-        if has_picture and normal(key).rsplit("_", 1)[-1] in _DESCRIBING_WORDS:
-            return ""
-        return f"`{key}` names a picture, which is not read"
-    return ""
+        text = f"`{key}` names video or audio, which is not read"
+        return UnreadContent(kind="video", text=text)
+    if not looks_like_picture(value) and (is_plain or not _names_picture(name)):
+        return None
+    if has_picture and name.rsplit("_", 1)[-1] in _DESCRIBING_WORDS:
+        return None
+    return UnreadContent(kind="picture", text=f"`{key}` names a picture, which is not read")
 
 
-def left_out_media(key: str, value: Any) -> str:
-    """Return the media in a key that the user chose to ignore; empty if none.
+def left_out_media(key: str, value: Any) -> MediaKind | None:
+    """Return the media in a key that the user chose to ignore; None if it has none.
 
     Call it only for rows without a picture: the rest of such a row asks about invisible content.
     """
     if says_nothing(value) or normal(key) in LOSS_KEYS or has_learning_word(key):
-        return ""
+        return None
     if not (names_media(key) or looks_like_picture(value) or _looks_like_media(value)):
-        return ""  # `depth: easy`, `frame: Commerce_buy`
+        return None  # `depth: easy`, `frame: Commerce_buy`
     problem = unread_problem(key, value, has_picture=False)
-    return next((kind for kind in ("video", "audio", "a picture") if f" {kind}" in problem), "")
+    kinds: tuple[MediaKind, ...] = get_args(MediaKind)
+    return next((kind for kind in kinds if problem is not None and kind == problem.kind), None)
 
 
 def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -309,7 +331,7 @@ def may_hold_content(key: str) -> bool:
     """Check whether a key's name alone announces content that is not read."""
     name = normal(key)
     is_mark = name == "label" or name in LOSS_KEYS or has_learning_word(name)
-    return is_mark or bool(_content_word(name)) or _names_picture(name)
+    return is_mark or _announced_content(name) is not None or _names_picture(name)
 
 
 def has_learning_word(name: str) -> bool:
@@ -410,8 +432,8 @@ def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tupl
     for key, item in value.items():
         if normal(key) not in read and not says_nothing(item):
             problem = unread_problem(key, item, has_picture=False)
-            if problem:
-                raise BadRowError(problem)
+            if problem is not None:
+                raise BadRowError(problem.text)
             if not is_metadata(key):
                 yield key, item
 

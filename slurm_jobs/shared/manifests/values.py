@@ -315,10 +315,11 @@ class _Row:
             for key, other in item.items() if isinstance(item, Mapping) else ():
                 if key in self._options.columns.ignore or key in IMAGE_KEYS or says_nothing(other):
                     continue
-                problem = unread_problem(key, other, has_picture=True)
+                unread = unread_problem(key, other, has_picture=True)
+                problem = None if unread is None else unread.text
                 if normal(key) in INDEX_KEYS and other != place:
                     problem = f"`{key}` of image {place} is {shorten(other)}: list them in order"
-                if problem:
+                if problem is not None:
                     message = f"in `{column}`: {problem}"
                     raise BadRowError(message)
                 if not is_metadata(key):
@@ -571,9 +572,10 @@ class _Row:
         """
         for key, value in self.left_out if not has_picture else ():
             media = left_out_media(key, value)
-            if media:
+            if media is not None:
+                held = "a picture" if media == "picture" else media
                 message = (
-                    f"`{key}`, which `columns.ignore` names, holds {media}, and the row has no "
+                    f"`{key}`, which `columns.ignore` names, holds {held}, and the row has no "
                     "picture that is read: its answer would be learned blind. Remove the row, or "
                     "this key from it if the answer does not depend on it"
                 )
@@ -583,13 +585,15 @@ class _Row:
                 continue
             self._check_loss(key, value)
             problem = unread_problem(key, value, has_picture=has_picture)
-            if problem:
+            if problem is not None:
                 remedy = f"`columns: {{ignore: [{key}]}}` to leave it out"
-                message = f"{problem}; set {remedy}"
-                if not has_picture and left_out_media(key, value):
-                    is_image = "names a picture" in problem
+                message = f"{problem.text}; set {remedy}"
+                if not has_picture and left_out_media(key, value) is not None:
+                    is_image = problem.kind == "picture"
                     read = f"set `columns: {{image: {key}}}` to read it, or " if is_image else ""
-                    message = f"{problem}, and the row has no other picture; {read}remove the row"
+                    message = (
+                        f"{problem.text}, and the row has no other picture; {read}remove the row"
+                    )
                 raise BadRowError(message)
             if not is_metadata(key):
                 self.ignored.append(key)
