@@ -174,7 +174,7 @@ class RankProcesses:
                 exit_code=SUPERSEDED_EXIT_CODE,
                 reason="a later attempt at this slice has begun, so this one was ended",
             )
-        if self.stop_request == "stop signal" and is_preempted(self._environment):
+        if self.stop_request in {"stop signal", "time limit"} and is_preempted(self._environment):
             self.stop_request = "preemption"
         reason = _STOPPED[self.stop_request] if end.outcome == "stopped" else end.reason
         end = replace(end, reason=reason, stop_request=self.stop_request)

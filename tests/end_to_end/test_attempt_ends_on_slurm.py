@@ -92,3 +92,19 @@ def test_each_way_in_which_a_job_stops_has_its_own_name(on_slurm: Driver, cluste
     assert "scancel" in other["reason"]
     on_slurm.run("cancel", str(run_dir), "--yes", check=None)
     cluster.heal_daemons()
+
+
+@pytest.mark.slow
+def test_a_preemption_shortly_before_the_time_limit_has_its_name(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    stage = STAGE.format(name="a", function=SAVING, partition="low", node="cpu1")
+    stage = stage.replace("timeout_min: 30", "timeout_min: 2").replace("lead_s: 20", "lead_s: 40")
+    on_slurm.write("spec.yaml", f"name: late\ncluster: auto\nstages:{stage}")
+    run_dir = on_slurm.submit("spec.yaml")
+    wait_for((run_dir / "tasks/a/s00000.a0001/counting").exists, "work")
+    options = ["--nodelist=cpu1", "--partition=high", "--exclusive", "--mem=1G"]
+    cluster.submit("sleep 5", *options, cwd=on_slurm.folder)
+    (first, *_) = wait_for(lambda: first_attempts(on_slurm, run_dir, "a"), "its end")
+    assert (first["ending"], first["has_stopped"]) == ("preempted", True)
+    on_slurm.run("cancel", str(run_dir), "--yes", check=None)

@@ -205,6 +205,24 @@ def test_a_fault_of_the_data_is_reported_at_its_line_and_exits_with_2(
 
 
 @pytest.mark.parametrize(
+    "row",
+    [
+        {"image_id": 458752, "question": "what is it?", "answer": "a cat"},
+        {"dicom_path": "a.dcm", "question": "what is it?", "answer": "a cat"},
+        {"image": "", "question": "what is it?", "answer": "a cat"},
+    ],
+    ids=lambda row: next(iter(row)),
+)
+def test_rows_without_any_picture_are_an_error_of_the_new_spec(
+    init: Init, tmp_path: Path, row: dict[str, object]
+) -> None:
+    (tmp_path / "m.jsonl").write_text(f"{json.dumps(row)}\n" * 9)
+    said = init("--data", "m.jsonl", "--yes", code=2)
+    assert "has a picture that is read" in said.err
+    assert "text_only: true" in said.err
+
+
+@pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
         ("m.csv", b"image,text\na.jpg,caf\xe9\n", "m.csv:2: not UTF-8 (byte 0xe9"),
