@@ -33,7 +33,7 @@ from pipeline.train.device.precision import choose_precision
 from pipeline.train.device.rank_device import RankDevice, threads_per_rank
 from pipeline.train.strategies.single import Single
 from pipeline.train.trained_model.bare_model import attention_of
-from pipeline.train.trials import time_step
+from pipeline.train.trials.trial_passes import time_step
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ShardingConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR

@@ -32,7 +32,7 @@ from pipeline.train.optimizer.local_parts import local_part
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
-from pipeline.train.trials import leaving_no_trace
+from pipeline.train.trials.trial_passes import leaving_no_trace
 from slurm_jobs.shared.errors import StageConfigError
 
 if TYPE_CHECKING:

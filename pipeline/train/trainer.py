@@ -69,7 +69,9 @@ from pipeline.train.trained_model.trained_model import (
     switch_phase,
 )
 from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
-from pipeline.train.trials import Trial, choose_batching, settle_microbatches
+from pipeline.train.trials.batching_choice import choose_batching
+from pipeline.train.trials.microbatch_choice import settle_microbatches
+from pipeline.train.trials.trial import Trial
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
 from slurm_jobs.shared.index_ranges import ranges_text

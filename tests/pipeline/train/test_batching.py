@@ -13,7 +13,7 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.order import BatchLayout, shuffled_order
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.train.batching import batch_layout, rows_per_step, steps_to_make
-from pipeline.train.trials import _TRAINED
+from pipeline.train.trials.trial import _TRAINED
 from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.contexts import make_context

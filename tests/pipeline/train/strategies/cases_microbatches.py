@@ -10,7 +10,9 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.job import phases_of
 from pipeline.train.memory import measured_memory
 from pipeline.train.trained_model.trained_model import TrainedModel, switch_phase
-from pipeline.train.trials import Trial, search, settle_microbatches
+from pipeline.train.trials.microbatch_choice import settle_microbatches
+from pipeline.train.trials.microbatch_search import search
+from pipeline.train.trials.trial import Trial
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.accelerate_cases import FSDP, write
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
