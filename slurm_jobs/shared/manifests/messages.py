@@ -89,6 +89,8 @@ class ManifestRow:
     messages: tuple[Message, ...]
     problem: str = ""
     """Reason why the row cannot be used; empty for a good one."""
+    is_json: bool = True
+    """False if the row is a line of JSON lines that cannot be parsed."""
     ignored: tuple[str, ...] = ()
     """Keys that are neither read nor known metadata."""
     keys: tuple[str, ...] = ()
@@ -121,6 +123,8 @@ class ManifestRow:
         return tuple(image.value for image in self.images)
 
 
-def bad_row(origin: RowOrigin, problem: str, source: str = "") -> ManifestRow:
+def bad_row(
+    origin: RowOrigin, problem: str, source: str = "", *, is_json: bool = True
+) -> ManifestRow:
     """Return a row that can only be listed among the rejects."""
-    return ManifestRow(origin=origin, source=source, messages=(), problem=problem)
+    return ManifestRow(origin=origin, source=source, messages=(), problem=problem, is_json=is_json)

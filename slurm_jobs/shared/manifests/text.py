@@ -369,7 +369,7 @@ class JsonLines:
             try:
                 value = json.loads(text)
             except ValueError as error:
-                yield bad_row(origin, f"{NO_JSON} ({error})")
+                yield bad_row(origin, f"no valid JSON ({error})", is_json=False)
             except RecursionError:
                 yield bad_row(origin, TOO_DEEP)
             else:
@@ -481,8 +481,6 @@ def _skip(pattern: re.Pattern[str], text: str, place: int) -> int:
     return match.end() if match else place
 
 
-NO_JSON = "no valid JSON"
-"""Start of the problem of a line that cannot be parsed."""
 MAX_ROWS = 1000
 """Most rows read from the beginning of a manifest."""
 MAX_BYTES = 2 * 1024 * 1024

@@ -14,7 +14,7 @@ from slurm_jobs.shared.errors import Problem
 from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.shared.manifests.image_paths import strange_name
 from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS, NO_JSON
+from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
 from slurm_jobs.shared.manifests.values import RowOptions, missing_columns
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.graph import preprocess_of
@@ -152,7 +152,7 @@ def unreadable(manifest: str, verb: str, files: Files, options: RowOptions) -> s
         return wrong
     damage = files.manifest_damage(manifest, options)
     rows = files.first_rows(manifest, options)
-    is_json = not rows or any(not row.problem.startswith(NO_JSON) for row in rows)
+    is_json = not rows or any(row.is_json for row in rows)
     return damage or ("" if is_json else _wrong_rows(manifest, files, options))
 
 
