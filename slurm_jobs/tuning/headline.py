@@ -86,11 +86,15 @@ def why_nothing_tried(result: Values) -> str:
         _shown(entry["name"]) for entry in result["not_tried"] if entry.get("needs_s") is not None
     ]:
         return f"the budget left no room for {', '.join(names)}"
-    if short := [
-        _shown(entry["name"]) for entry in result["not_tried"] if entry["why"] == TOO_SHORT
-    ]:
+    if short := [_shown(entry["name"]) for entry in result["not_tried"] if _is_too_short(entry)]:
         return f"trials have too few steps for {', '.join(short)}: give a larger --budget"
     return "no finding names a change that could be tried"
+
+
+def _is_too_short(entry: Values) -> bool:
+    if "kind" in entry:
+        return bool(entry["kind"] == "too_short")
+    return bool(entry["why"] == TOO_SHORT)  # earlier versions do not record the kind
 
 
 def _shown(name: str) -> str:

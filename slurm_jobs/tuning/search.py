@@ -35,7 +35,13 @@ from slurm_jobs.tuning.trial_lengths import (
     trial_seconds,
 )
 from slurm_jobs.tuning.trial_model import Ask, Cause, Change, Changes, Outcome, Purpose, Trial
-from slurm_jobs.tuning.tuning_progress import Facts, NotTried, Tried, TuningProgress
+from slurm_jobs.tuning.tuning_progress import (
+    Facts,
+    NotTried,
+    NotTriedKind,
+    Tried,
+    TuningProgress,
+)
 
 KEPT_STEPS = 8
 """Steps of the control without data path: few enough for memory, more than the loader reads ahead.
@@ -208,17 +214,18 @@ def _next_knob_trial(state: _State) -> Ask | None:
         comparison = _name(state.kept, after)
         pairs = state.pairs(comparison)
         if not pairs.is_begun and (problem := problem_with(state.facts.train, after)):
-            _note_not_tried(state, proposal, f"does not fit the rest of the config: {problem}")
+            why = f"does not fit the rest of the config: {problem}"
+            _note_not_tried(state, proposal, "misfit", why)
             continue
         if not pairs.is_begun and state.is_too_short_for(change):
-            _note_not_tried(state, proposal, TOO_SHORT)
+            _note_not_tried(state, proposal, "too_short", TOO_SHORT)
             continue
         if not pairs.is_over and state.affords(pairs):
             return state.ask("knob", comparison, pairs, (state.kept, after))
         if not pairs.is_begun:
             needs_s = needed_s(pairs, state.trial_s)
             left_s = left_for_knobs_s(state.facts.budget_s, state.trials)
-            _note_not_tried(state, proposal, why_no_room(left_s, needs_s), needs_s)
+            _note_not_tried(state, proposal, "no_room", why_no_room(left_s, needs_s), needs_s)
             continue
         verdict = pairs.verdict
         outcome, why = _outcome(pairs, verdict)
@@ -235,17 +242,21 @@ def _next(state: _State) -> Proposal | None:
     train = with_changes(state.facts.train, state.kept)
     for proposal in propose(state.causes, train, state.facts.hardware):
         if proposal.change is None:
-            _note_not_tried(state, proposal, proposal.why_not)
+            _note_not_tried(state, proposal, "no_change", proposal.why_not)
         elif proposal.change.text not in state.seen:
             return proposal
     return None
 
 
 def _note_not_tried(
-    state: _State, proposal: Proposal, why: str, needs_s: float | None = None
+    state: _State,
+    proposal: Proposal,
+    kind: NotTriedKind,
+    why: str,
+    needs_s: float | None = None,
 ) -> None:
     name = proposal.name if proposal.name != "-" else proposal.cause.rule
-    left = NotTried(name=name, finding=proposal.cause.title, why=why, needs_s=needs_s)
+    left = NotTried(name=name, finding=proposal.cause.title, kind=kind, why=why, needs_s=needs_s)
     state.not_tried.setdefault(name, left)
 
 

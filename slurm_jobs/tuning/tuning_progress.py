@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from slurm_jobs.tuning.knobs import Hardware, Proposal
 from slurm_jobs.tuning.pairs import Pairs
@@ -32,12 +32,21 @@ class Tried:
     why: str
 
 
+NotTriedKind = Literal[
+    "no_change",  # nothing can be set, or it must not be changed
+    "misfit",  # does not fit the rest of the config
+    "too_short",  # needs longer trials than the budget allows
+    "no_room",  # the budget does not suffice for its comparison
+]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotTried:
     """Knob that a finding names and that was not tried."""
 
     name: str
     finding: str
+    kind: NotTriedKind
     why: str
     needs_s: float | None = None
     """Budget to compare it, including closing trials; None if the budget is not the reason."""

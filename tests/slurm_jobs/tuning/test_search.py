@@ -272,7 +272,8 @@ def test_reading_ahead_is_left_alone_where_trials_hardly_use_it_up():
     tried = [one.proposal.name for one in long.tried]
     assert "num_prefetch_batches: 8" in tried
     short, _ = simulate_tuning(facts(budget_min=20 * 10 / 60, num_loader_threads=64), flat)
-    assert {one.name: one.why for one in short.not_tried}["num_prefetch_batches: 8"] == TOO_SHORT
+    (left,) = [one for one in short.not_tried if one.name == "num_prefetch_batches: 8"]
+    assert (left.kind, left.why) == ("too_short", TOO_SHORT)
 
 
 def test_the_progress_after_the_same_trials_is_the_same():

@@ -213,9 +213,13 @@ def test_data_that_costs_time_without_a_wait_is_reported_with_the_cause():
     assert told in " ".join(shown({**values, "data": unseen}).split())
 
 
-def test_a_change_that_only_needs_longer_trials_is_not_called_unnamed() -> None:
-    left = {"name": "num_prefetch_batches: 8", "why": TOO_SHORT, "needs_s": None}
-    said = why_nothing_tried({"not_tried": [left]})
+@pytest.mark.parametrize(
+    "left", [{"kind": "too_short", "why": "in other words"}, {"why": TOO_SHORT}]
+)
+def test_a_change_that_only_needs_longer_trials_is_not_called_unnamed(left) -> None:
+    """Results of earlier versions have no kind."""
+    entry = {"name": "num_prefetch_batches: 8", "needs_s": None, **left}
+    said = why_nothing_tried({"not_tried": [entry]})
     assert said == ("trials have too few steps for num_prefetch_batches: 8: give a larger --budget")
 
 
