@@ -19,8 +19,8 @@ class Missing:
     slices: tuple[int, ...]
     max_running: int | None
     after_active: bool
-    reasons: Mapping[int, str]
-    """Why each of the slices runs."""
+    reasons: Mapping[int, str | None]
+    """Why each of the slices runs; None if it is merely not complete."""
 
 
 def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[Missing]:
@@ -44,10 +44,8 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
             continue
         again[stage.name] = frozenset(missing)
         parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
-        reasons = {
-            index: f"comes after {', '.join(parents_again)}" if index in barred else "not complete"
-            for index in missing
-        }
+        comes_after = f"comes after {', '.join(parents_again)}"
+        reasons = {index: comes_after if index in barred else None for index in missing}
         reasons |= {i: why for i, why in done.why_not.get(stage.name, {}).items() if i in reasons}
         array = spec.stages[stage.name].array
         max_running = array.max_running if array else None
@@ -65,16 +63,19 @@ def missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list
     return parts
 
 
-def reasons_text(reasons: Mapping[int, str], slices: Sequence[int], num_slices: int) -> str:
+def reasons_text(reasons: Mapping[int, str | None], slices: Sequence[int], num_slices: int) -> str:
     """Return why the slices of a job run: one reason, or each with its slices."""
-    by_reason: dict[str, list[int]] = {}
+    by_reason: dict[str | None, list[int]] = {}
     for index in slices:
         by_reason.setdefault(reasons[index], []).append(index)
     if len(by_reason) > 1:
-        return "; ".join(f"{ranges_text(own)}: {why}" for why, own in by_reason.items())
+        texts = {why: "not complete" if why is None else why for why in by_reason}
+        return "; ".join(f"{ranges_text(own)}: {texts[why]}" for why, own in by_reason.items())
     why = next(iter(by_reason), "")  # a site without arrays has pieces without slices
-    if why != "not complete" or len(slices) == num_slices:
+    if why is not None:
         return why
+    if len(slices) == num_slices:
+        return "not complete"
     verb = "is" if len(slices) == 1 else "are"
     return f"{len(slices)} of {num_slices} slices {verb} not complete"
 
