@@ -203,3 +203,151 @@ def test_records_are_read_only_by_the_readers_of_regular_files() -> None:
         for line in direct_reads(path)
     }
     assert found == set()
+
+
+MESSAGE_NAMES = {
+    *("detail", "error_text", "failure", "full_reason", "message", "problem", "reason"),
+    *("status_reason", "why"),
+}
+"""Names of texts that are made for people."""
+READING_METHODS = {
+    *("count", "endswith", "find", "index", "partition", "rpartition", "rsplit", "split"),
+    "startswith",
+}
+PATTERN_METHODS = {"findall", "finditer", "fullmatch", "match", "search"}
+
+_CODE = "a code in spite of its name: `Reason` of `pipeline/preprocess/rejects.py`"
+_LAYOUT = "changes the layout of the text"
+_SAME = "equality of two texts: what is new, or the same"
+_SLURM = "a word of Slurm, or of our local scheduler, which uses the same field"
+_CHAT = "a message of a conversation"
+_KEY_FIRST = "our own rule: a config's check begins with the key that it is about"
+_TO_DO = "left over: reads our own text"
+MESSAGES_READ = {
+    "pipeline/models/loading/pretrained.py": {"str(error).partition('\\n')": _LAYOUT},
+    "pipeline/preprocess/images/decode.py": {
+        "re.findall('\\\\d+', str(error))": "Pillow has no numbers"
+    },
+    "pipeline/preprocess/images/image_sources.py": {"rejection.reason != 'missing_image'": _CODE},
+    "pipeline/preprocess/images/resize.py": {
+        "'allocate memory' in str(error)": "torch has no kind"
+    },
+    "pipeline/preprocess/rejects.py": {"reason in CHOSEN_REASONS": _CODE},
+    "pipeline/preprocess/stage.py": {"reject.reason not in CHOSEN_REASONS": _CODE},
+    "pipeline/train/evaluate.py": {"reason in reasons": _CODE},
+    "slurm_jobs/cli/command_parser.py": {
+        "_NO_VERB.match(message)": "argparse has no kinds",
+        "_NO_OPTION.match(message)": "argparse has no kinds",
+    },
+    "slurm_jobs/commands/resuming/given_spec.py": {
+        "problem.message not in left": _SAME,
+        "problem.message in before": _SAME,
+        "n.message not in known": _SAME,
+    },
+    "slurm_jobs/report/numbers/build_report.py": {"number.at_least == reason": _SAME},
+    "slurm_jobs/report/rules/stages/rows_left_out.py": {
+        "reason in CHOSEN_REASONS": _CODE,
+        "reason not in CHOSEN_REASONS": _CODE,
+    },
+    "slurm_jobs/schedulers/job_rows.py": {"reason == 'None'": _SLURM},
+    "slurm_jobs/schedulers/local_runner.py": {
+        "task.reason != reason": _SAME,
+        "reason != WAITING": _SLURM,
+    },
+    "slurm_jobs/schedulers/local_state.py": {"reason in reasons": _SLURM},
+    "slurm_jobs/shared/configs/train_conflicts.py": {
+        "message not in problems": _SAME,
+        "message.partition(' ')": _KEY_FIRST,
+    },
+    "slurm_jobs/shared/manifests/first_turns.py": {"message not in before": _CHAT},
+    "slurm_jobs/shared/manifests/text.py": {
+        "'field limit' in problem": "csv has no kinds",
+        "'new-line character' in problem": "csv has no kinds",
+    },
+    "slurm_jobs/spec/load.py": {"p.message.startswith(repeated)": _TO_DO},
+    "slurm_jobs/spec/matrix.py": {
+        "'.matrix' in p.message": _TO_DO,
+        "problem not in wrong": _SAME,
+        "'${' in problem.message": _TO_DO,
+        "'there is no stage' not in message": _TO_DO,
+    },
+    "slurm_jobs/spec/model_keys.py": {
+        "str(error).partition(': ')": _KEY_FIRST,
+        "str(error).startswith(f'{key} ')": _KEY_FIRST,
+    },
+    "slurm_jobs/spec/validation.py": {
+        "follows.search(message)": _KEY_FIRST,
+        "problem.message.partition(': expected ')": _TO_DO,
+        "': expected ' in first.message": _TO_DO,
+        "first.message.partition(', found')": _TO_DO,
+    },
+    "slurm_jobs/spec/yaml/document.py": {"message.split('\\n  ')": _LAYOUT},
+    "slurm_jobs/status/slice_status.py": {
+        "task.reason == NO_RUNNER": _SLURM,
+        "problem.partition(':')": _TO_DO,
+    },
+    "slurm_jobs/tuning/headline.py": {"entry['why'] == TOO_SHORT": "results of earlier versions"},
+}
+"""Where the words of a message are compared or searched, and the reason why that may be."""
+
+
+def is_message(node: ast.expr) -> bool:
+    """Whether an expression is a text for people, by its name."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name in MESSAGE_NAMES
+        case ast.Subscript(slice=ast.Constant(value=name)):
+            return name in MESSAGE_NAMES
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name in {"error", "exception"}
+    return False
+
+
+def reads_message(node: ast.AST) -> bool:
+    """Whether a comparison, a search or a pattern looks at the words of a message."""
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [left, *others]
+            is_emptiness = any(isinstance(s, ast.Constant) and s.value in ("", None) for s in sides)
+            is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in ops)
+            return any(map(is_message, sides)) and not is_emptiness and not is_identity
+        case ast.Call(func=ast.Attribute(attr="split"), args=[], keywords=[]):
+            return False  # joined again, with single blanks
+        case ast.Call(func=ast.Attribute(attr=method, value=text), args=arguments):
+            is_reading = method in READING_METHODS and is_message(text)
+            return is_reading or (method in PATTERN_METHODS and any(map(is_message, arguments)))
+    return False
+
+
+def messages_read(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of every expression that looks at the words of a message."""
+    for node in ast.walk(ast.parse(source)):
+        if reads_message(node):
+            yield node.lineno, ast.unparse(node)
+
+
+def test_no_decision_reads_the_words_of_a_message() -> None:
+    """What a failure is, its kind says; its text is made from that, and for people alone."""
+    wrong, used = [], set()
+    for path in [*sources("slurm_jobs"), *sources("pipeline")]:
+        name = name_of(path)
+        for line, expression in messages_read(path.read_text(encoding="utf-8")):
+            used.add((name, expression))
+            if expression not in MESSAGES_READ.get(name, {}):
+                wrong.append(f"{name}:{line}: {expression}")
+    assert wrong == [], "give the value a kind, and decide by that"
+    allowed = {(name, text) for name, texts in MESSAGES_READ.items() for text in texts}
+    assert allowed - used == set(), "no longer there"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        'if error.reason.startswith("x"):\n    pass',
+        'found = "timed out" in str(error)',
+        'is_late = entry["why"] == LATE',
+        "match = PATTERN.search(problem)",
+    ],
+)
+def test_a_decision_that_reads_a_message_is_found(planted: str) -> None:
+    assert [line for line, _ in messages_read(planted)] == [1]
