@@ -41,6 +41,8 @@ def attempt_heads(run_dir: Path, logs: Sequence[Path]) -> dict[Path, str]:
             entry = by_attempt.get(key)
             if entry is not None:
                 num = len(records.attempts[entry.slice_index])
+                before = f" (--attempt {key[1] - 1} shows the one before)" if key[1] > 1 else ""
                 why = f": {entry.reason}" if entry.reason else ""
-                heads[log] = f"attempt {key[1]} of {num} on {entry.node}, {entry.ending_text}{why}"
+                which = f"attempt {key[1]} of {num}{before}"
+                heads[log] = f"{which} on {entry.node}, {entry.ending_text}{why}"
     return heads

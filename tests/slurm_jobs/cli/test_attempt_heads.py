@@ -44,6 +44,15 @@ def test_a_single_log_is_printed_alone_and_its_end_goes_to_standard_error(
     assert (done.out, done.err) == ("step 10\n", f"{PREEMPTED}\n")
 
 
+def test_a_later_attempt_says_how_to_see_the_one_before(
+    command: Command, stopped_twice: RunPaths
+) -> None:
+    log(stopped_twice, 2, 0, "step 20\n")
+    words = ("train", "--attempt", "2", "--rank", "0")
+    done = command("logs", stopped_twice.run_dir, *words, code=0)
+    assert done.err.startswith("attempt 2 of 3 (--attempt 1 shows the one before) on ")
+
+
 def test_a_first_attempt_gets_no_head_and_accounting_is_not_queried(
     command: Command, slurm: FakeSlurm, tmp_path
 ) -> None:
