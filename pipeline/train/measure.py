@@ -26,7 +26,7 @@ from pipeline.train.device.random_seeds import seed_generators
 from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.job import Job, find_datasets, open_sources, phases_of
 from pipeline.train.loop import run_steps
-from pipeline.train.preflight import preflight
+from pipeline.train.preflight.preflight import preflight
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.config import build_config

@@ -31,7 +31,7 @@ from pipeline.train.job import (
     versions,
 )
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
-from pipeline.train.preflight import preflight
+from pipeline.train.preflight.preflight import preflight
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.staging import describe_reading
 from pipeline.train.trackers import Trackers, check_packages

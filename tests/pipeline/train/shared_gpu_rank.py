@@ -8,9 +8,9 @@ import os
 
 import torch
 
-from pipeline.train import preflight
 from pipeline.train.device import device_facts
 from pipeline.train.device.device_facts import DeviceFacts
+from pipeline.train.preflight import preflight
 from tests.pipeline.train import rank_process
 
 

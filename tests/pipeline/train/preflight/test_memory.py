@@ -38,7 +38,8 @@ from pipeline.train.memory.memory_need import (
 )
 from pipeline.train.memory.sharing import Sharing, sharing_of
 from pipeline.train.memory.tensor_sizes import ModelSizes, TensorSizes
-from pipeline.train.preflight import disk_warning, node_warning
+from pipeline.train.preflight.disk_space import disk_warning
+from pipeline.train.preflight.rank_checks import node_warning
 from pipeline.train.strategies.rank_mesh import Place
 from slurm_jobs.shared.accelerate_file import understand
 from slurm_jobs.shared.config import build_config

@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.device.rank_device import prepare_device
-from pipeline.train.preflight import RankFacts, compare_ranks
-from pipeline.train.shared_gpus import shared_gpu_problems
+from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks
+from pipeline.train.preflight.shared_gpus import shared_gpu_problems
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.contexts import make_context

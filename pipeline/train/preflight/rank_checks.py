@@ -1,20 +1,12 @@
-"""Checks of a job's first seconds, before anything is staged or read."""
+"""Checks of one rank about the training that will start, from sizes alone."""
 
 from __future__ import annotations
 
-import importlib
-import logging
 import math
 import os
-import re
 import shutil
-import sys
-import time
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +14,6 @@ import torch
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
 from pipeline.data.disk_format.index import open_index
-from pipeline.models.attention_kernels.shared_keys import repeat_shared_keys
 from pipeline.models.computation.compiling import check_can_compile, check_towers
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.loading.weight_files import check_weight_files, fp16_warning
@@ -32,22 +23,20 @@ from pipeline.train.attention import (
     attention_note,
     attention_warning,
     find_kernels,
-    lengths_are_fixed,
     uses_of,
 )
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
-from pipeline.train.checkpoints.lasting_config import fingerprint
-from pipeline.train.device.card_support import card_problem, compile_warning
-from pipeline.train.device.device_facts import DeviceFacts, read_device
+from pipeline.train.device.card_support import compile_warning
+from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.evaluate import evaluation_dtype
-from pipeline.train.job import Job, Phase, phases_of
+from pipeline.train.job import Job, Phase
 from pipeline.train.memory.ending_memory import ending_need, judge_ending
 from pipeline.train.memory.host_memory import read_host_memory
 from pipeline.train.memory.memory_fit import judge_card, judge_node, remedies
 from pipeline.train.memory.memory_need import MemoryNeed, checkpoint_bytes, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import ModelSizes, read_sizes
-from pipeline.train.shared_gpus import shared_gpu_problems
+from pipeline.train.preflight.disk_space import disk_warning
 from pipeline.train.strategies.rank_mesh import Place
 from pipeline.train.strategies.strategy_choice import check_single
 from pipeline.train.strategies.weight_distribution import check_can_be_shared
@@ -57,159 +46,9 @@ from pipeline.train.trained_model.learned_parameters import what_learns
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import INDEX_NAME
 from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.index_ranges import ranges_text
-
-# Comparison of all ranks.
-#
-# Ranks that differ in hardware or software train at the pace of the slowest at best, and at worst
-# silently learn other weights.
 
 
-_MEMORY_TOLERANCE_SHARE = 0.02
-"""Cards of one model report memory that differs by ECC and retired pages."""
-_MEMORY_IN_NAME = re.compile(r"[- ]\d+ ?GB\b")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankFacts:
-    """Facts that must be equal on all ranks."""
-
-    node_name: str
-    device: DeviceFacts
-    versions: Mapping[str, str]
-    """Versions of libraries, by name."""
-    precision: str
-    num_compute_threads: int
-    config: str
-    """Fingerprint of the stage's config."""
-
-
-def compare_ranks(by_rank: Sequence[RankFacts]) -> tuple[list[str], list[str]]:
-    """Return what prevents training together, and differences that only need a warning.
-
-    Ranks that share a GPU are a problem, and cards of different compute capability, because each
-    has its own kernels and precision.
-    Different cards of one capability, different memory and another number of compute threads
-    are warnings.
-    """
-    devices = [rank.device for rank in by_rank]
-    # the card's model without its memory size; all CPUs count as one
-    cards = [_MEMORY_IN_NAME.sub("", str(d)) if d.capability else d.type for d in devices]
-    are_mixed = len({(device.type, device.capability) for device in devices}) > 1
-    sizes = [device.total_bytes or 0 for device in devices]
-    are_uneven = max(sizes) - min(filter(None, sizes), default=0) > (
-        _MEMORY_TOLERANCE_SHARE * max(sizes)
-    )
-    names = sorted({name for rank in by_rank for name in rank.versions})
-    environment = "give all nodes the same environment (the stage's python, setup lines)"
-    one_kind = "request one kind of card (resources.gpu, or slurm: {constraint: ..})"
-    problems = [
-        *((n, [r.versions.get(n, "missing") for r in by_rank], environment) for n in names),
-        ("the stage's config", [rank.config for rank in by_rank], environment),
-        *([("device", cards, one_kind)] if are_mixed else []),
-        ("precision", [rank.precision for rank in by_rank], one_kind),
-    ]
-    warnings = [
-        ("device", cards if not are_mixed else [], "all run at the pace of the slowest"),
-        (
-            "memory of the card",
-            [f"{size / 1e9:.1f} GB" for size in sizes] if are_uneven else [],
-            "the smallest bounds what a microbatch may hold",
-        ),
-        (
-            "the number of compute threads",
-            [str(rank.num_compute_threads) for rank in by_rank],
-            "set num_compute_threads",
-        ),
-    ]
-    nodes = [rank.node_name for rank in by_rank]
-    all_problems = [*shared_gpu_problems(nodes, devices), *_differences(nodes, problems)]
-    return all_problems, list(_differences(nodes, warnings))
-
-
-def _differences(
-    nodes: Sequence[str], rows: Sequence[tuple[str, Sequence[str], str]]
-) -> Iterator[str]:
-    """Yield `torch is 2.13.0 on ranks 0-3 (node a), 2.12.1 on ranks 4-7 (node b): <what to do>`.
-
-    `rows` have what is compared, its value on each rank, and the consequence of a difference.
-    """
-    for what, values, consequence in rows:
-        ranks_of = defaultdict[str, list[int]](list)
-        for rank, value in enumerate(values):
-            ranks_of[value].append(rank)
-        if len(ranks_of) > 1:
-            parts = ", ".join(f"{v} on {_where(ranks, nodes)}" for v, ranks in ranks_of.items())
-            yield f"ranks are not alike: {what} is {parts}: {consequence}"
-
-
-def _where(ranks: Sequence[int], nodes: Sequence[str], form: str = "{} ({})") -> str:
-    """Return `ranks 0-3 (node a)`."""
-    numbers = f"rank{'s' if len(ranks) > 1 else ''} {ranges_text(ranks)}"
-    return form.format(numbers, ", ".join(dict.fromkeys(nodes[rank] for rank in ranks)))
-
-
-# Checks of libraries and of the disk.
-
-
-def library_problem(phases: Sequence[Phase]) -> str | None:
-    """Return why a library cannot be loaded, which key needs it, and the remedy; loads them.
-
-    Without this check they would be loaded when a model gets its adapters or an optimizer is
-    created: after the data set was staged and the weights were read.
-    """
-    for phase in phases:
-        config, kind = phase.config, phase.key("optimizer.kind")
-        optimizer = config.optimizer.kind
-        for is_needed, library, key, remedy in (
-            (config.adapters is not None, "peft", "adapters", "leave adapters out"),
-            (config.quantize is not None, "bitsandbytes", "quantize", "leave quantize out"),
-            (optimizer != "adamw", "bitsandbytes", f"{kind}: {optimizer}", f"set {kind}: adamw"),
-        ):
-            try:
-                if is_needed:
-                    importlib.import_module(library)
-            except Exception as error:  # noqa: BLE001 - a library that is half there raises anything
-                return (
-                    f"{key} needs {library}, which cannot be loaded here "
-                    f"({type(error).__name__}: {error}): {sys.executable} -m pip install "
-                    f"--force-reinstall {library}; or {remedy}"
-                )
-    return None
-
-
-def disk_warning(
-    *,
-    checkpoint_bytes: int,
-    keep_last: int,
-    num_present: int,
-    export_bytes: int,
-    free_bytes: int,
-    folder: Path,
-) -> str | None:
-    """Return a warning that a checkpoint will not fit, with the remedy.
-
-    A new checkpoint is written before the oldest of `keep_last` is removed. A quota may leave less
-    than `free_bytes`.
-    """
-    num_new = max(1, keep_last + 1 - num_present)
-    needed_bytes = num_new * checkpoint_bytes + export_bytes
-    if needed_bytes <= free_bytes:
-        return None
-    # Round free down and needed up, so that they never look equal.
-    free_gb, needed_gb = math.floor(free_bytes / 1e7) / 100, math.ceil(needed_bytes / 1e7) / 100
-    return (
-        f"{folder} has {free_gb:.2f} GB free, but {needed_gb:.2f} GB are still "
-        f"to be written (checkpoints {num_new} x {checkpoint_bytes / 1e9:.2f} GB, the export "
-        f"{export_bytes / 1e9:.2f} GB): free space, or lower checkpoint.keep_last ({keep_last})"
-    )
-
-
-# Checks of one rank about the training that will start, from sizes alone.
-
-
-class _RankChecks:
+class RankChecks:
     """Checks of one rank; what they find is in the attributes."""
 
     def __init__(
@@ -460,108 +299,3 @@ def node_warning(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> 
         node_name=context.node_name,
         remedy=remedy,
     )
-
-
-# Preflight on every rank: check, agree, report, and fail together.
-
-
-log = logging.getLogger(__name__)
-
-PREFLIGHT_NAME = "preflight.json"
-
-
-def preflight(
-    job: Job, phases: Sequence[Phase], folders: Sequence[Path], facts: DataFacts
-) -> dict[str, Any]:
-    """Check in seconds whether this training can run on these ranks; a collective.
-
-    Runs before anything is staged in or read. Sets how this process computes attention. `facts` are
-    those of the first data set.
-
-    Returns:
-        Findings, as in `preflight.json` of the output folder; empty on ranks other than 0.
-
-    Raises:
-        StageConfigError: on all ranks, naming ranks, reason and remedy.
-    """
-    begun_s = time.monotonic()
-    with job.spans.span("preflight"):
-        device = read_device(job.rank_device.device)
-        warnings = _compare(job, device)
-        checks = _RankChecks(job, phases, folders, facts, device)
-        if device.type == "cuda":
-            fixed = lengths_are_fixed(checks.infos, checks.batching_kinds)
-            torch.backends.cuda.enable_cudnn_sdp(fixed)
-        problem = None
-        try:
-            checks.run()
-        except StageConfigError as error:
-            problem = str(error)
-        _fail_together(job, problem)
-        repeat_shared_keys(on=checks.repeats_keys)
-        by_rank = job.ranks.gather([warning for warning in checks.warnings if warning])
-        if job.ranks.rank != 0:
-            return {}
-        warnings = list(dict.fromkeys([*warnings, *(each for rank in by_rank for each in rank)]))
-        values = {
-            "device": device.name or device.type,
-            "capability": device.capability,
-            "torch": device.torch_version,
-            "precision": job.rank_device.precision,
-            "num_compute_threads": job.rank_device.num_compute_threads,
-            "card_bytes": device.total_bytes,
-            **checks.values,
-            "warnings": warnings,
-            "duration_s": time.monotonic() - begun_s,
-        }
-        write_json_atomic(job.context.output_dir / PREFLIGHT_NAME, values)
-        log.info(
-            "preflight: %s, %s, torch %s; attention: %s; a rank holds at least %.2f GB%s",
-            device,
-            job.rank_device.precision,
-            device.torch_version,
-            ", ".join(checks.notes),
-            checks.values["memory"]["least_bytes"] / 1e9,
-            "" if device.total_bytes is None else f" of {device.total_bytes / 1e9:.1f} GB",
-        )
-        for warning in warnings:
-            log.warning("preflight: %s", warning)
-        return values
-
-
-def _compare(job: Job, device: DeviceFacts) -> list[str]:
-    """Return warnings, on rank 0.
-
-    Raises:
-        StageConfigError: on all ranks; one has no code for its card, lacks a library, or they
-            are not alike.
-    """
-    _fail_together(job, card_problem(device, job.config) or library_problem(phases_of(job.config)))
-    versions = {"torch": device.torch_version}
-    for name in ("transformers", "accelerate", "peft", "bitsandbytes"):
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    mine = RankFacts(
-        node_name=job.context.node_name,
-        device=device,
-        versions=versions,
-        precision=job.rank_device.precision,
-        num_compute_threads=job.rank_device.num_compute_threads,
-        config=fingerprint(asdict(job.config)),
-    )
-    by_rank = job.ranks.gather(mine)
-    problems, warnings = job.ranks.from_main(compare_ranks(by_rank) if by_rank else None)
-    if problems:
-        raise StageConfigError("; ".join(problems))
-    return list(warnings)
-
-
-def _fail_together(job: Job, problem: str | None) -> None:
-    """Raise on all ranks if one has a problem; a collective."""
-    by_rank = job.ranks.from_main(job.ranks.gather((problem, job.context.node_name)))
-    ranks = [rank for rank, (text, _) in enumerate(by_rank) if text]
-    if ranks:
-        nodes = [node for _, node in by_rank]
-        where = f" ({_where(ranks, nodes, '{} on {}')})" if len(ranks) < len(by_rank) else ""
-        message = f"{by_rank[ranks[0]][0]}{where}"
-        raise StageConfigError(message)

@@ -10,7 +10,8 @@ from torch.cuda import DEVICE_REQUIREMENT
 
 from pipeline.train.device.card_support import card_problem, compile_warning, runs_on
 from pipeline.train.job import phases_of
-from pipeline.train.preflight import RankFacts, compare_ranks, library_problem
+from pipeline.train.preflight.library_check import library_problem
+from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.preflight.cards import A100, CPU, CU130, H100, V100, V100_32, card
