@@ -3,7 +3,7 @@
 `preprocess` and `consolidate` start again after a stop. So near the time limit every attempt of
 the same length would repeat the stop. They finish what fits in the time left, and otherwise
 raise an error that explains this. `train` saves its state while it makes steps; the work after
-the last of them is not saved either (`pipeline.train.job`).
+the last of them is not saved either (`pipeline.train.ending`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.job import Ending
+from pipeline.train.ending import Ending
 from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
 from slurm_jobs.shared.configs.train import EvaluateConfig

@@ -25,7 +25,7 @@ import torch
 
 from pipeline.data.batch import Batch
 from pipeline.timing.recorder import StepCounts, StepOutcome
-from pipeline.train.attention import check_attention
+from pipeline.train.attention.varlen_check import check_attention
 from pipeline.train.batches import Copied, arrange, copy_batch, losses_of, make_counter
 from pipeline.train.optimizer.gradient_clipping import clip_gradients
 from pipeline.train.optimizer.learning_rate import learning_rate_at, set_learning_rate

@@ -15,22 +15,17 @@ from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.checkpoints.keep_after_end import not_kept_after_end
+from pipeline.train.data_sources import find_datasets, open_sources
 from pipeline.train.device.device_memory import give_back_memory
 from pipeline.train.device.numa_cores import far_text, near_cores
 from pipeline.train.device.rank_device import prepare_device
+from pipeline.train.ending import Ending, TimeLimitError
 from pipeline.train.evaluate import check_heldout, evaluate, evaluation_dtype, load_trained
 from pipeline.train.export import export_model
 from pipeline.train.held_out import lowest
-from pipeline.train.job import (
-    Ending,
-    Job,
-    TimeLimitError,
-    find_datasets,
-    open_sources,
-    phases_of,
-    versions,
-)
+from pipeline.train.job import Job, versions
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
+from pipeline.train.phase import phases_of
 from pipeline.train.preflight.preflight import preflight
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.staging import describe_reading

@@ -42,6 +42,7 @@ from pipeline.train.checkpoints.lasting_config import fingerprint, lasting_confi
 from pipeline.train.checkpoints.restoring import Restored, restore
 from pipeline.train.checkpoints.timed_saver import TimedSaver, make_saver
 from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase, TrainingState
+from pipeline.train.data_sources import Source
 from pipeline.train.device.device_memory import read_device_memory
 from pipeline.train.device.numa_cores import near_cores
 from pipeline.train.device.random_seeds import seed_generators
@@ -55,13 +56,14 @@ from pipeline.train.held_out import (
     encode_share,
     read_results,
 )
-from pipeline.train.job import Job, Phase, Source, versions
+from pipeline.train.job import Job, versions
 from pipeline.train.loop import Watch, run_steps
 from pipeline.train.memory.out_of_memory import (
     explain_out_of_memory,
     explain_out_of_memory_in_steps,
     smaller_state,
 )
+from pipeline.train.phase import Phase
 from pipeline.train.trackers import Trackers
 from pipeline.train.trained_model.trained_model import (
     TrainedModel,

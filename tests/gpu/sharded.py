@@ -73,7 +73,7 @@ def rank_of_four(work: Work) -> None:
 
     from pipeline.train.batches import loss_of, to_device
     from pipeline.train.device.rank_device import RankDevice
-    from pipeline.train.job import phases_of
+    from pipeline.train.phase import phases_of
     from pipeline.train.trained_model.trained_model import build_trained_model
 
     kind = open_tiny("qwen2_5_vl", work.shared)

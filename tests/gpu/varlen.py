@@ -101,7 +101,7 @@ def training(work: Work) -> None:
                 batching={"kind": "packed", "max_tokens": 512}, **changes,
             )  # fmt: skip
             folder = work.folder / f"{precision}-{name}-{attention}"
-            with _said("pipeline.train.attention") as said:
+            with _said("pipeline.train.attention.varlen_check") as said:
                 losses[attention] = train(folder, config).losses[-1]
             if attention == "varlen":
                 rounding = [text for text in said if "by rounding alone" in text]

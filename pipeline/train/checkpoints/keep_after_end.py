@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
-from pipeline.train.job import phases_of
+from pipeline.train.phase import phases_of
 from slurm_jobs.shared.configs.train import TrainConfig
 
 

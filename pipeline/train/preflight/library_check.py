@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from pipeline.train.job import Phase
+from pipeline.train.phase import Phase
 
 
 def library_problem(phases: Sequence[Phase]) -> str | None:

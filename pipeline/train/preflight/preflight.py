@@ -15,13 +15,14 @@ import torch
 
 from pipeline.models.attention_kernels.shared_keys import repeat_shared_keys
 from pipeline.models.data_facts import DataFacts
-from pipeline.train.attention import (
+from pipeline.train.attention.kernel_selection import (
     lengths_are_fixed,
 )
 from pipeline.train.checkpoints.lasting_config import fingerprint
 from pipeline.train.device.card_support import card_problem
 from pipeline.train.device.device_facts import DeviceFacts, read_device
-from pipeline.train.job import Job, Phase, phases_of
+from pipeline.train.job import Job
+from pipeline.train.phase import Phase, phases_of
 from pipeline.train.preflight.library_check import library_problem
 from pipeline.train.preflight.rank_checks import RankChecks
 from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks, name_ranks

@@ -19,7 +19,7 @@ from pipeline.models.data_facts import DataFacts
 from pipeline.models.loading.weight_files import check_weight_files, fp16_warning
 from pipeline.models.position_limits import longest_sample, positions_problem
 from pipeline.train.accelerate_settings import read_accelerate_file
-from pipeline.train.attention import (
+from pipeline.train.attention.kernel_selection import (
     attention_note,
     attention_warning,
     find_kernels,
@@ -29,13 +29,14 @@ from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.device.card_support import compile_warning
 from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.evaluate import evaluation_dtype
-from pipeline.train.job import Job, Phase
+from pipeline.train.job import Job
 from pipeline.train.memory.ending_memory import ending_need, judge_ending
 from pipeline.train.memory.host_memory import read_host_memory
 from pipeline.train.memory.memory_fit import judge_card, judge_node, remedies
 from pipeline.train.memory.memory_need import MemoryNeed, checkpoint_bytes, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import ModelSizes, read_sizes
+from pipeline.train.phase import Phase
 from pipeline.train.preflight.disk_space import disk_warning
 from pipeline.train.strategies.rank_mesh import Place
 from pipeline.train.strategies.strategy_choice import check_single

@@ -19,10 +19,14 @@ from pipeline.models.finetuning.classifier_heads import num_classes
 from pipeline.models.finetuning.packed_linear import compute_in
 from pipeline.models.layouts.native_patches import NativePatches
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.attention import AttentionChoice, AttentionFacts, choose_attention
+from pipeline.train.attention.attention_choice import (
+    AttentionChoice,
+    AttentionFacts,
+    choose_attention,
+)
 from pipeline.train.device.precision import capability_of
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.job import phases_of
+from pipeline.train.phase import phases_of
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.weight_distribution import check_can_be_shared
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes

@@ -18,7 +18,7 @@ from pipeline.models.finetuning.packed_linear import quantized_layers, quantized
 from pipeline.models.finetuning.parameter_names import visible_name, without_adapters
 from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.job import Phase
+from pipeline.train.phase import Phase
 from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.shared.errors import StageConfigError
 

@@ -15,9 +15,9 @@ from pipeline.models.data_facts import DataFacts
 from pipeline.models.finetuning.trained_parts import set_trainable
 from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.job import Phase
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.optimizer.optimizers import make_optimizer
+from pipeline.train.phase import Phase
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import (
     MakeOptimizer,

@@ -24,7 +24,7 @@ from pipeline.models.computation.recompute import recompute_layers
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.attention import call_of, uses_of
+from pipeline.train.attention.kernel_selection import call_of, uses_of
 from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from slurm_jobs.shared.configs.training_parts import CompileConfig

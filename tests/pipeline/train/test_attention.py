@@ -12,18 +12,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pipeline.models.attention_kernels import varlen
 from pipeline.models.computation.attention_sizes import AttentionSizes
-from pipeline.train import attention
-from pipeline.train.attention import (
-    AttentionFacts,
+from pipeline.train.attention import kernel_selection
+from pipeline.train.attention.attention_choice import AttentionFacts, choose_attention
+from pipeline.train.attention.kernel_selection import (
     AttentionFound,
     AttentionUse,
     attention_note,
     attention_warning,
-    choose_attention,
     find_kernels,
     lengths_are_fixed,
-    tolerance,
 )
+from pipeline.train.attention.varlen_check import tolerance
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.train.strategies.trainer import Alone, Trainer
@@ -52,7 +51,7 @@ def choice_of_a_v100(call: dict) -> str:
 
 
 def test_keys_are_repeated_where_that_alone_keeps_scores_out_of_memory(monkeypatch):
-    monkeypatch.setattr(attention, "_choice", choice_of_a_v100)
+    monkeypatch.setattr(kernel_selection, "_choice", choice_of_a_v100)
     here = find_kernels(USE, CPU, "sdpa")
     assert (here.kernel, here.repeats_keys) == ("efficient", True)
     assert attention_note(here) == (
@@ -65,7 +64,7 @@ def test_keys_are_repeated_where_that_alone_keeps_scores_out_of_memory(monkeypat
 
 @pytest.mark.parametrize("kernel", ["flash", "math"])
 def test_keys_stay_shared_where_that_does_as_well(kernel, monkeypatch):
-    monkeypatch.setattr(attention, "_choice", lambda _call: kernel)
+    monkeypatch.setattr(kernel_selection, "_choice", lambda _call: kernel)
     assert not find_kernels(USE, CPU, "sdpa").repeats_keys
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.stopping import Pace
-from pipeline.train import job
+from pipeline.train import ending
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
-from pipeline.train.job import TimeLimitError, answer_after_steps
+from pipeline.train.ending import TimeLimitError, answer_after_steps
 from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
 from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
 from tests.pipeline.train.conftest import run_ranks
@@ -54,8 +54,8 @@ def test_what_an_attempt_does_after_its_steps_when_it_is_asked_to_stop(
 RANK = """
 import itertools, sys
 from pathlib import Path
-from pipeline.train import job as ending
-from pipeline.train.job import Ending
+from pipeline.train import ending
+from pipeline.train.ending import Ending
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from slurm_jobs.shared.errors import StageStoppedError
 from tests.contexts import make_context
@@ -90,7 +90,7 @@ def ask_at(monkeypatch):
 
     def ask(look):
         looks = itertools.count(1)
-        monkeypatch.setattr(job, "stop_requested", lambda: next(looks) >= (look or math.inf))
+        monkeypatch.setattr(ending, "stop_requested", lambda: next(looks) >= (look or math.inf))
 
     return ask
 

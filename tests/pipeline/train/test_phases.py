@@ -12,7 +12,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from pipeline.train.checkpoints import checkpoint_folders, restoring
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.checkpoints.lasting_config import describe_changes, lasting_config
-from pipeline.train.job import phases_of
+from pipeline.train.phase import phases_of
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError

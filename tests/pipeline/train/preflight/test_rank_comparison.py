@@ -9,7 +9,7 @@ import pytest
 from torch.cuda import DEVICE_REQUIREMENT
 
 from pipeline.train.device.card_support import card_problem, compile_warning, runs_on
-from pipeline.train.job import phases_of
+from pipeline.train.phase import phases_of
 from pipeline.train.preflight.library_check import library_problem
 from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks
 from slurm_jobs.shared.config import build_config

@@ -13,7 +13,7 @@ import yaml
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from pipeline.train.job import phases_of
+from pipeline.train.phase import phases_of
 from pipeline.train.strategies.strategy import ParallelModel
 from pipeline.train.trained_model.trained_model import switch_phase
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu

@@ -12,11 +12,11 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.models.computation.torch_versions import param_groups_of
 from pipeline.train.batches import loss_of, to_device
-from pipeline.train.job import phases_of
 from pipeline.train.memory.memory_need import MemoryNeed, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import read_sizes
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
+from pipeline.train.phase import phases_of
 from pipeline.train.strategies.rank_mesh import Place
 from pipeline.train.trained_model.bare_model import make_shell
 from pipeline.train.trained_model.learned_parameters import what_learns

@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pipeline.timing.span_log import SpanLog
-from pipeline.train.job import phases_of
 from pipeline.train.memory import measured_memory
+from pipeline.train.phase import phases_of
 from pipeline.train.trained_model.trained_model import TrainedModel, switch_phase
 from pipeline.train.trials.microbatch_choice import settle_microbatches
 from pipeline.train.trials.microbatch_search import search

@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pipeline.timing.span_log import SpanLog
-from pipeline.train.job import Job, phases_of
+from pipeline.train.job import Job
+from pipeline.train.phase import phases_of
 from pipeline.train.preflight.preflight import PREFLIGHT_NAME, preflight
 from slurm_jobs.shared.files import read_json
 from slurm_jobs.shared.timings.step_records import read_spans, spans_path

@@ -16,8 +16,8 @@ from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
 from pipeline.models.data_facts import load_tokenizer, read_facts
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.job import phases_of
 from pipeline.train.loop import run_steps
+from pipeline.train.phase import phases_of
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.trained_model.trained_model import TrainedModel, build_trained_model
 from slurm_jobs.shared.config import build_config
