@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,22 +25,22 @@ from pipeline.models.generation import Prompt
 from pipeline.models.layouts.image_layout import StoredImages
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
-from pipeline.preprocess.manifest import folder_of, read_manifest
-from pipeline.preprocess.rejects import Reason, SampleRejectedError
+from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ending import Ending
+from pipeline.train.held_out_rows import (
+    encode_prompts,
+    make_encoder,
+    nothing_to_ask,
+    read_rows,
+)
+from pipeline.train.level_rows import assistant_turns, row_up_to
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
 from slurm_jobs.shared.configs.train import EvaluateConfig
 from slurm_jobs.shared.configs.training_phases import LevelConfig
-from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow, Message
-
-# Held-out samples with chained targets: each level sees the model's own previous answers.
-#
-# As in use: the manifest's answers are used only for the comparison.
+from slurm_jobs.shared.manifests.messages import ManifestRow
 
 
 def to_prompt(encoded: EncodedPrompt) -> Prompt:
@@ -102,7 +101,11 @@ class LevelAnswer:
 
 
 def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, LevelAnswer]]:
-    """Return the answers to some rows by name of the level; each row has a valid first level."""
+    """Return the answers to some rows by name of the level; each row has a valid first level.
+
+    Each level sees the model's own previous answers, as in use: those of the manifest are only
+    compared.
+    """
     chains: list[dict[str, LevelAnswer]] = [{} for _ in rows]
     for level, config in enumerate(asker.levels):
         prompts: dict[int, EncodedPrompt] = {}
@@ -113,45 +116,10 @@ def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, Leve
         answers = dict(zip(prompts, asker.ask(level, list(prompts.values())), strict=True))
         for number, row in enumerate(rows):
             chains[number][config.name] = LevelAnswer(
-                reference=_turns(row)[level].text.strip(), generated=answers.get(number, "")
+                reference=assistant_turns(row)[level].text.strip(),
+                generated=answers.get(number, ""),
             )
     return chains
-
-
-def first_level(row: ManifestRow, levels: Sequence[LevelConfig]) -> ManifestRow:
-    """Return the row up to its first answer.
-
-    Raises:
-        SampleRejectedError: it has more or fewer answers than there are levels, or an answer
-            that is not one of its level's classes.
-    """
-    turns = _turns(row)
-    if len(turns) != len(levels):
-        message = f"{row.origin}: {len(turns)} assistant turns, and there are {len(levels)} levels"
-        raise SampleRejectedError(reason="bad_row", message=message)
-    for level, turn in zip(levels, turns, strict=True):
-        answer = turn.text.strip()
-        if level.head == "classes" and answer not in level.classes:
-            message = (
-                f"{row.origin}, level {level.name}: the answer {answer!r} is not one of the "
-                f"{len(level.classes)} classes"
-            )
-            raise SampleRejectedError(reason="bad_row", message=message)
-    return row_up_to(row, 0, ())
-
-
-def _turns(row: ManifestRow) -> list[Message]:
-    return [message for message in row.messages if message.role == "assistant"]
-
-
-def row_up_to(row: ManifestRow, level: int, answers: Sequence[str]) -> ManifestRow:
-    """Return the row up to its assistant turn `level`, with other answers in the previous turns."""
-    turns = [n for n, message in enumerate(row.messages) if message.role == "assistant"]
-    messages = list(row.messages[: turns[level] + 1])
-    for turn, answer in zip(turns[:level], answers, strict=True):
-        content = (Content(kind="text", value=answer),)
-        messages[turn] = dataclasses.replace(messages[turn], content=content)
-    return dataclasses.replace(row, messages=tuple(messages))
 
 
 @torch.inference_mode()
@@ -253,7 +221,7 @@ def evaluate(
         return {}
     rejects = [reject for _, share in shares for reject in share]
     if len(rejects) == len(rows):
-        raise _nothing_to_ask(manifest, rejects)
+        raise nothing_to_ask(manifest, rejects)
     for reject in rejects:
         log.warning("held-out sample left out: %s", reject.message)
     generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
@@ -290,103 +258,6 @@ def evaluation_dtype(rank_device: RankDevice, strategy: str) -> torch.dtype:
     was_whole = rank_device.precision == "fp16" and strategy in {"ddp", "single"}
     rounds = rank_device.device.type == "cuda" and not was_whole
     return rank_device.dtype if rounds else torch.float32
-
-
-def check_heldout(
-    config: EvaluateConfig,
-    *,
-    levels: Sequence[LevelConfig],
-    manifest: Path,
-    preprocess: Mapping[str, Any],
-    processor_dir: Path,
-) -> None:
-    """Refuse before training what could not be evaluated after it; one valid row is enough.
-
-    Raises:
-        StageConfigError: no row of the manifest can be used; or as in `read_manifest`.
-    """
-    encoder = make_encoder(config, manifest, preprocess, processor_dir)
-    rows, rejects = read_rows(config, manifest, preprocess), []
-    for number in range(len(rows)):
-        prompts, rejected = encode_prompts(encoder, rows, [number], levels)
-        if prompts:
-            return
-        rejects += rejected
-    raise _nothing_to_ask(manifest, rejects)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOutReject:
-    """Why a held-out row is left out; ranks send it to each other."""
-
-    reason: Reason
-    message: str
-
-
-_FOLDER_SETTINGS: Mapping[Reason, str] = {
-    "missing_image": "evaluate.image_root",
-    "image_outside": "evaluate.images_within",
-}
-"""Settings that may let an image be read, by the reason why it was not."""
-
-
-def _nothing_to_ask(manifest: Path, rejects: Sequence[HeldOutReject]) -> StageConfigError:
-    cause = f"none of its {len(rejects)} rows can be used" if rejects else "it has no rows"
-    first = f" (first: {rejects[0].message})" if rejects else ""
-    reasons = {reject.reason for reject in rejects}
-    keys = [key for reason, key in _FOLDER_SETTINGS.items() if reason in reasons]
-    remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
-    return StageConfigError(
-        f"evaluate.manifest {manifest}: {cause}{first}; {remedy} disable evaluation with "
-        "`evaluate.manifest: null`"
-    )
-
-
-def make_encoder(
-    config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any], processor_dir: Path
-) -> SampleEncoder:
-    """Return the encoder of held-out rows, with the limits of the data set."""
-    return SampleEncoder(
-        processor_dir,
-        image_root=folder_of(manifest) if config.image_root is None else Path(config.image_root),
-        images_within=None if config.images_within is None else Path(config.images_within),
-        max_tokens=preprocess["max_tokens"],
-        max_images=preprocess["max_images"],
-        max_pixels=preprocess["max_pixels"],
-        max_image_mb=preprocess.get("max_image_mb", DEFAULT_MAX_IMAGE_MB),
-        # older data sets have only this
-        image_decoding=preprocess.get("image_decoding", "exact"),
-    )
-
-
-def read_rows(
-    config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any]
-) -> list[ManifestRow]:
-    """Read the held-out rows, with the prompts of the data set; raises like `read_manifest`."""
-    return read_manifest(
-        manifest,
-        config.num_samples,
-        prompt=preprocess["prompt"],
-        system_prompt=preprocess["system_prompt"],
-        columns=config.columns or Columns(**preprocess.get("columns", {})),
-    )
-
-
-def encode_prompts(
-    encoder: SampleEncoder,
-    rows: Sequence[ManifestRow],
-    numbers: Iterable[int],
-    levels: Sequence[LevelConfig],
-) -> tuple[list[tuple[int, EncodedPrompt]], list[HeldOutReject]]:
-    """Return the prompts of these rows (of chains, the first level's), and why rows have none."""
-    prompts, rejected = [], []
-    for number in numbers:
-        try:
-            row = first_level(rows[number], levels) if levels else rows[number]
-            prompts.append((number, encoder.encode_prompt(row)))
-        except SampleRejectedError as error:
-            rejected.append(HeldOutReject(reason=error.reason, message=str(error)))
-    return prompts, rejected
 
 
 def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[str, Any]:

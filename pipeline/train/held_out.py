@@ -33,14 +33,8 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.timing.whole_records import append_whole
 from pipeline.train.batches import losses_of, to_device
 from pipeline.train.checkpoints.lasting_config import fingerprint
-from pipeline.train.evaluate import (
-    Asker,
-    answer,
-    encode_prompts,
-    in_batches,
-    make_encoder,
-    read_rows,
-)
+from pipeline.train.evaluate import Asker, answer, in_batches
+from pipeline.train.held_out_rows import encode_prompts, make_encoder, read_rows
 from pipeline.train.job import Job
 from pipeline.train.trained_model.trained_model import TrainedModel
 from slurm_jobs.shared.errors import StageConfigError

@@ -20,9 +20,10 @@ from pipeline.train.device.device_memory import give_back_memory
 from pipeline.train.device.numa_cores import far_text, near_cores
 from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.ending import Ending, TimeLimitError
-from pipeline.train.evaluate import check_heldout, evaluate, evaluation_dtype, load_trained
+from pipeline.train.evaluate import evaluate, evaluation_dtype, load_trained
 from pipeline.train.export import export_model
 from pipeline.train.held_out import lowest
+from pipeline.train.held_out_rows import check_heldout
 from pipeline.train.job import Job, versions
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.phase import phases_of

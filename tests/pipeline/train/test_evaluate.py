@@ -10,13 +10,8 @@ from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train import evaluate, stage
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.evaluate import (
-    Generation,
-    evaluation_dtype,
-    make_encoder,
-    read_rows,
-    summarise,
-)
+from pipeline.train.evaluate import Generation, evaluation_dtype, summarise
+from pipeline.train.held_out_rows import make_encoder, read_rows
 from pipeline.train.trainer import Trainer
 from slurm_jobs.shared.configs.train import EvaluateConfig
 from slurm_jobs.shared.errors import StageConfigError
