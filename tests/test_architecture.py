@@ -351,3 +351,17 @@ def test_no_decision_reads_the_words_of_a_message() -> None:
 )
 def test_a_decision_that_reads_a_message_is_found(planted: str) -> None:
     assert [line for line, _ in messages_read(planted)] == [1]
+
+
+@pytest.mark.parametrize("package", ["slurm_jobs", "pipeline"])
+def test_no_comment_stands_alone_between_blank_lines_at_the_margin(package: str) -> None:
+    """Such a comment opens a new topic, and then the file is two files."""
+    alone = re.compile(r"(?<=\n\n)# .*\n(?:#.*\n)*(?=\n|\Z)")
+    sections = []
+    for path in sources(package):
+        text = path.read_text(encoding="utf-8")
+        for comment in alone.finditer(text):
+            line = text.count("\n", 0, comment.start()) + 1
+            sections.append(f"{name_of(path)}:{line}")
+    remedy = "divide the file, or put the comment directly above what it is about"
+    assert not sections, f"{', '.join(sections)}: {remedy}"
