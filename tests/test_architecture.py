@@ -264,13 +264,6 @@ MESSAGES_READ = {
         "'field limit' in problem": "csv has no kinds",
         "'new-line character' in problem": "csv has no kinds",
     },
-    "slurm_jobs/spec/load.py": {"p.message.startswith(repeated)": _TO_DO},
-    "slurm_jobs/spec/matrix.py": {
-        "'.matrix' in p.message": _TO_DO,
-        "problem not in wrong": _SAME,
-        "'${' in problem.message": _TO_DO,
-        "'there is no stage' not in message": _TO_DO,
-    },
     "slurm_jobs/spec/model_keys.py": {
         "str(error).partition(': ')": _KEY_FIRST,
         "str(error).startswith(f'{key} ')": _KEY_FIRST,

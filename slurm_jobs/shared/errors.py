@@ -135,6 +135,8 @@ class _PlacedText(NamedTuple):
     """Column, counted from 1."""
     message: str
     """Message: the problem, the value, the allowed values, and the nearest known word."""
+    path: tuple[str | int, ...] | None = None
+    """Keys from the top of the file down to the value; None if the problem is not with one."""
 
 
 class Problem(_PlacedText):
@@ -142,9 +144,16 @@ class Problem(_PlacedText):
 
     __slots__ = ()
 
-    def __new__(cls, file: str, line: int, column: int, message: str) -> Self:
+    def __new__(
+        cls,
+        file: str,
+        line: int,
+        column: int,
+        message: str,
+        path: tuple[str | int, ...] | None = None,
+    ) -> Self:
         """Truncate the message."""
-        return super().__new__(cls, file, line, column, truncated_lines(message))
+        return super().__new__(cls, file, line, column, truncated_lines(message), path)
 
     def changed(self, **changes: Any) -> Problem:
         """Return the problem with other values, its message truncated again."""

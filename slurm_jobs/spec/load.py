@@ -123,10 +123,10 @@ def name_and_runs_dir(file: str, files: Files) -> tuple[str, str]:
     values = document.value if isinstance(document.value, dict) else {}
     needed = {key: values[key] for key in ("name", "runs_dir") if key in values}
     spec, problems = validate_values(RunSpec, document, needed | _ANY_STAGES, ())
-    repeated = tuple(f"key `{key}` is repeated" for key in needed)
     if spec is None:
         raise SpecError(_sorted([*document.problems] or problems))
-    if problems := [p for p in document.problems if p.message.startswith(repeated)]:
+    places = {(key,) for key in needed}
+    if problems := [p for p, path in document.repeated.items() if path in places]:
         raise SpecError(problems)
     around = files.around(str(PurePosixPath(file).parent))
     plain, marked = resolve_marked(RunSpec, spec.model_dump(mode="json"), around)

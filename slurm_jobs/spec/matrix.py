@@ -23,6 +23,7 @@ from slurm_jobs.shared.written_values import describe, shortened
 from slurm_jobs.spec.combinations import axis_variable, slug, value_text
 from slurm_jobs.spec.hints.list_remedies import list_remedy
 from slurm_jobs.spec.model import MAX_STAGES
+from slurm_jobs.spec.overrides.apply import lacks_stage
 from slurm_jobs.spec.stage_views import parent_places
 from slurm_jobs.spec.value_types import check_axis, is_name
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at
@@ -92,16 +93,40 @@ def as_in_the_file(
     def of_the_file(match: re.Match[str]) -> str:
         return match[1] + origins.get(match[2], match[2])
 
-    wrong = {p for p in document.problems if ".matrix" in p.message}
+    has_wrong_matrix = any(_is_of_matrix(problem) for problem in document.problems)
     renamed: dict[Problem, None] = {}
     for problem in problems:
-        if wrong and problem not in wrong and "${" in problem.message:
+        path = problem.path or ()
+        if has_wrong_matrix and not _is_of_matrix(problem) and _refers(_value_at(document, path)):
             continue
         message = re.sub(r"(^stages\.|`stages\.)([\w-]+)", of_the_file, problem.message)
-        if "there is no stage" not in message:
+        if not lacks_stage(document.value, path):
             message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
-        renamed[problem.changed(message=message)] = None
+        renamed[problem.changed(message=message, path=None)] = None
     return list(renamed)
+
+
+def _is_of_matrix(problem: Problem) -> bool:
+    path = problem.path or ()
+    return path[:1] == ("stages",) and path[2:3] == ("matrix",)
+
+
+def _value_at(document: YamlDocument, path: KeyPath) -> Any:
+    """Return the value at a path of the document; None if it has none."""
+    value = document.value
+    for step in path:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return None
+    return value
+
+
+def _refers(value: Any) -> bool:
+    """Check whether a text, or one in a list, has a `${...}` that was not replaced."""
+    if isinstance(value, list):
+        return any(map(_refers, value))
+    return isinstance(value, str) and "${" in value
 
 
 def _matrix_of(stage: Any) -> Any:

@@ -45,11 +45,11 @@ def source_of(override: str) -> str:
     return printable(f"--set {override}")
 
 
-def lacks_stage(value: Any, steps: Sequence[str]) -> bool:
+def lacks_stage(value: Any, steps: Sequence[str | int]) -> bool:
     """Check whether the keys lead into a stage that `value` lacks; a whole new stage is allowed."""
     stages = value.get("stages") if isinstance(value, dict) else None
     known = {} if stages is None else stages
-    leads_into = steps[0] == "stages" and len(steps) > 2
+    leads_into = len(steps) > 2 and steps[0] == "stages"
     return leads_into and isinstance(known, dict) and steps[1] not in known
 
 
@@ -70,7 +70,7 @@ def _apply(document: YamlDocument, override: str) -> YamlDocument:
         except LookupError as error:
             message = str(error.args[0])
     if message:
-        problem = Problem(file=source, line=0, column=0, message=message)
+        problem = Problem(file=source, line=0, column=0, message=message, path=tuple(steps))
         return dataclasses.replace(document, problems=(*document.problems, problem))
     # The places at and under `path` are those of the command line: line 0.
     place = {path: Place(line=0, column=0)}

@@ -34,6 +34,8 @@ class YamlDocument:
     tagged: frozenset[KeyPath] = frozenset()
     """Values whose tag was refused: their intended kind is unknown."""
     problems: tuple[Problem, ...] = ()
+    repeated: dict[Problem, KeyPath] = field(default_factory=dict)
+    """Keys that a mapping has twice, by those of the problems that report them."""
 
 
 def problem_at(
@@ -53,7 +55,7 @@ def problem_at(
             file = document.sources.get(here, file)
             break
     text = "\n  ".join(map(printable, message.split("\n  ")))
-    return Problem(file=file, line=line, column=column, message=text)
+    return Problem(file=file, line=line, column=column, message=text, path=path)
 
 
 def path_text(path: KeyPath) -> str:

@@ -60,6 +60,7 @@ def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
         value_places=reader.value_places,
         tagged=frozenset(reader.tagged),
         problems=tuple(reader.problems),
+        repeated=reader.repeated,
     )
 
 
@@ -103,6 +104,7 @@ class _Reader:
         self.key_places: dict[KeyPath, Place] = {}
         self.value_places: dict[KeyPath, Place] = {}
         self.tagged: set[KeyPath] = set()
+        self.repeated: dict[Problem, KeyPath] = {}
         self.size = 0
         self.open_nodes: set[int] = set()
 
@@ -163,6 +165,7 @@ class _Reader:
                 self.problem(
                     place, f"key `{shortened(key)}` is repeated; it is already on line {first}"
                 )
+                self.repeated[self.problems[-1]] = key_path
                 continue
             self.key_places[key_path] = place
             values[key] = self.value(value_node, key_path)

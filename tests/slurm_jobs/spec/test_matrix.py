@@ -146,6 +146,18 @@ def test_an_invalid_matrix_is_refused(check: Check, old: str, new: str, said: st
     assert line.endswith(said)
 
 
+def test_a_wrong_matrix_hides_the_references_to_it_and_no_other_problem(check: Check) -> None:
+    wrong = SWEEP.replace("task: [a, b]", "task: []")
+    wrong = wrong.replace(
+        "{shell: x, after: train", '{shell: "${train-a-1.output_dir}", after: train'
+    )
+    lines = check(wrong.replace("data: {shell: x}", "data: {shell: x, retries: x}"))
+    assert [line.partition(",")[0].split(": ", 1)[1] for line in lines] == [
+        "stages.data.retries: expected a whole number",
+        "stages.train.matrix.task: expected a list of values",
+    ]
+
+
 @pytest.mark.parametrize(
     ("matrix", "places"),
     [
