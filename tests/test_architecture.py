@@ -234,7 +234,7 @@ MESSAGES_READ = {
     },
     "pipeline/preprocess/rejects.py": {"reason in CHOSEN_REASONS": _CODE},
     "pipeline/preprocess/stage.py": {"reject.reason not in CHOSEN_REASONS": _CODE},
-    "pipeline/train/evaluate.py": {"reason in reasons": _CODE},
+    "pipeline/train/held_out_rows.py": {"reason in reasons": _CODE},
     "slurm_jobs/cli/command_parser.py": {
         "_NO_VERB.match(message)": "argparse has no kinds",
         "_NO_OPTION.match(message)": "argparse has no kinds",
