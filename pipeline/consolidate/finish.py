@@ -62,11 +62,11 @@ def finish_dataset(
     # Temporary files of its own shards stay, because another task may be writing them. Files
     # without a shard's name stay: folders, or the `.nfs...` of a shard that was replaced while it
     # was read, which NFS refuses to remove.
-    for path in (folder / SHARDS_DIR).iterdir():
-        temporary = _LEFTOVER.fullmatch(path.name)
-        target = path.name if temporary is None else temporary[1]
+    for file in (folder / SHARDS_DIR).iterdir():
+        temporary = _LEFTOVER.fullmatch(file.name)
+        target = file.name if temporary is None else temporary[1]
         if SHARD_FILE.fullmatch(target) and target not in names:
-            path.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
     _copy_processor(parts, work_dir, folder / PROCESSOR_DIR)
     rejects_xxh3 = merge_rejects(parts, piece_paths)
     with atomic_writer(work_dir / INDEX_NAME) as stream:

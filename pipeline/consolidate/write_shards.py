@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import xxhash
@@ -59,7 +59,7 @@ def write_shards(
 
 def _samples(
     parts: Parts, deal: Deal, places: range, index: PieceRows, *, num_threads: int
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Yield the bytes of the samples at `places`, in order, and write their index rows."""
     reader = open_reader(parts)
     num_bytes_before = 0

@@ -222,7 +222,7 @@ def open_dataset(
         ),
         rule=image_rule(info),
         layout=_layout(info),
-        _known=memoryview(np.zeros(info.num_samples, dtype=np.uint8)),  # pages appear when written
+        _known=np.zeros(info.num_samples, dtype=np.uint8).data,  # pages appear when written
     )
 
 

@@ -187,7 +187,7 @@ class MemberTable:
 
 
 def _xxh3_of(columns: np.ndarray) -> int:
-    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(columns))
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(columns).data)
 
 
 def load_table(path: Path) -> MemberTable | None:
@@ -367,7 +367,7 @@ class _OtherHeaders:
         except (tarfile.TarError, ArithmeticError, RecursionError, ValueError) as error:
             if isinstance(error, BrokenArchiveError):
                 raise
-            is_cut = not isinstance(error, tarfile.InvalidHeaderError)
+            is_cut = not isinstance(error, tarfile.InvalidHeaderError)  # type: ignore[attr-defined]  # typeshed lacks it
             if is_cut and self._stream.tell() >= self._num_bytes:
                 raise BrokenArchiveError(_cut_short(self._num_bytes)) from error
             message = f"no tar header at byte {position} ({error})"

@@ -288,7 +288,7 @@ class SampleEncoder:
     def _cut(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
         cut = cut_text(tokens, max_tokens=self._max_tokens)
         answer = cut.input_ids[cut.supervised]
-        if not self.chat.tokenizer.decode(answer, skip_special_tokens=True).strip():
+        if not self.chat.decode(answer, skip_special_tokens=True).strip():
             message = f"{self._length(tokens, row)}; cut to that, the assistant says nothing"
             raise SampleRejectedError(
                 reason="too_long", message=message, num_tokens=len(tokens.input_ids)

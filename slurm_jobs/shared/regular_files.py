@@ -11,8 +11,9 @@ import errno
 import os
 import stat
 import time
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, overload
 
 MOST_RECORD_BYTES = 64 << 20
 """Most bytes of a record, a spec or a profile. Own choice: a thousand times an ordinary one, and
@@ -33,6 +34,10 @@ _KINDS = {
 }
 
 
+@overload
+def open_regular(path: Path, *, buffering: Literal[0]) -> FileIO: ...
+@overload
+def open_regular(path: Path, *, buffering: Literal[-1] = -1) -> BufferedReader: ...
 def open_regular(path: Path, *, buffering: int = -1) -> IO[bytes]:
     """Open a regular file for reading; links to one are followed, because users link run folders.
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from pipeline.data.disk_format.columns import map_columns, rows_type
+from pipeline.data.disk_format.columns import ColumnTypes, map_columns, rows_type
 from pipeline.data.disk_format.dataset_info import IndexInfo
 from slurm_jobs.shared.errors import StageError
 
-INDEX_TYPES = {
+INDEX_TYPES: ColumnTypes = {
     "key": np.dtype("<i8"),
     "shard": np.dtype("<i4"),
     "offset": np.dtype("<i8"),
@@ -57,7 +57,7 @@ class DatasetIndex:
     """uint64: xxh3-64 of the sample's bytes."""
     path: Path
     checksums: IndexInfo
-    _checked: set[str] = field(default_factory=set)
+    _checked: set[str] = field(init=False, default_factory=set)
 
     def __len__(self) -> int:
         return len(self.key)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +125,7 @@ def _stretches(
         yield numbers.astype(item_type(size)), num_tokens[numbers], num_images[numbers]
 
 
-def _in_processes(jobs: Iterator[tuple], num_processes: int) -> Iterator[Packs]:
+def _in_processes(jobs: Iterator[tuple[Any, ...]], num_processes: int) -> Iterator[Packs]:
     """Run `pack_stretch` on each job, in order; few jobs wait at a time."""
     waiting: deque[Future[Packs]] = deque()
     # Spawned: the caller may have threads, and a fork would copy their locks.

@@ -6,7 +6,6 @@ import logging
 import mmap
 import os
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class StreamedShard:
 
     def __init__(self, path: Path, expected: ShardInfo) -> None:
         # Closed by its last reference, which may be after `_Recent` dropped it.
-        self._stream: IO[bytes] = open_regular(path, buffering=0)
+        self._stream = open_regular(path, buffering=0)
         check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
 
     def read(self, start: int, num_bytes: int) -> memoryview:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pipeline.preprocess.processor_folders import write_folder
 from slurm_jobs.shared.configs.stages import ChatTemplateName
@@ -187,7 +187,7 @@ def prepare_folder(folder: Path, root: Path, chat_template: str | None) -> Path:
     if marked:
         log.warning("%s: a byte order mark was removed from %s", folder, ", ".join(marked))
     if chat_template is not None:  # replaces all others
-        known: Mapping[str, str] = REPLACEMENTS
+        known = cast("Mapping[str, str]", REPLACEMENTS)  # may be asked for any name
         text = known.get(chat_template) or read_text(Path(chat_template))
         files.pop(_LEGACY, None)
         for name in (_PROCESSOR, _TOKENIZER):

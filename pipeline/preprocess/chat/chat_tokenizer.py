@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -50,8 +50,9 @@ def render(
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
+    render_each: Any = render_jinja_template  # annotated as if it returned one text
     with _refusals():
-        texts, spans = render_jinja_template(
+        texts, spans = render_each(
             conversations=[messages], chat_template=template, **options, **special_tokens
         )
     return texts[0], spans[0] if spans else ()
@@ -175,6 +176,11 @@ class ChatTokenizer:
         input_ids = np.asarray(self._tokenise(text)["input_ids"], dtype=np.int32)
         nothing = np.zeros(len(input_ids), dtype=bool)
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
+
+    def decode(self, input_ids: np.ndarray, *, skip_special_tokens: bool = False) -> str:
+        """Return the text of one sequence of tokens."""
+        text = self.tokenizer.decode(input_ids, skip_special_tokens=skip_special_tokens)
+        return cast("str", text)  # a list of texts only for a batch
 
     def _check_texts(self, messages: ChatMessages) -> None:
         self._check_system(messages)

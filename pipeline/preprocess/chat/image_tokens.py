@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def make_image_tokens(
             placeholders differently from their pieces.
     """
     tokens = ImageTokens(
-        image_token_id=tokenizer.convert_tokens_to_ids(images.image_token),
+        image_token_id=_id_of(tokenizer, images.image_token),
         wrapping_ids=_wrapping_ids(tokenizer, images),
         ids_of={piece: _ids(tokenizer, piece) for piece in images.pieces()},
     )
@@ -80,9 +80,13 @@ def _wrapping_ids(tokenizer: PreTrainedTokenizerBase, images: ImageRules) -> tup
     """Return the tokens around an image; None also if the tokenizer lacks them."""
     if images.wrapping is None:
         return None
-    first, last = (tokenizer.convert_tokens_to_ids(token) for token in images.wrapping)
+    first, last = (_id_of(tokenizer, token) for token in images.wrapping)
     lacking = (None, tokenizer.unk_token_id)
     return None if first in lacking or last in lacking else (first, last)
+
+
+def _id_of(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
+    return cast("int", tokenizer.convert_tokens_to_ids(token))  # a list only for several tokens
 
 
 def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:

@@ -103,13 +103,13 @@ def _find_problem(
     num_tokens = count_token(tokens.input_ids, chat.image_token_id)
     if num_tokens != num_items:
         return f"gives {num_tokens} image tokens for {num_items} of the items {{'type': 'image'}}"
-    learned = [chat.tokenizer.decode(span) for span in _learned_spans(tokens)]
+    learned = [chat.decode(span) for span in _learned_spans(tokens)]
     if not _are_answers(learned, answers):
         return (
             f"gives {', '.join(map(repr, learned)) or 'nothing'} as the assistant's answers in a "
             f"conversation of {roles}, expected {', '.join(map(repr, answers))}"
         )
-    printed = chat.tokenizer.decode(tokens.input_ids)
+    printed = chat.decode(tokens.input_ids)
     if _LIST_MARK.search(printed):
         return f"prints a list without formatting it: {printed!r}"
     end = 0
@@ -199,7 +199,7 @@ def _around(chat: ChatTokenizer, role: str, items: Sequence[dict[str, str] | str
     others = {"user": _QUESTION, "assistant": _ANSWER}
     messages = [_message(r, *(items if r == role else (text,))) for r, text in others.items()]
     try:
-        printed = chat.tokenizer.decode(chat.encode_conversation(messages).input_ids)
+        printed = chat.decode(chat.encode_conversation(messages).input_ids)
     except TemplateRefusedError:
         return None
     for word in (_BEFORE, _BETWEEN):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pipeline.preprocess.chat.chat_templates import find_template
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
@@ -71,7 +71,8 @@ def make_chat_tokenizer(
         StageConfigError: no usable template, or no image token.
     """
     tokenizer.chat_template, template_file = find_template(folder, tokenizer)
-    image_token_id = tokenizer.convert_tokens_to_ids(image_token)
+    # A list only for several tokens.
+    image_token_id = cast("int | None", tokenizer.convert_tokens_to_ids(image_token))
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (
             f"{folder / 'tokenizer.json'}: it has no image token {image_token!r}; set "

@@ -81,6 +81,7 @@ def _strip_png(data: bytes) -> bytes:
             header.setdefault(kind, view[start:end])
     if is_plain or not first or len(header) > MAX_PARTS:
         return data
+    parts: tuple[bytes | memoryview, ...]
     parts = (PNG_SIGNATURE, *header.values(), *turning.values(), view[first:last], _PNG_END)
     return b"".join(parts)
 

@@ -7,7 +7,7 @@ the process; nothing is written then, and the attempt fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,12 +38,14 @@ class ArrowTable:
             self._batches = _read_batches(path, source)
             source.seek(0)
             schema = pa.ipc.open_stream(source).schema
-            self.names = schema.names
+            self.names: Sequence[str] = schema.names
             self._columns = [name for name in schema.names if options.reads(name)]
             self._needed_columns = needed_columns(schema, options)
-            self.names_unread = unread_names(self.names, self._needed_columns, options)
+            self.names_unread: Sequence[str] = unread_names(
+                self.names, self._needed_columns, options
+            )
         self.head_xxh3 = xxhash.xxh3_64_intdigest(schema.remove_metadata().serialize())
-        self.piece_rows = [batch.num_rows for batch in self._batches]
+        self.piece_rows: Sequence[int] = [batch.num_rows for batch in self._batches]
 
     def piece_xxh3(self, piece: int) -> int:
         """Return the checksum of a piece (`TableFile.piece_xxh3`)."""

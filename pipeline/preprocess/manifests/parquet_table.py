@@ -9,7 +9,7 @@ all likelihood, but not for certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,16 +48,18 @@ class ParquetTable:
             )
         self._metadata = self._file.metadata
         self._options = options
-        self.names = self._file.schema_arrow.names
+        self.names: Sequence[str] = self._file.schema_arrow.names
         self._needed_columns = needed_columns(self._file.schema_arrow, options)
-        self.names_unread = unread_names(self.names, self._needed_columns, options)
+        self.names_unread: Sequence[str] = unread_names(self.names, self._needed_columns, options)
         with path.open("rb") as stream:
             stream.seek(-_TAIL_BYTES, 2)
             num_bytes = int.from_bytes(stream.read(4), "little")
             stream.seek(-_TAIL_BYTES - num_bytes, 2)
             self.head_xxh3 = xxhash.xxh3_64_intdigest(stream.read())
         groups = range(self._metadata.num_row_groups)
-        self.piece_rows = [self._metadata.row_group(group).num_rows for group in groups]
+        self.piece_rows: Sequence[int] = [
+            self._metadata.row_group(group).num_rows for group in groups
+        ]
 
     def piece_xxh3(self, piece: int) -> int:
         """Return the checksum of a piece (`TableFile.piece_xxh3`)."""

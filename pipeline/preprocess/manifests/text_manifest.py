@@ -143,7 +143,7 @@ def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
 class _Hashing(io.RawIOBase):
     """File whose bytes update a digest as they are read, each once and in order."""
 
-    def __init__(self, file: IO[bytes], digest: xxhash.xxh3_64) -> None:
+    def __init__(self, file: io.FileIO, digest: xxhash.xxh3_64) -> None:
         self._file = file
         self._digest = digest
 
@@ -151,7 +151,7 @@ class _Hashing(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        num_bytes: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        num_bytes = self._file.readinto(buffer)
         self._digest.update(memoryview(buffer)[:num_bytes])
         return num_bytes
 
