@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -42,7 +42,7 @@ def build_model(
     """
     check_processors(config, facts)
     if config.type == "hugging_face":
-        dtype = "auto" if as_stored else torch.float32
+        dtype: torch.dtype | Literal["auto"] = "auto" if as_stored else torch.float32
         loaded = load_hugging_face(config, facts, dtype=dtype)
         check_config(loaded)
         check_features(loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.layouts.pixel_scale import PixelScale
@@ -58,6 +58,7 @@ def load_tokenizer(processor_dir: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a processor folder, without access to a hub."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(
+    tokenizer = AutoTokenizer.from_pretrained(
         processor_dir, local_files_only=True, trust_remote_code=False
     )
+    return cast("PreTrainedTokenizerFast", tokenizer)  # `preprocess` refuses slow ones

@@ -329,7 +329,8 @@ def _layers(tower: nn.Module) -> list[nn.Module]:
         for name, module in tower.named_modules()
         if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] in _LAYER_LISTS
     ]
-    return list(max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters())))
+    largest = max(lists, key=lambda layers: sum(p.numel() for p in layers.parameters()))
+    return list(largest)
 
 
 def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:

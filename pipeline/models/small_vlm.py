@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from safetensors import SafetensorError
@@ -193,7 +193,8 @@ class SmallVLM(VisionLanguageModel):
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
         """Implement `VisionLanguageModel.generate`, with a key-value cache."""
-        weight, end_id = self.language.lm_head.weight, self.language.config.eos_token_id
+        weight = self.language.lm_head.weight
+        end_id = cast("int", self.language.config.eos_token_id)  # of `language_values`
         padded = pad_left([prompt.input_ids for prompt in prompts], self.config.pad_token_id)
         input_ids, mask = (tensor.to(weight.device) for tensor in padded)
         vision = arrange_prompts(prompts, self.layout, weight.device, weight.dtype)

@@ -92,8 +92,9 @@ def attention_arguments(
             "cu_seq_lens_q": packing.bounds,
             "max_length_q": packing.longest,
         }
+    num_rows, length = input_ids.shape
     masks = {
-        kind: dense_mask(packing.bounds, packing.dtype, *input_ids.shape, window=window)
+        kind: dense_mask(packing.bounds, packing.dtype, num_rows, length, window=window)
         for kind, window in windows.items()
     }
     return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values()))}

@@ -86,8 +86,8 @@ def attend_pictures_by_segment(tower: nn.Module) -> None:
         config = getattr(module, "config", None)
         if config is not None and hasattr(module, "qkv"):
             # Only of this module: the tower's own config is saved, and models are built from it.
-            module.config = copy.copy(config)
-            module.config._attn_implementation_internal = _PICTURES  # noqa: SLF001 - the setter checks nothing, and has no public name
+            module.config = own = copy.copy(config)
+            own._attn_implementation_internal = _PICTURES  # noqa: SLF001 - the setter checks nothing, and has no public name
 
 
 def _attend_pictures(
@@ -125,10 +125,10 @@ def _attend_pictures(
     outputs, start = [], 0
     for number, length in groups.runs:
         end = start + number * length
-        parts = (
+        q_run, k_run, v_run = (
             each[start:end].unflatten(0, (number, length)).transpose(1, 2) for each in (q, k, v)
         )
-        attended = functional.scaled_dot_product_attention(*parts, scale=scaling)
+        attended = functional.scaled_dot_product_attention(q_run, k_run, v_run, scale=scaling)
         outputs.append(attended.transpose(1, 2).flatten(0, 1))
         start = end
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)

@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn import functional
@@ -34,7 +34,8 @@ def _kernel() -> tuple[Callable[..., torch.Tensor], bool]:
     """Return the kernel, and whether it has an argument for shared keys."""
     from torch.nn.attention.varlen import varlen_attn
 
-    return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
+    attend = cast("Callable[..., torch.Tensor]", varlen_attn)  # a tuple only with `return_aux`
+    return attend, "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def computing_dtype(tensor: torch.Tensor) -> torch.dtype:
@@ -157,10 +158,10 @@ def _reference_backward(  # noqa: PLR0917 - as the kernel's
         grad_q[:, part] = scale * grad_scores @ k[:, part]
         grad_k[:, part] = scale * grad_scores.mT @ q[:, part]
     grad_k, grad_v = (each.unflatten(0, (key.shape[1], -1)).sum(1) for each in (grad_k, grad_v))
-    gradients = (
+    grad_q, grad_k, grad_v = (
         each.transpose(0, 1).to(query.dtype).contiguous() for each in (grad_q, grad_k, grad_v)
     )
-    return tuple(gradients)
+    return grad_q, grad_k, grad_v
 
 
 @_reference_backward.register_fake

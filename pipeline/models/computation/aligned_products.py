@@ -36,9 +36,10 @@ def align_products(tower: nn.Module) -> None:
     """
     for module in tower.modules():
         parts = [getattr(module, name, None) for name in _PARTS]
-        if all(type(part) is nn.Linear for part in parts) and parts[0].out_features % _MULTIPLE:
+        linears = [part for part in parts if type(part) is nn.Linear]
+        if len(linears) == len(_PARTS) and linears[0].out_features % _MULTIPLE:
             # One class for all layers: each separate function would be compiled again.
-            module.__class__ = _aligned(type(module))
+            module.__class__ = _aligned(type(module))  # type: ignore[arg-type]  # mypy compares the instances' `__hash__`
 
 
 @functools.cache

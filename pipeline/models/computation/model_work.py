@@ -80,12 +80,17 @@ def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[
     """
     head, layers = model.output_head(), [layer for tower in model.towers() for layer in tower]
     (head_name,) = (name for name, module in model.named_modules() if module is head)
-    prefixes = {"heads": ("heads.",), "head": (f"{head_name}.",), **model.part_prefixes()}
+    prefixes: list[tuple[str, tuple[str, ...]]]
+    prefixes = [
+        ("heads", ("heads.",)),
+        ("head", (f"{head_name}.",)),
+        *model.part_prefixes().items(),
+    ]
     ids = {id(layer) for layer in layers}
     lists = {n.rpartition(".")[0] + "." for n, m in model.named_modules() if id(m) in ids}
     behind: Counter[int] = Counter()
     for name in names:
-        fits = (part for part, starts in prefixes.items() if name.startswith(starts))
+        fits = (part for part, starts in prefixes if name.startswith(starts))
         part = _ORDER.index(next(fits, "language"))
         start = next((start for start in lists if name.startswith(start)), None)
         if start is None or _ORDER[part] not in ("vision", "language"):

@@ -50,8 +50,9 @@ def replicate(module: nn.Module) -> DistributedDataParallel:
     """
     known = inspect.signature(DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    no_broadcast: dict[str, Any] = {name: False}
     # Without views gradients would be in memory twice.
-    return DistributedDataParallel(module, gradient_as_bucket_view=True, **{name: False})
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, **no_broadcast)
 
 
 def compile_whole(

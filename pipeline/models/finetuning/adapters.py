@@ -45,7 +45,7 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
     refuse_tied(model, names, "adapters.targets")
     settings = LoraConfig(
         r=config.rank,
-        lora_alpha=config.alpha,
+        lora_alpha=config.alpha,  # type: ignore[arg-type]  # peft divides it by the rank
         lora_dropout=config.dropout,
         target_modules=names,
         bias="none",
@@ -58,7 +58,7 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
 @contextlib.contextmanager
 def _marked_as_quantised(model: VisionLanguageModel) -> Iterator[None]:
     """Make peft use its own layer for quantised ones: it checks a flag of the model."""
-    root = model.root()
+    root: Any = model.root()
     if next(quantized_layers(model), None) is None:
         yield
         return
@@ -116,7 +116,8 @@ def save_adapters(
     """
     from peft import get_peft_model_state_dict
 
-    root, prefix = model.root(), root_prefix(model)
+    root: Any = model.root()
+    prefix = root_prefix(model)
     by_name = {name.removeprefix(prefix): weight for name, weight in weights.items()}
     chosen = get_peft_model_state_dict(root, state_dict=by_name, save_embedding_layers=False)
     modules = _trained_modules(

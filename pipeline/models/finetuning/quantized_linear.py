@@ -37,6 +37,12 @@ _NUM_CODES, _NUM_NESTED_CODES = 16, 256
 class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
     """Frozen linear layer with a packed weight; peft adapts it like its base class."""
 
+    absmax: torch.Tensor
+    code: torch.Tensor
+    offset: torch.Tensor
+    nested_absmax: torch.Tensor
+    nested_code: torch.Tensor
+
     def __init__(self, layer: nn.Linear, config: QuantizeConfig) -> None:
         """Allocate the layer on the device of `layer`'s weight; `take` quantises it."""
         super().__init__(

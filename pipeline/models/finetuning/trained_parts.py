@@ -17,10 +17,11 @@ from slurm_jobs.shared.errors import StageConfigError
 
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
     """Return the part of each parameter, by the parameter's name in the model."""
-    prefixes = {"heads": ("heads.",), **model.part_prefixes()}
+    prefixes: list[tuple[Part, tuple[str, ...]]]
+    prefixes = [("heads", ("heads.",)), *model.part_prefixes().items()]
     parts: dict[str, Part] = {}
     for name, _ in model.named_parameters():
-        fits = (part for part, starts in prefixes.items() if name.startswith(starts))
+        fits = (part for part, starts in prefixes if name.startswith(starts))
         parts[name] = "adapters" if is_adapter(name) else next(fits, "language")
     return parts
 

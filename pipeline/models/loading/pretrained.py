@@ -126,7 +126,11 @@ def load_hugging_face(
 
 def load_part(model_class: Any, folder: str, key: str, config: PreTrainedConfig) -> Any:
     """Run `load_whole` for a folder; `key` is its config key."""
-    options = {"config": config, "local_files_only": True, "trust_remote_code": False}
+    options: dict[str, Any] = {
+        "config": config,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }
     return load_whole(model_class, folder, remedy=_folder_remedy(key), **options)
 
 

@@ -39,7 +39,7 @@ _RGB = 3
 class _VisionTower(SiglipVisionModel):
     """Vision tower of a whole SigLIP, without warnings about its known unused parts."""
 
-    _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [
+    _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [  # type: ignore[misc]  # no ClassVar there
         r"^(vision_model\.)?head\.",
         r"^text_model\.",
         r"^logit_(scale|bias)$",
@@ -76,7 +76,7 @@ def read_language_config(config: LanguageConfig) -> Qwen2Config:
     assert config.path is not None
     _check_kind(_LANGUAGE_KEY, config.path, LANGUAGE_PART)
     language_config = Qwen2Config.from_pretrained(config.path, local_files_only=True)
-    sizes = {
+    sizes: dict[str, Any] = {
         "num_kv_heads": language_config.num_key_value_heads,
         "max_positions": language_config.max_position_embeddings,
         **_sizes_of(language_config),
@@ -128,7 +128,8 @@ def check_image_size(config: VisionConfig, info: DatasetInfo) -> None:
     """
     vision_config = read_vision_config(config)
     if vision_config.image_size != info.image_height:
-        places = vision_config.image_size // vision_config.patch_size
+        side: Any = vision_config.image_size  # one number, from `_side`, as is the patch's
+        places = side // vision_config.patch_size
         message = (
             f"{config.path} needs images of {vision_config.image_size} x "
             f"{vision_config.image_size} pixels (its learned position table "
