@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -56,12 +57,14 @@ def export_model(
     Raises:
         StageError: on rank 0, as in `_write`, or the gathered weights are not the model's.
     """
-    weights = get_model_state_dict(model, options=_WHOLE)
+    # Its annotation is that of the states of optimizers, which have other values.
+    weights = cast("dict[str, torch.Tensor]", get_model_state_dict(model, options=_WHOLE))
     if ranks.rank == 0:
         check_names(set(model.state_dict()), set(weights))
         if adapters_of is not None:
-            options = {"weights": weights, "base": adapters_of, "learned": learned}
-            write = functools.partial(save_adapters, model, **options)
+            write = functools.partial(
+                save_adapters, model, weights=weights, base=adapters_of, learned=learned
+            )
             _write(output_dir / "adapters", attempt, write)
         write = functools.partial(_write_model, model, weights, processor_dir, levels)
         _write(output_dir / "model", attempt, write)

@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -47,6 +47,32 @@ Report = Callable[[int, StepOutcome, StepCounts, float, float], None]
 """Called once for each step: steps done, of all phases; the outcome; this rank's counts; its
 wait for data, seconds; when the step ended, by `time.monotonic`."""
 _S_PER_MIN = 60.0
+
+
+class StepBatches(Protocol):
+    """Microbatches of each step of this rank."""
+
+    def __next__(self) -> list[Batch]: ...
+
+    def peek(self) -> list[Batch] | None:
+        """Return those of the next step if they are ready."""
+        ...
+
+
+class StepSaver(Protocol):
+    """Saves checkpoints between steps; see `TimedSaver`."""
+
+    def save(self, step: int, loss: float, *, must_end: bool) -> None:
+        """Save the state after `step` steps; a collective."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for a background save, and read its result."""
+        ...
+
+    def has_ended_here(self) -> bool:
+        """Check whether a background save has ended on this rank."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,13 +241,12 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             ended_s=time.monotonic(),
         )
         outcome = None
-        is_evaluation_due = (
-            trainer.evaluate_held_out is not None
-            and phase.config.evaluate.is_evaluation_due(
-                number + 1, ends_phase=step + 1 == phase.num_steps
-            )
-        )
-        if agreed.save or agreed.stop or is_evaluation_due:
+        evaluate = trainer.evaluate_held_out
+        if evaluate is not None and not phase.config.evaluate.is_evaluation_due(
+            number + 1, ends_phase=step + 1 == phase.num_steps
+        ):
+            evaluate = None  # not after this step
+        if agreed.save or agreed.stop or evaluate is not None:
             outcome = _read(trainer, previous)  # SYNC: the next actions need the weights anyway
             loss = _finite_or(outcome.loss, loss)
             if agreed.save:
@@ -229,8 +254,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
                 saved_loss = outcome.loss if loss is None else loss
                 saver.save(step + 1, saved_loss, must_end=agreed.must_end)
                 recorder.lap("checkpoint_s")
-            if is_evaluation_due and not agreed.stop:  # at a stop the next attempt does it first
-                trainer.evaluate_held_out(number + 1)
+            if evaluate is not None and not agreed.stop:  # at a stop the next attempt does it first
+                evaluate(number + 1)
                 recorder.lap("evaluation_s")
             _report(trainer, previous, outcome, time.monotonic())
             previous = None

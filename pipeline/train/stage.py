@@ -222,7 +222,7 @@ def _evaluate(
 def _describe(trainer: Trainer) -> dict[str, Any]:
     """Return the result of the training, for the stage's result."""
     job, model, phases = trainer.job, trainer.model, trainer.planned
-    values = {
+    values: dict[str, Any] = {
         "num_steps": trainer.num_steps,
         "resumed_from_step": trainer.resumed_from_step,
         "final_loss": phases[-1].final_loss,

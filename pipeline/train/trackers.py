@@ -93,8 +93,8 @@ class Trackers:
             if name not in stored:
                 run_id = self._try(name, self._first_words, name, tracker, settings)
                 stored |= {} if run_id is None else {name: run_id}
-        values = {"identity": identity, "runs": stored}
-        self._try(_KEPT_FILE, write_json_atomic, self._context.output_dir / _KEPT_FILE, values)
+        kept = {"identity": identity, "runs": stored}
+        self._try(_KEPT_FILE, write_json_atomic, self._context.output_dir / _KEPT_FILE, kept)
         early, self._early = self._early, []
         for num_steps_done, values in early:
             self.log(values, num_steps_done)
@@ -202,7 +202,7 @@ class Trackers:
         self.close()
 
 
-class _Log(logging.LoggerAdapter):
+class _Log(logging.LoggerAdapter):  # type: ignore[type-arg]  # takes none in Python 3.10
     """Replaces accelerate's own logger, which needs an `Accelerator`."""
 
     warning_once = logging.LoggerAdapter.warning

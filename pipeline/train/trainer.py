@@ -40,7 +40,7 @@ from pipeline.train.checkpoints.checkpoint_record import Identity, Work
 from pipeline.train.checkpoints.last_of_phase import conclude
 from pipeline.train.checkpoints.lasting_config import fingerprint, lasting_config
 from pipeline.train.checkpoints.restoring import Restored, restore
-from pipeline.train.checkpoints.timed_saver import TimedSaver, make_saver
+from pipeline.train.checkpoints.timed_saver import make_saver
 from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase, TrainingState
 from pipeline.train.data_sources import Source
 from pipeline.train.device.device_memory import read_device_memory
@@ -57,7 +57,7 @@ from pipeline.train.held_out import (
     read_results,
 )
 from pipeline.train.job import Job, versions
-from pipeline.train.loop import Watch, run_steps
+from pipeline.train.loop import Report, StepBatches, StepSaver, Watch, run_steps
 from pipeline.train.memory.out_of_memory import (
     explain_out_of_memory,
     explain_out_of_memory_in_steps,
@@ -129,12 +129,11 @@ class Trainer:
     model: TrainedModel
     """Model, optimizer and strategy, as parallelized for the current phase."""
     current: PlannedPhase
-    batches: Prefetcher
+    batches: StepBatches
     """Yields one list of microbatches per step of the current phase."""
-    saver: TimedSaver
+    saver: StepSaver
     recorder: StepRecorder
-    report: TrainingReporter
-    """Called once for each step, like `pipeline.train.loop.Report`."""
+    report: Report
     evaluate_held_out: Callable[[int], object] | None = None
     """Evaluates held-out samples after this many steps of all phases; a collective."""
     tokens_per_s: float | None
@@ -181,7 +180,8 @@ class Trainer:
             self.build()
         with self.watch_compiling(lambda _: None):  # in trials
             self._plan()
-        self._trackers, self.report = trackers, self._make_reporter(trackers)
+        self._trackers = trackers
+        self.report = self._reporter = self._make_reporter(trackers)
         if self.ranks.rank == 0:
             num_threads = self.rank_device.num_compute_threads
             log.info(
@@ -206,8 +206,8 @@ class Trainer:
                 follows = self._train_phase(phase, follows, profiling.watch)
             self._start_trackers(self.num_steps)  # for messages after the steps
         self.model.strategy.close(self.model.parallel)
-        (num_tokens,) = self.ranks.sums([self.report.num_tokens])
-        self.tokens_per_s = num_tokens / self.report.elapsed_s if num_tokens else None
+        (num_tokens,) = self.ranks.sums([self._reporter.num_tokens])
+        self.tokens_per_s = num_tokens / self._reporter.elapsed_s if num_tokens else None
         if self.ranks.rank == 0:
             basis = None if self._share is None else self._share.basis
             path = job.context.output_dir / HELD_OUT_NAME
@@ -308,7 +308,7 @@ class Trainer:
                 phase.config, checkpoints, job.context, job.spans, resumed.step
             ) as self.saver,
         ):
-            if (since_s := self.report.start_clock()) is not None:  # no step contains that time
+            if (since_s := self._reporter.start_clock()) is not None:  # no step contains that time
                 start_unix_s = time.time() - since_s
                 job.spans.add("phase_change", start_unix_s=start_unix_s, duration_s=since_s)
             steps_change()
@@ -332,7 +332,7 @@ class Trainer:
             attempt=job.context.attempt,
             trainings=self._last_steps(),
             basis=share.basis,
-            track=self.report.track,
+            track=self._reporter.track,
         )
         held_out = HeldOut(job, self.facts, self.model, share, held_out_log)
         resumed, step = phase.resumed, phase.first_step + phase.resumed.step

@@ -63,7 +63,7 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> RankDevice:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(is_deterministic)
     # Filling fresh memory finds reads of uninitialised values; reproducibility does not need it.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by the module's class
     set_tf32(on=config.tf32)
     precision = choose_precision(asked_precision(config), capability_of(device))
     return RankDevice(device=device, precision=precision, num_compute_threads=num_threads)

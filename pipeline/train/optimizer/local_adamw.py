@@ -14,7 +14,7 @@ class LocalAdamW(torch.optim.AdamW):
 
     def _init_group(self, group: dict[str, Any], *lists: list[Any]) -> Any:
         """Fill `lists` with the tensors to update, like torch, but with their local parts."""
-        has_complex = super()._init_group(group, *lists)  # type: ignore[misc]
+        has_complex = super()._init_group(group, *lists)
         for tensors in lists:
             tensors[:] = [local_part(tensor) for tensor in tensors]
         return has_complex

@@ -61,7 +61,7 @@ class Scaling:
 
     def backward(self, loss: torch.Tensor) -> None:
         """Run backward of the scaled loss: a float32 scalar."""
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.scale(loss).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Divide the gradients, once per step, before they are clipped."""

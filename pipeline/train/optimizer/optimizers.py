@@ -34,9 +34,9 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
         StageConfigError: a paged kind, but the parameters are on a CPU.
     """
     groups = parameter_groups(model, config.weight_decay)
-    options = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
+    options: dict[str, Any] = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
     if config.kind == "adamw":
-        return LocalAdamW(groups, fused=True, **options)  # type: ignore[arg-type]
+        return LocalAdamW(groups, fused=True, **options)
     if config.is_paged and next(model.parameters()).device.type != "cuda":
         # bitsandbytes would continue without pages, with a single warning.
         message = (
@@ -73,7 +73,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     An empty group is left out: torch's `set_optimizer_state_dict` would assign another group's
     state to the group after it (torch 2.13), and the training could not be resumed.
     """
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
     for name, parameter in learning:
         is_table = any(word in name for word in _POSITIONS)

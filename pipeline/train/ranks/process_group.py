@@ -6,7 +6,7 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -91,7 +91,7 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
         timeout=timeout,
     )
     write_flights_on_request(context.task_dir, context.rank, timeout_s=timeout.total_seconds())
-    default = dist.group.WORLD
+    default = cast("dist.ProcessGroup", dist.group.WORLD)  # None only before this
     host = dist.new_group(backend="gloo", timeout=timeout) if device_type == "cuda" else default
     return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host, store=store)
 

@@ -64,6 +64,6 @@ class Replicated(Strategy):
 def take_apart(wrapped: DistributedDataParallel) -> None:
     """Prepare a model for being wrapped again."""
     # Its hooks would reduce in addition to the new ones while it exists.
-    wrapped._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    wrapped._remove_autograd_hooks()  # noqa: SLF001
     # Its buckets are as large as all gradients, and any reference would keep them.
     del wrapped.logger, wrapped.reducer

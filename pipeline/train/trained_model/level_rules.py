@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pipeline.data.batches.learned_targets import ClassReader, LevelRules
 from slurm_jobs.shared.configs.training_phases import LevelConfig
@@ -21,12 +21,13 @@ def make_level_rules(
     if not levels:
         return None
     assert tokenizer is not None  # of every data set that is read
+    decode = cast(  # a list of texts only for a batch
+        "Callable[[list[int]], str]", functools.partial(tokenizer.decode, skip_special_tokens=True)
+    )
     return LevelRules(
         names=tuple(level.name for level in levels),
         readers={
-            number: make_class_reader(
-                level.classes, functools.partial(tokenizer.decode, skip_special_tokens=True)
-            )
+            number: make_class_reader(level.classes, decode)
             for number, level in enumerate(levels)
             if level.head == "classes"
         },
