@@ -29,9 +29,9 @@ from pipeline.timing.flops import ModelWork, PartWork
 from pipeline.timing.recorder import StepOutcome, StepRecorder
 from pipeline.timing.sampler import SystemSampler, find_sources
 from pipeline.timing.thread_clock import NOT_TIMED, ThreadClock
-from pipeline.train.batches import StepCounter
-from pipeline.train.trackers import Trackers
-from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
+from pipeline.train.reporting.trackers import Trackers
+from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
+from pipeline.train.training_data.batches import StepCounter
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.records.progress_file import Progress
 

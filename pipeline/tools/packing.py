@@ -32,7 +32,7 @@ from pipeline.tools.packing_timing import (
     make_bench,
     measure_plans,
 )
-from pipeline.train.batching import read_work_model, row_budget
+from pipeline.train.training_data.batching import read_work_model, row_budget
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError

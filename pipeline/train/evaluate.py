@@ -26,7 +26,6 @@ from pipeline.models.layouts.image_layout import StoredImages
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ending import Ending
 from pipeline.train.held_out_rows import (
@@ -37,6 +36,7 @@ from pipeline.train.held_out_rows import (
 )
 from pipeline.train.level_rows import assistant_turns, row_up_to
 from pipeline.train.ranks.process_group import Ranks
+from pipeline.train.training_data.batches import to_device
 from slurm_jobs.shared.configs.train import EvaluateConfig
 from slurm_jobs.shared.configs.training_phases import LevelConfig
 from slurm_jobs.shared.files import write_json_atomic, write_text_atomic

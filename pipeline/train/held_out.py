@@ -31,12 +31,12 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.timing.whole_records import append_whole
-from pipeline.train.batches import losses_of, to_device
 from pipeline.train.checkpoints.lasting_config import fingerprint
 from pipeline.train.evaluate import Asker, answer, in_batches
 from pipeline.train.held_out_rows import encode_prompts, make_encoder, read_rows
 from pipeline.train.job import Job
 from pipeline.train.trained_model.trained_model import TrainedModel
+from pipeline.train.training_data.batches import losses_of, to_device
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import plain_json
 from slurm_jobs.shared.manifests.messages import ManifestRow

@@ -26,11 +26,17 @@ import torch
 from pipeline.data.batch import Batch
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.attention.varlen_check import check_attention
-from pipeline.train.batches import Copied, arrange, copy_batch, losses_of, make_counter
 from pipeline.train.optimizer.gradient_clipping import clip_gradients
 from pipeline.train.optimizer.learning_rate import learning_rate_at, set_learning_rate
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategy_checks.effect import check_gradients
+from pipeline.train.training_data.batches import (
+    Copied,
+    arrange,
+    copy_batch,
+    losses_of,
+    make_counter,
+)
 from pipeline.train.verdict import QueuedVerdict, Verdict, judge
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig
 from slurm_jobs.shared.errors import StageError

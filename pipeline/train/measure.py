@@ -22,7 +22,6 @@ from pipeline.timing.profiler import make_profiling
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog
 from pipeline.timing.thread_clock import NOT_TIMED
-from pipeline.train.data_sources import find_datasets, open_sources
 from pipeline.train.device.random_seeds import seed_generators
 from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.job import Job
@@ -31,6 +30,7 @@ from pipeline.train.phase import phases_of
 from pipeline.train.preflight.preflight import preflight
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.trainer import Trainer
+from pipeline.train.training_data.data_sources import find_datasets, open_sources
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import MeasureConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR

@@ -15,7 +15,6 @@ from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.checkpoints.keep_after_end import not_kept_after_end
-from pipeline.train.data_sources import find_datasets, open_sources
 from pipeline.train.device.device_memory import give_back_memory
 from pipeline.train.device.numa_cores import far_text, near_cores
 from pipeline.train.device.rank_device import prepare_device
@@ -29,10 +28,11 @@ from pipeline.train.memory.out_of_memory import explain_out_of_memory
 from pipeline.train.phase import phases_of
 from pipeline.train.preflight.preflight import preflight
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
-from pipeline.train.staging import describe_reading
-from pipeline.train.trackers import Trackers, check_packages
+from pipeline.train.reporting.trackers import Trackers, check_packages
 from pipeline.train.trained_model.trained_model import count_learning
 from pipeline.train.trainer import Trainer
+from pipeline.train.training_data.data_sources import find_datasets, open_sources
+from pipeline.train.training_data.staging import describe_reading
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageStoppedError

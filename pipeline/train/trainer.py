@@ -35,14 +35,12 @@ from pipeline.timing.device_clock import CudaClock
 from pipeline.timing.flops import FORMULA
 from pipeline.timing.profiler import make_profiling
 from pipeline.timing.recorder import StepRecorder
-from pipeline.train.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.train.checkpoints.checkpoint_record import Identity, Work
 from pipeline.train.checkpoints.last_of_phase import conclude
 from pipeline.train.checkpoints.lasting_config import fingerprint, lasting_config
 from pipeline.train.checkpoints.restoring import Restored, restore
 from pipeline.train.checkpoints.timed_saver import make_saver
 from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase, TrainingState
-from pipeline.train.data_sources import Source
 from pipeline.train.device.device_memory import read_device_memory
 from pipeline.train.device.numa_cores import near_cores
 from pipeline.train.device.random_seeds import seed_generators
@@ -64,13 +62,15 @@ from pipeline.train.memory.out_of_memory import (
     smaller_state,
 )
 from pipeline.train.phase import Phase
-from pipeline.train.trackers import Trackers
+from pipeline.train.reporting.trackers import Trackers
+from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
 from pipeline.train.trained_model.trained_model import (
     TrainedModel,
     build_trained_model,
     switch_phase,
 )
-from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
+from pipeline.train.training_data.batching import plan_reading, read_work_model, steps_to_make
+from pipeline.train.training_data.data_sources import Source
 from pipeline.train.trials.batching_choice import choose_batching
 from pipeline.train.trials.microbatch_choice import settle_microbatches
 from pipeline.train.trials.trial import Trial

@@ -16,7 +16,7 @@ ASSEMBLES = "pipeline.data.loader:assemble"
 FORWARD = "pipeline.train.loop:losses_of"
 CLIPS = "pipeline.train.loop:_clip"
 EXCHANGES = "pipeline.train.ranks.process_group:Ranks.sums"
-COUNTS = "pipeline.train.batches:StepCounter.__call__"
+COUNTS = "pipeline.train.training_data.batches:StepCounter.__call__"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ TESTS = (
     "tests/pipeline/train/checkpoints",
     "tests/pipeline/train/strategies",
     "tests/pipeline/train/test_local_updates.py",
-    "tests/pipeline/train/test_staging.py",
+    "tests/pipeline/train/training_data/test_staging.py",
 )
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema")
 FREE_BYTES = 12e9

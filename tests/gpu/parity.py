@@ -111,9 +111,9 @@ def compute(
 ) -> Pass:
     """Compute the loss and all gradients of a batch with strategy `single`."""
     from pipeline.models.computation.recompute import recompute_layers
-    from pipeline.train.batches import loss_of, to_device
     from pipeline.train.device.rank_device import RankDevice
     from pipeline.train.strategies.single import Single
+    from pipeline.train.training_data.batches import loss_of, to_device
 
     rank_device = RankDevice(
         device=torch.device(device), precision=precision, num_compute_threads=2

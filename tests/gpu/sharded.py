@@ -71,10 +71,10 @@ def rank_of_four(work: Work) -> None:
     """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    from pipeline.train.batches import loss_of, to_device
     from pipeline.train.device.rank_device import RankDevice
     from pipeline.train.phase import phases_of
     from pipeline.train.trained_model.trained_model import build_trained_model
+    from pipeline.train.training_data.batches import loss_of, to_device
 
     kind = open_tiny("qwen2_5_vl", work.shared)
     distributed.init_process_group("fake", rank=0, world_size=_NUM_RANKS, store=FakeStore())

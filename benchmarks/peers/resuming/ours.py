@@ -102,7 +102,7 @@ class OurLoader:
 
 
 def packed_plan(path: Path, index: DatasetIndex, layout: BatchLayout) -> ReadingPlan:
-    """Open existing packs as training does (`pipeline.train.batching`)."""
+    """Open existing packs as training does (`pipeline.train.training_data.batching`)."""
     packs = open_packs(path, PACKS_KEY, verify=False)
     model = work_model(hidden_size=1024)
     return plan_packed(

@@ -20,12 +20,12 @@ from torch import nn
 from pipeline.data.batch import Batch
 from pipeline.models.computation.compiling import count_compiled
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.optimizer.local_parts import local_part
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
+from pipeline.train.training_data.batches import loss_of, to_device
 from pipeline.train.trials.trial_passes import leaving_no_trace
 from slurm_jobs.shared.errors import StageConfigError
 

@@ -22,11 +22,11 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.order import BatchLayout
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.batching import steps_to_make
 from pipeline.train.memory import measured_memory
 from pipeline.train.memory.measured_memory import Growth, MemoryUse, extrapolate
 from pipeline.train.memory.out_of_memory import less_memory
 from pipeline.train.optimizer.optimizers import state_bytes
+from pipeline.train.training_data.batching import steps_to_make
 from pipeline.train.trials.trial import Trial
 from pipeline.train.trials.trial_passes import learn_nothing, leaving_no_trace
 from slurm_jobs.shared.errors import DeviceMemoryError, StageConfigError

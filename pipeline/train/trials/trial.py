@@ -11,10 +11,10 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.loader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.timing.span_log import SpanLog
-from pipeline.train.batching import plan_reading, read_work_model
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
+from pipeline.train.training_data.batching import plan_reading, read_work_model
 from slurm_jobs.shared.configs.train import TrainConfig
 
 _TRAINED = (

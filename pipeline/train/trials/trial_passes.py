@@ -11,10 +11,10 @@ from torch import nn
 
 from pipeline.data.batch import Batch
 from pipeline.models.layouts.image_layout import ImageLayout
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.strategy import Strategy
+from pipeline.train.training_data.batches import loss_of, to_device
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pipeline.models.finetuning.quantized_linear import quantize_model
 from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.batches import loss_of, to_device
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.models.conftest import Kind

@@ -25,8 +25,8 @@ from pipeline.models.computation.recompute import count_recomputed, recompute_la
 from pipeline.models.computation.torch_versions import torch_version
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.timing.compile_watch import CompileWatch
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.records.heartbeat import begin_steps

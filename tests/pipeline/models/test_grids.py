@@ -21,8 +21,8 @@ from pipeline.models.computation import recompute
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts.image_layout import VisionInputs
 from pipeline.models.layouts.tower_arguments import plain_arguments, tower_arguments
-from pipeline.train.batches import ModelInputs, loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.training_data.batches import ModelInputs, loss_of, to_device
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images

@@ -20,9 +20,9 @@ from pipeline.models.generation import Prompt, before
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts.image_layout import StoredImages
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.export import check_weights
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import ModelConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import KINDS, encode_as_hugging_face

@@ -15,7 +15,7 @@ from pipeline.data.disk_format.sample_members import Sample
 from pipeline.models.build import build_model
 from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.batches import losses_of, to_device
+from pipeline.train.training_data.batches import losses_of, to_device
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_packed_rows import RULE, make_samples

@@ -14,8 +14,8 @@ from pipeline.data.disk_format.sample_members import Sample
 from pipeline.data.gathered import ImageRule
 from pipeline.models.build import build_model
 from pipeline.models.small_vlm import SmallVLM
-from pipeline.train import batches
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.training_data import batches
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, make_facts
 
 SHAPE = (32, 32, 3)

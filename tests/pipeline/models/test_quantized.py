@@ -24,7 +24,7 @@ from pipeline.models.finetuning.packed_linear import (
     quantized_names,
 )
 from pipeline.models.finetuning.quantized_linear import QuantizedLinear, quantize_model
-from pipeline.train.batches import loss_of, to_device
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import KINDS

@@ -25,8 +25,8 @@ from pipeline.models.hugging_face import HuggingFaceVLM, features_of
 from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.attention.kernel_selection import call_of, uses_of
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import gradients, packed_rows

@@ -15,8 +15,8 @@ from pipeline.models.computation.model_work import read_work
 from pipeline.models.finetuning.adapters import add_adapters
 from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.timing.flops import WorkCounts, model_flops
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.model_parts import AdaptersConfig
 from tests.pipeline.models.test_small_vlm import CONFIG as SMALL
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss

@@ -11,17 +11,17 @@ import torch
 
 from pipeline.models.build import load_model
 from pipeline.train import held_out
-from pipeline.train.batches import losses_of, to_device
 from pipeline.train.held_out import HELD_OUT_NAME, HeldOutLog, HeldOutResult, lowest, read_results
+from pipeline.train.training_data.batches import losses_of, to_device
 from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import EvaluateConfig, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.tiny import ROWS
+from tests.pipeline.train.reporting.test_trackers import curve
 from tests.pipeline.train.strategies.trainer import rank_device_of
 from tests.pipeline.train.test_accelerate_stage import FSDP, by_file, make_attempts
 from tests.pipeline.train.test_levels import LEVELS
-from tests.pipeline.train.test_trackers import curve
 from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 PHASES = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]

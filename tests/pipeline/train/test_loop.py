@@ -18,7 +18,6 @@ from pipeline.data.loader import BatchReader
 from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepCounts, StepRecorder
 from pipeline.train import loop, stage, trainer
-from pipeline.train.batches import Copied
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.checkpoints.restoring import Restored
 from pipeline.train.device.rank_device import RankDevice
@@ -26,6 +25,7 @@ from pipeline.train.loop import Agreement, Boundary, CopyAhead
 from pipeline.train.optimizer.learning_rate import learning_rate_at
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.strategies.single import Single
+from pipeline.train.training_data.batches import Copied
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError

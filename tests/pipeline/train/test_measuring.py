@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.prefetch import Prefetcher, make_pool
-from pipeline.train.batches import StepCounter
 from pipeline.train.measure import Dropping, run
 from pipeline.train.ranks.process_group import leave_ranks
+from pipeline.train.training_data.batches import StepCounter
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from slurm_jobs.shared.config import build_config
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.errors import StageConfigError, StageError
 from tests.pipeline.models.tiny import write_dataset
-from tests.pipeline.train.test_trackers import curve
+from tests.pipeline.train.reporting.test_trackers import curve
 from tests.pipeline.train.tiny_runs import tiny_config
 
 PROJECTOR = {"name": "projector", "learn": ["projector"], "num_steps": 3}

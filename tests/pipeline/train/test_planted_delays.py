@@ -15,10 +15,10 @@ from benchmarks.recording import Marks
 from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train import loop, trainer
-from pipeline.train.batches import StepCounter
 from pipeline.train.checkpoints.timed_saver import TimedSaver
 from pipeline.train.held_out import HeldOut
 from pipeline.train.optimizer.loss_scaling import Scaling
+from pipeline.train.training_data.batches import StepCounter
 from slurm_jobs.shared.timings.step_records import STEP_PHASES
 from tests.plants.sitecustomize import delayed
 
@@ -194,7 +194,10 @@ def test_torch_compile_time_belongs_to_the_step_in_which_it_happened(make_train_
 @pytest.mark.slow
 def test_what_one_rank_is_late_by_the_other_waits_for(make_train_run, monkeypatch):
     """The delay is the late rank's own, and in the other a wait for ranks and nothing else."""
-    plant = {"where": "pipeline.train.batches:StepCounter.__call__", "sleep_s": DELAY_S}
+    plant = {
+        "where": "pipeline.train.training_data.batches:StepCounter.__call__",
+        "sleep_s": DELAY_S,
+    }
     found = {}
     for name, planted in (("without", []), ("with", [{**plant, "rank": 1}])):
         run = make_train_run(strategy="ddp")

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from pipeline.models.layouts.tower_arguments import plain_arguments
-from pipeline.train.batches import to_device
+from pipeline.train.training_data.batches import to_device
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.test_hugging_face import CPU

@@ -67,12 +67,12 @@ CHECKPOINT = (
 MEETING = (
     f'  File "{CODE}/pipeline/train/ranks/patient_wait.py", line 55 in wait_for_all',
     f'  File "{CODE}/pipeline/train/ranks/process_group.py", line 61 in meet',
-    f'  File "{CODE}/pipeline/train/staging.py", line 48 in stage_together',
+    f'  File "{CODE}/pipeline/train/training_data/staging.py", line 48 in stage_together',
 )
 STAGING = (
     THREADING,
     f'  File "{CODE}/pipeline/stage_in/copier.py", line 231 in _work',
-    f'  File "{CODE}/pipeline/train/staging.py", line 45 in stage_together',
+    f'  File "{CODE}/pipeline/train/training_data/staging.py", line 45 in stage_together',
 )
 COPY = (
     f'  File "{CODE}/pipeline/stage_in/verified_copy.py", line 140 in _read_into',

@@ -15,13 +15,13 @@ from pipeline.models.build import build_model
 from pipeline.timing.profiler import Profiling
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.accelerate_settings import read_accelerate_file
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.replicated import Replicated
 from pipeline.train.strategies.strategy import ParallelModel
 from pipeline.train.strategy_checks.effect import check_effect, check_gradients
 from pipeline.train.strategy_checks.equal_weights import check_equal_weights
 from pipeline.train.trained_model.trained_model import TrainedModel
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.configs.training_parts import ProfileConfig
 from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators

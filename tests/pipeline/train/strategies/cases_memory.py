@@ -11,7 +11,6 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from pipeline.models.computation.torch_versions import param_groups_of
-from pipeline.train.batches import loss_of, to_device
 from pipeline.train.memory.memory_need import MemoryNeed, memory_need
 from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import read_sizes
@@ -21,6 +20,7 @@ from pipeline.train.strategies.rank_mesh import Place
 from pipeline.train.trained_model.bare_model import make_shell
 from pipeline.train.trained_model.learned_parameters import what_learns
 from pipeline.train.trained_model.trained_model import TrainedModel
+from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.train import TrainConfig
 from tests.pipeline.train.strategies.cases import TIED, case
 from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of

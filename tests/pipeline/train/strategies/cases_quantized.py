@@ -12,9 +12,9 @@ import torch
 
 from pipeline.models.finetuning.packed_linear import quantized_names
 from pipeline.models.layouts.tower_arguments import plain_arguments
-from pipeline.train.batches import to_device
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.trained_model import bare_model, trained_model
+from pipeline.train.training_data.batches import to_device
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.train.strategies import reference_qlora
 from tests.pipeline.train.strategies import trainer as trainer_module

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
-from pipeline.train.trackers import Trackers
-from pipeline.train.training_rates import Done, Rates, rates_between, time_left
+from pipeline.train.reporting.trackers import Trackers
+from pipeline.train.reporting.training_rates import Done, Rates, rates_between, time_left
 from slurm_jobs.shared.records.progress_file import Progress
 
 log = logging.getLogger(__name__)

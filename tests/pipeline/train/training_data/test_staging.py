@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pipeline.train.staging import cost_text
+from pipeline.train.training_data.staging import cost_text
 from tests.pipeline.train.conftest import rank_env, reserve_port
 
 TIMEOUT_S = 3.0
@@ -18,7 +18,7 @@ from pathlib import Path
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.ranks import patient_wait
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
-from pipeline.train.staging import stage_together
+from pipeline.train.training_data.staging import stage_together
 from slurm_jobs.shared.configs.training_parts import StagingConfig
 from tests.contexts import make_context
 

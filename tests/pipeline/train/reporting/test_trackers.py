@@ -12,10 +12,10 @@ from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
-from pipeline.train import training_reporter
-from pipeline.train.trackers import Trackers, check_packages
-from pipeline.train.training_rates import Done, rates_between, time_left
-from pipeline.train.training_reporter import TrainingFacts, TrainingReporter
+from pipeline.train.reporting import training_reporter
+from pipeline.train.reporting.trackers import Trackers, check_packages
+from pipeline.train.reporting.training_rates import Done, rates_between, time_left
+from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
 from slurm_jobs.shared.configs.training_parts import TrackersConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.files import read_json

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.data.dataset import open_dataset
 from pipeline.data.order import BatchLayout, shuffled_order
 from pipeline.data.reading_plan import ReadingPlan
-from pipeline.train.batching import batch_layout, rows_per_step, steps_to_make
+from pipeline.train.training_data.batching import batch_layout, rows_per_step, steps_to_make
 from pipeline.train.trials.trial import _TRAINED
 from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
 from slurm_jobs.shared.errors import StageConfigError

@@ -15,7 +15,7 @@ from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.stage_in.stage import Staged
 from pipeline.train.job import Job
 from pipeline.train.phase import Phase
-from pipeline.train.staging import stage_together
+from pipeline.train.training_data.staging import stage_together
 from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.shared.errors import StageConfigError

@@ -1,0 +1,1 @@
+"""What a running training reports: progress, speed, and values for trackers."""
