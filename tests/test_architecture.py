@@ -268,12 +268,7 @@ MESSAGES_READ = {
         "str(error).partition(': ')": _KEY_FIRST,
         "str(error).startswith(f'{key} ')": _KEY_FIRST,
     },
-    "slurm_jobs/spec/validation.py": {
-        "follows.search(message)": _KEY_FIRST,
-        "problem.message.partition(': expected ')": _TO_DO,
-        "': expected ' in first.message": _TO_DO,
-        "first.message.partition(', found')": _TO_DO,
-    },
+    "slurm_jobs/spec/validation.py": {"follows.search(message)": _KEY_FIRST},
     "slurm_jobs/spec/yaml/document.py": {"message.split('\\n  ')": _LAYOUT},
     "slurm_jobs/status/slice_status.py": {
         "task.reason == NO_RUNNER": _SLURM,

@@ -57,7 +57,8 @@ def validate_values(
     except ValidationError as error:
         entries = _of_meant_branches(values, error.errors(include_url=False))
     problems = []
-    for entry in entries:
+    for group in _by_place(values, entries):
+        entry = group[0]
         if entry["type"] == "value_error" and entry["loc"][-1:] != ("[key]",):
             path = (*prefix, *_known_part(values, entry["loc"]))
             problems += [
@@ -65,8 +66,8 @@ def validate_values(
                 for message in problems_in(entry["ctx"]["error"])
             ]
         else:
-            problems.append(_problem(target, document, values, prefix, entry))
-    return None, _merge(problems)
+            problems.append(_problem(target, document, values, prefix, group))
+    return None, list(dict.fromkeys(problems))
 
 
 @functools.cache
@@ -127,9 +128,26 @@ def _of_meant_branches(values: Any, entries: Sequence[Any]) -> list[Any]:
     return [e for e in entries if e["type"] not in _EXPECTED or is_meant(e["loc"])]
 
 
+def _by_place(values: Any, entries: Iterable[Any]) -> list[list[Any]]:
+    """Return each entry alone, but what the branches of a union expect at one place together."""
+    groups: list[list[Any]] = []
+    unexpected: dict[KeyPath, list[Any]] = {}
+    for entry in entries:
+        location = _known_part(values, entry["loc"])
+        if entry["type"] in _EXPECTED and location in unexpected:
+            unexpected[location].append(entry)
+            continue
+        group = [entry]
+        groups.append(group)
+        if entry["type"] in _EXPECTED:
+            unexpected[location] = group
+    return groups
+
+
 def _problem(
-    target: Any, document: YamlDocument, values: Any, prefix: KeyPath, entry: Any
+    target: Any, document: YamlDocument, values: Any, prefix: KeyPath, entries: Sequence[Any]
 ) -> Problem:
+    entry = entries[0]
     location = _known_part(values, entry["loc"])
     path = (*prefix, *location)
     kind = entry["type"]
@@ -142,7 +160,7 @@ def _problem(
     elif kind == "value_error":
         message = f"{path_text(path[:-1]) or 'the file'}: {entry['ctx']['error']}"
     else:
-        message = f"{name}: {_wrong_value(target, name, location, entry)}"
+        message = f"{name}: {_wrong_value(target, name, location, entries)}"
         at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
     return problem_at(document, path, message, at_key=at_key)
 
@@ -187,8 +205,9 @@ def _foreign_hint(hint: Hint, prefix: KeyPath) -> str:
     return f"; here it is `{place}`: write `{hint.example}`{note}"
 
 
-def _wrong_value(target: Any, name: str, location: KeyPath, entry: Any) -> str:
+def _wrong_value(target: Any, name: str, location: KeyPath, entries: Sequence[Any]) -> str:
     """Return what is wrong with a value, and what to write instead if that is known."""
+    entry = entries[0]
     kind, value = entry["type"], entry["input"]
     if kind == "literal_error":
         allowed = entry["ctx"]["expected"].replace("'", "`")
@@ -209,7 +228,8 @@ def _wrong_value(target: Any, name: str, location: KeyPath, entry: Any) -> str:
         remedy = value_remedy(name, kind, value)
     if expected in {"a list", "keys and values"}:
         remedy = remedy or mapping_remedy(target, location, value)
-    return f"expected {expected}, found {describe(value)}{remedy}"
+    kinds = " or ".join(_EXPECTED[entry["type"]] for entry in entries)
+    return f"expected {kinds}, found {describe(value)}{remedy}"
 
 
 def _own_check_problem(document: YamlDocument, path: KeyPath, error: str, values: Any) -> Problem:
@@ -254,20 +274,3 @@ def _named(word: str, values: Any, holders: Sequence[KeyPath] = ((),)) -> KeyPat
     steps: KeyPath = tuple(int(s) if s.isdecimal() else s for s in word.split("."))
     paths = ((*holder, *part) for part in (steps, steps[-1:]) for holder in holders)
     return next((path for path in paths if _known_part(values, path) == path), ())
-
-
-def _merge(problems: list[Problem]) -> list[Problem]:
-    """Merge the problems of one place: all branches of a union failed there."""
-    merged: dict[tuple[str, int, int, str], Problem] = {}
-    for problem in problems:
-        start, _, rest = problem.message.partition(": expected ")
-        key = (problem.file, problem.line, problem.column, start)
-        first = merged.get(key)
-        if first is not None and rest and ": expected " in first.message:
-            wanted = rest.split(", found")[0]
-            head, _, value_text = first.message.partition(", found")
-            message = f"{head} or {wanted}, found{value_text}"
-            merged[key] = first.changed(message=message)
-        else:
-            merged.setdefault(key, problem)
-    return list(merged.values())
