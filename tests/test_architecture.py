@@ -226,7 +226,8 @@ _TO_DO = "left over: reads our own text"
 MESSAGES_READ = {
     "pipeline/models/loading/pretrained.py": {"str(error).partition('\\n')": _LAYOUT},
     "pipeline/preprocess/images/decode.py": {
-        "re.findall('\\\\d+', str(error))": "Pillow has no numbers"
+        "re.findall('\\\\d+', str(error))": "Pillow gives the number nowhere else",
+        "'truncated' in str(error).lower()": "Pillow has no kinds",
     },
     "pipeline/preprocess/images/image_sources.py": {"rejection.reason != 'missing_image'": _CODE},
     "pipeline/preprocess/images/resize.py": {
@@ -255,6 +256,7 @@ MESSAGES_READ = {
         "reason != WAITING": _SLURM,
     },
     "slurm_jobs/schedulers/local_state.py": {"reason in reasons": _SLURM},
+    "slurm_jobs/schedulers/slurm.py": {"SWITCHED_OFF in str(error).lower()": _SLURM},
     "slurm_jobs/shared/configs/train_conflicts.py": {
         "message not in problems": _SAME,
         "message.partition(' ')": _KEY_FIRST,
@@ -288,6 +290,8 @@ def is_message(node: ast.expr) -> bool:
             return name in MESSAGE_NAMES
         case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
             return name in {"error", "exception"}
+        case ast.Call(func=ast.Attribute(attr="lower" | "casefold" | "strip", value=text)):
+            return is_message(text)
     return False
 
 
@@ -332,7 +336,7 @@ def test_no_decision_reads_the_words_of_a_message() -> None:
     "planted",
     [
         'if error.reason.startswith("x"):\n    pass',
-        'found = "timed out" in str(error)',
+        'found = "timed out" in str(error).lower()',
         'is_late = entry["why"] == LATE',
         "match = PATTERN.search(problem)",
     ],
