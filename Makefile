@@ -13,7 +13,7 @@ DEVICE ?= cuda
 GPU_OUT ?= build/gpu
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults test-all gpu gpu-wheels lint docs bench cluster cluster-down constraints clean
+.PHONY: help venv demo test test-unit test-slow test-faults test-all gpu gpu-wheels lint docs bench cluster cluster-down constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,13 @@ demo: venv  ## one YAML file to a trained model and a report, on this machine
 test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on Debian or Ubuntu on a real Slurm too)
 	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
+
+UNIT = $(addprefix tests/slurm_jobs/,cluster nodes plan report run run_folder schedulers shared spec status worker) \
+  $(addprefix tests/pipeline/,data timing)
+
+test-unit: venv  ## the tests that need neither Slurm nor a training, in two minutes
+	@$(BIN)/python -m pytest -m "not slow and not cluster" -n $(JOBS) --dist loadscope \
+	  --no-loadscope-reorder $(UNIT) $(PYTEST_ARGS)
 
 test-slow: venv  ## the slow tests without the faults: on JOBS processes, then those that measure, one at a time
 	@failed=0; \

@@ -45,7 +45,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(
         return 1e9 if next(looks) >= 2 and begun.exists() else 0.0  # time is up once it hangs
 
     monkeypatch.setattr(
-        "slurm_jobs.shared.processes.process_sessions.time", SimpleNamespace(monotonic=now_s)
+        "slurm_jobs.shared.processes.programs.time", SimpleNamespace(monotonic=now_s)
     )
     script = f"sleep 1000 & echo $$ $! > {tmp_path}/pids; touch {begun}; echo begun; wait"
     answer = ask(["sh", "-c", script])

@@ -94,15 +94,18 @@ def test_an_exception_has_the_kind_of_its_class_or_cause(
 
 
 MEMBER = """\
-import sys
+import os, sys, time
+from pathlib import Path
 import torch
 import torch.distributed as dist
 from slurm_jobs.worker.failure_kind import kind_of
-rank, folder = int(sys.argv[1]), sys.argv[2]
+rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 dist.barrier()
+(folder / f"ready-{rank}").touch()
+while not (folder / f"ready-{1 - rank}").exists():
+    time.sleep(0.01)
 if rank == 1:
-    import os
     os._exit(1)
 try:
     {call}
