@@ -82,7 +82,7 @@ class Asker:
         answers = self.model.generate(
             list(map(to_prompt, prompts)), max_new_tokens=self.max_new_tokens
         )
-        decode = self.encoder.chat.tokenizer.decode
+        decode = self.encoder.chat.decode
         return [decode(answer, skip_special_tokens=True).strip() for answer in answers]
 
 

@@ -32,7 +32,7 @@ from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.timing.whole_records import append_whole
 from pipeline.train.checkpoints.lasting_config import fingerprint
-from pipeline.train.evaluate import Asker, answer, in_batches
+from pipeline.train.evaluate import Asker, Generation, answer, in_batches
 from pipeline.train.held_out_rows import encode_prompts, make_encoder, read_rows
 from pipeline.train.job import Job
 from pipeline.train.trained_model.trained_model import TrainedModel
@@ -360,7 +360,7 @@ class HeldOut:
             rank_device=self._job.rank_device,
             max_new_tokens=config.evaluate.max_new_tokens,
         )
-        answers = []
+        answers: list[Generation] = []
         for batch in in_batches(self._share.prompts, config.evaluate.batch_size):
             beat()
             if stop_requested():

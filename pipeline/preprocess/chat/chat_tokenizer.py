@@ -177,7 +177,9 @@ class ChatTokenizer:
         nothing = np.zeros(len(input_ids), dtype=bool)
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
 
-    def decode(self, input_ids: np.ndarray, *, skip_special_tokens: bool = False) -> str:
+    def decode(
+        self, input_ids: list[int] | np.ndarray, *, skip_special_tokens: bool = False
+    ) -> str:
         """Return the text of one sequence of tokens."""
         text = self.tokenizer.decode(input_ids, skip_special_tokens=skip_special_tokens)
         return cast("str", text)  # a list of texts only for a batch

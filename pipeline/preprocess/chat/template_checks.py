@@ -132,7 +132,7 @@ def _find_prompt_problem(chat: ChatTokenizer) -> str | None:
     before = tokens.input_ids[: int(np.argmax(tokens.supervised))]
     if np.array_equal(prompt, before):
         return None
-    actual, expected = chat.tokenizer.decode(prompt), chat.tokenizer.decode(before)
+    actual, expected = chat.decode(prompt), chat.decode(before)
     return (
         f"gives the prompt {actual!r} with `add_generation_prompt`, the answer follows {expected!r}"
     )
@@ -152,7 +152,7 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         return
     for span in spans:
         ends = np.flatnonzero(span == chat.tokenizer.eos_token_id)
-        after = chat.tokenizer.decode(span[ends[0] :]) if ends.size else ""
+        after = chat.decode(span[ends[0] :]) if ends.size else ""
         if ends.size and not any(word in after for word in _WORDS):
             continue
         remedy = "set `eos_token` to the token that ends turns"
@@ -163,7 +163,7 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
             )
         files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
         message = (
-            f"{place}: with the `chat_template`, {chat.tokenizer.decode(span)!r} is the "
+            f"{place}: with the `chat_template`, {chat.decode(span)!r} is the "
             "assistant's answer, which does not end with the tokenizer's `eos_token` "
             f"({chat.tokenizer.eos_token!r}), where generation stops; "
             f"{_instead(chat, messages[:1])}{remedy} in {files}"

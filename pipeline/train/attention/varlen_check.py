@@ -83,7 +83,7 @@ def check_attention(
     if not parallel.bare.uses_varlen:
         return
     batch = next((each for each in batches if each.is_packed), batches[0])
-    way = {
+    way: dict[str, Any] = {
         "strategy": strategy,
         "parallel": parallel,
         "scaling": scaling,

@@ -27,7 +27,8 @@ from slurm_jobs.shared.files import write_json_atomic
 
 log = logging.getLogger(__name__)
 
-_KINDS: tuple[Literal["grouped", "packed"], ...] = ("grouped", "packed")
+_Kind = Literal["grouped", "packed"]
+_KINDS: tuple[_Kind, ...] = ("grouped", "packed")
 _NUM_TRIALS = 3
 """Steps of each kind that are timed, alternating, after one warm-up step of each."""
 
@@ -45,17 +46,18 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
         return config
     key, file = as_json(trial.describe()), folder / "batching.json"
 
-    def check(kept: Any) -> str | None:
+    def check(kept: Any) -> _Kind | None:
         return kept["kind"] if kept["key"] == key and kept["kind"] in _KINDS else None
 
-    kind = None
+    kind: _Kind | None = None
     if trial.ranks.rank == 0:
         kind = read_kept(file, check, "the kinds of batching are measured again")
     kind = trial.ranks.from_main(kind)
     if kind is None:
         with leaving_no_trace(trial.rank_device.device):
             rates = _measure(trial, folder)
-        kind = max(rates, key=rates.__getitem__)
+        fastest = max(rates, key=rates.__getitem__)
+        kind = fastest
         if trial.ranks.rank == 0:
             write_json_atomic(file, {"key": key, "kind": kind, "tokens_per_s": rates})
             log.info(
@@ -65,13 +67,13 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     return replace(config, batching=replace(config.batching, kind=kind))
 
 
-def _measure(trial: Trial, folder: Path) -> dict[str, float]:
+def _measure(trial: Trial, folder: Path) -> dict[_Kind, float]:
     """Return tokens per second of all ranks without padding, by kind: the fastest trial of each.
 
     Raises:
         NoRoomError: `num_microbatches: auto` has no room for either kind.
     """
-    readers: dict[str, BatchReader] = {}
+    readers: dict[_Kind, BatchReader] = {}
     refused: NoRoomError | None = None
     try:
         for kind in _KINDS:
@@ -86,7 +88,7 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
                     log.info("batching: auto cannot use %s: %s", kind, error)
         if refused is not None and not readers:
             raise refused
-        rates: dict[str, list[float]] = {kind: [] for kind in readers}
+        rates: dict[_Kind, list[float]] = {kind: [] for kind in readers}
         for number in range(1 + _NUM_TRIALS):
             for kind, reader in readers.items():
                 batches = next(reader)

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def read_kept(file: Path, check: Callable[[Any], T], consequence: str) -> T | None:
+def read_kept(file: Path, check: Callable[[Any], T | None], consequence: str) -> T | None:
     """Return the checked values of a file; None if it does not exist, or with a warning."""
     try:
         return check(json.loads(read_bytes(file)))
