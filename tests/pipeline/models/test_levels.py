@@ -16,9 +16,9 @@ from pipeline.models.build import build_model
 from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.training_data.batches import losses_of, to_device
+from tests.pipeline.models.attention_kernels.test_packed_rows import RULE, make_samples
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
-from tests.pipeline.models.test_packed_rows import RULE, make_samples
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 
 NAMES = ("organ", "finding", "report")

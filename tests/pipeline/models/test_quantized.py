@@ -29,7 +29,7 @@ from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, Q
 from slurm_jobs.shared.errors import StageConfigError
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.test_adapters import loss, shake
+from tests.pipeline.models.finetuning.test_adapters import loss, shake
 from tests.pipeline.models.test_hugging_face import CPU as RANK_DEVICE
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BEGIN = """
 import json, multiprocessing, os, pathlib, signal, subprocess, sys, threading, time
 from slurm_jobs.shared.processes import signal_handlers

@@ -17,7 +17,7 @@ from slurm_jobs.commands.starter.images.folder_files import (
 )
 from slurm_jobs.commands.starter.images.image_folder import read_image_folder
 from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
-from tests.slurm_jobs.commands.starter.test_image_folder import notes, rows, touch, write
+from tests.slurm_jobs.commands.starter.images.test_image_folder import notes, rows, touch, write
 
 
 @pytest.mark.parametrize(

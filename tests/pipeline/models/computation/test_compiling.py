@@ -30,7 +30,7 @@ from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.shared.configs.training_parts import CompileConfig
 from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.shared.records.heartbeat import begin_steps
-from tests.pipeline.models.test_recompute import passes
+from tests.pipeline.models.computation.test_recompute import passes
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss
 

@@ -16,7 +16,7 @@ from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.spec_reading.stage_packages import NEEDED, missing_modules, package_notes
 from slurm_jobs.worker.call import BUILTIN_ENTRY_POINTS
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SPEC = """\
 name: s
 cluster: profile.yaml

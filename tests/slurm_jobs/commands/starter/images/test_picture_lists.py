@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.commands.starter.images.picture_lists import lists_of_pictures
-from tests.slurm_jobs.commands.starter.test_image_folder import write
+from tests.slurm_jobs.commands.starter.images.test_image_folder import write
 
 IMAGES = [f"im/{name}" for name in ("ISIC_0.png", "12.png", "caf\u00e9.PNG", "b/dog_1.jpg")]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.slurm_jobs.cli.command import Command
 
-CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).resolve().parents[4] / "configs").glob("*.yaml"))
 SPEC = """
 name: s
 cluster: ours.yaml
