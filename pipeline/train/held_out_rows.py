@@ -26,7 +26,7 @@ _FOLDER_SETTINGS: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOutReject:
-    """Why a held-out row is left out; ranks send it to each other."""
+    """Reason for which a held-out row is left out; ranks send it to each other."""
 
     reason: Reason
     message: str

@@ -98,7 +98,7 @@ class AttemptEntry:
     failed_node: str = ""
     """Node of that rank."""
     kind: FailureKind | None = None
-    """Kind of its failure, if it failed by itself and its record has it."""
+    """Kind of its failure, if its record has it and nothing outside ended it."""
     has_stopped: bool = False
     """True if it ended in time when it was asked to stop, and so may have saved its work."""
     requeue_wait_s: float | None = None

@@ -34,7 +34,7 @@ FailureKind = Literal[
 - `wrong data`: the stage refused a file or its rows.
 - `missing package`: the stage's Python cannot import it.
 - `missing command`: a shell command is missing or cannot be executed.
-- `full disk`, `host memory`, `device memory`: the exception says so.
+- `full disk`, `host memory`, `device memory`: an exception of that kind.
 - `hang`: no rank made progress for longer than the config allows.
 - `collective`: a call of torch.distributed failed, mostly because another rank was gone.
 - `killed`: a signal ended it.

@@ -1,1 +1,1 @@
-"""How the ranks of a training join, exchange values and wait for each other."""
+"""Meeting of the ranks of a training: joining, exchanging values, waiting for each other."""

@@ -1,1 +1,1 @@
-"""What a running training reports: progress, speed, and values for trackers."""
+"""Reports of a running training: progress, speed, and values for trackers."""
