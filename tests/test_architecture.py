@@ -223,6 +223,7 @@ _SLURM = "a word of Slurm, or of our local scheduler, which uses the same field"
 _CHAT = "a message of a conversation"
 _KEY_FIRST = "our own rule: a config's check begins with the key that it is about"
 _TO_DO = "left over: reads our own text"
+_OLD = "records of versions without kinds have a text alone"
 MESSAGES_READ = {
     "pipeline/models/loading/pretrained.py": {"str(error).partition('\\n')": _LAYOUT},
     "pipeline/preprocess/images/decode.py": {
@@ -232,6 +233,10 @@ MESSAGES_READ = {
     "pipeline/preprocess/images/image_sources.py": {"rejection.reason != 'missing_image'": _CODE},
     "pipeline/preprocess/images/resize.py": {
         "'allocate memory' in str(error)": "torch has no kind"
+    },
+    "slurm_jobs/shared/records/old_failures.py": {
+        "_RESUME.findall(reason)": _OLD,
+        "pattern.match(reason)": _OLD,
     },
     "pipeline/preprocess/rejects.py": {"reason in CHOSEN_REASONS": _CODE},
     "pipeline/preprocess/stage.py": {"reject.reason not in CHOSEN_REASONS": _CODE},

@@ -76,16 +76,19 @@ def _our_files() -> Iterator[tuple[str, str]]:
 
 def _files_below(folder: Path, *, prefix: str) -> Iterator[tuple[str, str]]:
     # Texts and not paths: a Path for each of 850 files takes as long as reading all of them.
-    for root, folders, names in os.walk(folder, onerror=_refuse_closed, followlinks=True):
-        folders[:] = [name for name in folders if name != "__pycache__"]
+    for root, folders, names in os.walk(folder, onerror=_refuse_closed):
+        folders[:] = [name for name in folders if name != "__pycache__" and name[0] != "."]
         inside = prefix + root[len(str(folder)) :]
         for name in names:
-            if not name.endswith(".pyc"):
-                yield f"{inside}/{name}", f"{root}/{name}"
+            path = f"{root}/{name}"
+            # An editor's lock is a link that leads nowhere.
+            if not name.endswith(".pyc") and os.path.isfile(path):  # noqa: PTH113 - as above
+                yield f"{inside}/{name}", path
 
 
 def _refuse_closed(error: OSError) -> None:
-    raise error
+    if isinstance(error, PermissionError):  # another folder was deleted meanwhile
+        raise error
 
 
 class _Source(SourceFileLoader):

@@ -77,16 +77,17 @@ class StageError(SlurmJobsError):
     """Failure of a stage that another attempt may fix.
 
     Args:
-        message: text for people.
+        args: text for people, as of any exception.
         resumes: arguments of `slurm-jobs resume RUN` that avoid the failure, one sequence per way,
             the best first. `STAGE` is the failed stage, `FOLDER` a value that only the user knows.
     """
 
     kind: ClassVar[FailureKind] = "exception"
+    resumes: Iterable[Sequence[str]] = ()
 
-    def __init__(self, message: str = "", *, resumes: Iterable[Sequence[str]] = ()) -> None:
-        super().__init__(message)
-        self.resumes = tuple(map(tuple, resumes))
+    def __init__(self, *args: object, resumes: Iterable[Sequence[str]] = ()) -> None:
+        super().__init__(*args)
+        self.resumes = resumes
 
 
 class StageConfigError(StageError, ValueError):
@@ -97,7 +98,7 @@ class StageConfigError(StageError, ValueError):
 
 
 class StageDataError(StageConfigError):
-    """File, or rows of it, that a stage refuses whatever its config."""
+    """File, or rows of it, that a stage cannot use as they are."""
 
     kind: ClassVar[FailureKind] = "wrong data"
 

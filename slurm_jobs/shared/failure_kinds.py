@@ -7,7 +7,8 @@ for people, and nothing decides by them.
 
 from __future__ import annotations
 
-from typing import Literal
+import typing
+from typing import Any, Literal
 
 FailureKind = Literal[
     "wrong config",
@@ -43,7 +44,7 @@ FailureKind = Literal[
 - `exit code`: a command, or `sys.exit`, ended it with that code.
 - `exception`: any other exception.
 """
-
+KINDS: tuple[Any, ...] = typing.get_args(FailureKind)
 _IN_ITS_REASON: frozenset[FailureKind] = frozenset({"exception", "exit code", "killed"})
 
 

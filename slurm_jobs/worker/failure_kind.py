@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 
 from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.failure_kinds import FailureKind
+from slurm_jobs.shared.failure_kinds import KINDS, FailureKind
+from slurm_jobs.shared.records.named_resumes import valid_ways
 
 _OF_WRONG_CODE = (SyntaxError, NameError, AttributeError, ImportError, TypeError)
 _OF_FULL_DISKS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -38,6 +39,13 @@ def kind_of(error: BaseException) -> FailureKind:
     return "exception"
 
 
+def resumes_of(error: BaseException) -> list[list[str]]:
+    """Return the resumes that a stage's error names, as far as a record can hold them."""
+    if not isinstance(error, StageError):
+        return []
+    return [list(way) for way in valid_ways(error.resumes)]
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     cause = error.__cause__
@@ -49,7 +57,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _kind_by_itself(error: BaseException) -> FailureKind:
     if isinstance(error, StageError):
-        return error.kind
+        return error.kind if error.kind in KINDS else "exception"
     if isinstance(error, MemoryError):
         return "host memory"
     if isinstance(error, OSError) and error.errno in _OF_FULL_DISKS:
@@ -72,13 +80,13 @@ def _is_of_device_memory(error: BaseException) -> bool:
 
 
 def _is_of_collective(error: BaseException) -> bool:
-    """Check whether a call of torch.distributed failed below its Python code.
+    """Check whether a call of torch.distributed raised it.
 
-    Gloo raises a plain RuntimeError if another rank is gone; what the Python code itself refuses,
-    such as a missing process group, is of another class.
+    Gloo raises a plain RuntimeError if another rank is gone, and also if the call is wrong.
     """
     traceback = error.__traceback__
-    if not isinstance(error, RuntimeError) or traceback is None:
+    is_plain = isinstance(error, RuntimeError) and not isinstance(error, NotImplementedError)
+    if not is_plain or traceback is None:
         return False
     while traceback.tb_next is not None:
         traceback = traceback.tb_next

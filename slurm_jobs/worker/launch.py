@@ -166,7 +166,13 @@ class RankProcesses:
             kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
         if self._was_fenced_off and self._has_killed and self._environment.is_slurm:
             self._await_exit_records()
-        end = read_end(task_dir, self._num_ranks, codes, was_asked=self.stop_signalled)
+        end = read_end(
+            task_dir,
+            self._num_ranks,
+            codes,
+            was_asked=self.stop_signalled,
+            has_killed=self._has_killed,
+        )
         end = self._explained(end)
         if self._was_fenced_off:
             return RanksEnd(
@@ -183,7 +189,7 @@ class RankProcesses:
             end = RanksEnd(
                 outcome="failed",
                 exit_code=TERMINATED_EXIT_CODE,
-                kind="exit code",
+                kind="exception",
                 reason=PERHAPS_HALF_DONE,
                 stop_request=self.stop_request,
             )
@@ -387,11 +393,17 @@ def _duration(seconds: float) -> str:
 
 
 def read_end(
-    task_dir: Path, num_ranks: int, exit_codes: list[int], *, was_asked: bool = False
+    task_dir: Path,
+    num_ranks: int,
+    exit_codes: list[int],
+    *,
+    was_asked: bool = False,
+    has_killed: bool = False,
 ) -> RanksEnd:
     """Return how the attempt in `task_dir` ended, from the records of its ranks.
 
-    It counts as stopped only if it `was_asked` to stop, or one of its ranks was.
+    It counts as stopped only if it `was_asked` to stop, or one of its ranks was. `has_killed`: the
+    supervisor has killed ranks that did not end after another one had failed.
     """
     ends = {
         rank: read_json(exit_path(task_dir, rank))
@@ -408,7 +420,7 @@ def read_end(
         failure = _first_failed(failed)
         if failure is None:
             failure = _missing(task_dir, missing[0], num_ranks, exit_codes)
-        elif missing and failure.kind == "collective":
+        elif missing and failure.kind == "collective" and not has_killed:
             peer = _missing(task_dir, missing[0], num_ranks, exit_codes)
             failure = replace(failure, reason=f"{failure.reason}; {peer.reason}")
         # A process that exits removes the record of the rows that it works on.
@@ -456,18 +468,25 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
 def _first_failed(failed: Sequence[Mapping[str, Any]]) -> RanksEnd | None:
     """Return the failure of the rank that failed first; None if none of them has a record.
 
-    A failed collective is the effect of an exception on another rank, whatever the clocks say: they
-    differ between nodes, and peers notice a lost connection before the process has ended. A killed
-    rank comes first only by the clocks, because the others are killed after the first failure.
+    If that is a failed collective, an exception that another rank raised before its process had
+    ended is the cause: the peers of a rank notice a lost connection first. Later ones may come from
+    the signals that end the other ranks.
     """
-    in_order = [_failed(end) for end in sorted(failed, key=lambda end: end["ended_unix_s"])]
+    in_order = sorted(failed, key=lambda end: end["ended_unix_s"])
     if not in_order:
         return None
-    if in_order[0].kind == "collective":
-        for failure in in_order:
-            if failure.kind not in _EFFECTS:
-                return failure
-    return in_order[0]
+    first = _failed(in_order[0])
+    if first.kind == "collective":
+        for end in in_order[1:]:
+            other = _failed(end)
+            if other.kind not in _EFFECTS and _raised_unix_s(end) <= in_order[0]["ended_unix_s"]:
+                return other
+    return first
+
+
+def _raised_unix_s(end: Mapping[str, Any]) -> float:
+    error = end["error"]
+    return float(end["ended_unix_s"] if error is None else error["raised_unix_s"])
 
 
 def _failed(end: Mapping[str, Any]) -> RanksEnd:

@@ -47,7 +47,7 @@ from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.shared.texts.truncation import truncated, truncated_lines
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.fact_recording import end_noting, note_exit, start_noting
-from slurm_jobs.worker.failure_kind import kind_of
+from slurm_jobs.worker.failure_kind import kind_of, resumes_of
 from slurm_jobs.worker.hangs import DUMP_S, stalled_path
 from slurm_jobs.worker.idle import IdleWatch
 from slurm_jobs.worker.last_line import read_last_line
@@ -270,7 +270,7 @@ class _Keeper:
             note = late_text(task_dir, rank, returned["exit_code"], code)
             code = returned["exit_code"]
         if code == 0 and self._is_shell and {signal.SIGTERM, signal.SIGINT} & {*self._asked}:
-            write_error(task_dir, rank, StageError(PERHAPS_HALF_DONE), kind="exit code")
+            write_error(task_dir, rank, StageError(PERHAPS_HALF_DONE))
             code = TERMINATED_EXIT_CODE
         elif code == 0 and not self._is_shell and not result.exists():
             message = "the process ended with exit code 0 before its function returned (sys.exit?)"
@@ -321,7 +321,8 @@ def write_error(
         "message": truncated_lines(str(error)),
         "retryable": not isinstance(error, StageConfigError),
         "kind": kind_of(error) if kind is None else kind,
-        "resumes": error.resumes if isinstance(error, StageError) else (),
+        "resumes": resumes_of(error),
+        "raised_unix_s": time.time(),
     }
     write_json_atomic(error_path(task_dir, rank), values)
 

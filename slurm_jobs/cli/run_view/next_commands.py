@@ -164,12 +164,12 @@ def _named_resume(words: Sequence[str], stage: str) -> _Resume:
     remaining = iter(words)
     for word in remaining:
         if word == "--set":
-            key, _, value = next(remaining, "").partition("=")
-            resume.settings[key] = value
+            key, _, value = next(remaining).partition("=")
+            resume.settings[key.replace("stages.STAGE.", f"stages.{stage}.")] = value
         elif word == "--again":
-            again = next(remaining, "")
+            again = next(remaining)
             resume.again[stage if again == "STAGE" else again] = None
-        elif word.startswith("--update"):
+        else:
             resume.update[word] = None
     return resume
 

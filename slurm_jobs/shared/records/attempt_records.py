@@ -8,7 +8,6 @@ is one directory listing, and the work of a superseded job is never taken for th
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 import signal
 import typing
@@ -16,10 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
-from slurm_jobs.shared.failure_kinds import FailureKind
+from slurm_jobs.shared.failure_kinds import KINDS, FailureKind
 from slurm_jobs.shared.json_values import is_count, is_moment
 from slurm_jobs.shared.records.failure_reason import with_last_line
 from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.shared.records.named_resumes import valid_ways
+from slurm_jobs.shared.records.old_failures import kind_of_text, resumes_in_text
 from slurm_jobs.shared.records.record_json import known_fields, record_from_json
 from slurm_jobs.shared.texts.truncation import MAX_LINE_CHARS, truncated
 
@@ -190,7 +191,7 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
     """
-    record = record_from_json(CompletionRecord, values)
+    record = record_from_json(CompletionRecord, {**values, "resumes": ()})
     numbers = (record.exit_code, record.signal or 0)
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is not text, or its exit code or signal is not a whole number"
@@ -202,8 +203,16 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         last_line=_line(record.last_line, "the last line of its log"),
         result_note=_line(record.result_note, "the note on its result"),
         stop_request=record.stop_request if is_known else None,
-        kind=record.kind if record.kind in typing.get_args(FailureKind) else None,
+        kind=record.kind if record.kind in KINDS else None,
+        resumes=valid_ways(values.get("resumes")),
     )
+    if record.outcome == "failed" and "kind" not in values:
+        text = record.reason.removeprefix(AFTER_SIGTERM)
+        record = dataclasses.replace(
+            record,
+            kind=kind_of_text(text, retryable=record.retryable),
+            resumes=valid_ways(resumes_in_text(text)),
+        )
     if not re.fullmatch(r"[0-9a-f]{16}", record.used_code or "0" * 16):
         message = "the id of its list of used files is none that a worker writes"
         raise ValueError(message)
@@ -212,7 +221,6 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
             *_texts_of(record),
             record.outcome,
             record.failed_node or "",
-            *itertools.chain.from_iterable(record.resumes),
         ),
         counts=(record.slice_index, record.attempt, record.failed_rank or 0),
         moments=(record.started_unix_s, record.ended_unix_s),

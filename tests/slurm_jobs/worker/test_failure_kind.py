@@ -17,8 +17,10 @@ from slurm_jobs.shared.errors import (
     StageDataError,
     StageError,
 )
+from slurm_jobs.shared.files import read_json
 from slurm_jobs.worker.call import find_function
 from slurm_jobs.worker.failure_kind import kind_of
+from slurm_jobs.worker.rank import error_path, write_error
 
 
 def raised_by(function: Callable[[], object]) -> BaseException:
@@ -91,6 +93,43 @@ def test_an_exception_has_the_kind_of_its_class_or_cause(
     function: Callable[[], object], kind: str
 ) -> None:
     assert kind_of(raised_by(function)) == kind
+
+
+class OldError(StageConfigError):
+    """Error of a user's own, whose initialiser is not that of its base."""
+
+    def __init__(self, path: str, why: str) -> None:
+        Exception.__init__(self, f"{path}: {why}")
+
+
+def with_odd_kind() -> StageError:
+    error = StageError("x")
+    error.kind = ["x"]  # type: ignore[misc, assignment]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "resumes"),
+    [
+        (OldError("/data/x", "is broken"), "wrong config", []),
+        (StageConfigError("/data/x", "is broken"), "wrong config", []),
+        (with_odd_kind(), "exception", []),
+        (StageError("x", resumes=[("--set", "a.b=1"), ("--again", "STAGE")]), "exception", [1, 2]),
+        (StageError("x", resumes=[("--set", 3)]), "exception", []),  # type: ignore[list-item]
+        (StageError("x", resumes=[("--set", "a.path=/d/\u00a0b")]), "exception", []),
+        (StageError("x", resumes=[("--set",), ("--limit", "3")]), "exception", []),
+        (StageError("x", resumes=3), "exception", []),  # type: ignore[arg-type]
+        (ValueError("x"), "exception", []),
+    ],
+)
+def test_what_users_raise_is_recorded_and_read_whatever_it_is(
+    tmp_path: Path, error: Exception, kind: str, resumes: list[int]
+) -> None:
+    write_error(tmp_path, 0, error)
+    recorded = read_json(error_path(tmp_path, 0))
+    assert recorded["kind"] == kind
+    assert len(recorded["resumes"]) == len(resumes)
+    assert recorded["message"]
 
 
 MEMBER = """\

@@ -35,7 +35,12 @@ def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **valu
 
 
 def error(
-    name: str, message: str, *, retryable: bool = True, kind: str = "exception"
+    name: str,
+    message: str,
+    *,
+    retryable: bool = True,
+    kind: str = "exception",
+    raised_s: float = 0.0,
 ) -> dict[str, Any]:
     return {
         "type": name,
@@ -43,6 +48,7 @@ def error(
         "retryable": retryable,
         "kind": kind,
         "resumes": [],
+        "raised_unix_s": raised_s,
     }
 
 
@@ -119,6 +125,14 @@ def test_the_peers_of_a_rank_that_raised_are_not_to_blame(tmp_path: Path) -> Non
     assert end.reason == "rank 1 on n0: ValueError: a bad sample"
 
 
+def test_an_exception_after_the_first_process_has_ended_is_no_cause(tmp_path: Path) -> None:
+    """Such as that of a data loader whose workers got SIGTERM together with the other ranks."""
+    ended(tmp_path, 0, 1, at_s=10.0, error=LOST)
+    late = error("RuntimeError", "a worker was killed", raised_s=10.5)
+    ended(tmp_path, 1, 1, at_s=11.0, error=late)
+    assert read_end(tmp_path, 2, [1]).failed_rank == 0
+
+
 def test_ranks_that_were_ended_after_a_lost_connection_are_not_to_blame(tmp_path: Path) -> None:
     ended(tmp_path, 0, 1, at_s=10.0, error=LOST)
     ended(tmp_path, 1, 143, at_s=15.0, signal=15)
@@ -132,6 +146,8 @@ def test_of_a_lost_connection_the_rank_without_a_record_is_named(tmp_path: Path)
     end = read_end(tmp_path, 2, [1])
     assert (end.failed_rank, end.kind) == (0, "collective")
     assert "Connection closed by peer; rank 1 on n7 ended without a record" in end.reason
+    killed = read_end(tmp_path, 2, [1], has_killed=True)
+    assert killed.reason.endswith("Connection closed by peer")
 
 
 @pytest.mark.parametrize(
