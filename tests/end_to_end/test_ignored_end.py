@@ -100,7 +100,7 @@ def test_the_line_that_waits_is_in_the_status_of_a_cancelled_stage(local: Driver
     place = PLACES["joins"].format(node="local0")
     said = local.run("status", str(run_dir), check=None).stdout
     assert f"joins cancelled, with a note: {place}" in said
-    assert f"cancelled; {place}" in stage_of(status, "joins")["slices"][0]["reason"]
+    assert f"by `slurm-jobs cancel`; {place}" in stage_of(status, "joins")["slices"][0]["reason"]
 
 
 @pytest.mark.cluster

@@ -166,7 +166,7 @@ def test_a_resume_is_offered_if_the_scheduler_calls_complete_work_failed(
 
 
 def test_what_the_user_cancelled_is_one_line() -> None:
-    ours = {"state": "CANCELLED", "reason": "cancelled", "cause": "cancelled here"}
+    ours = {"state": "CANCELLED", "reason": "by `slurm-jobs cancel`", "cause": "cancelled here"}
     stages = (stage("a", ["cancelled"] * 3, **ours), stage("b", ["cancelled"], **ours))
     line = "cancelled by `slurm-jobs cancel`: a slices 0-2, b"
     assert lines_of(*stages) == [line, f"next: {resume()}"]
