@@ -149,7 +149,8 @@ if rank == 1:
 try:
     {call}
 except Exception as error:
-    print(kind_of(error))
+    print(kind_of(error), flush=True)
+os._exit(0)  # Gloo may abort the process while Python ends, because its peer is gone
 """
 
 
