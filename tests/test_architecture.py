@@ -223,6 +223,7 @@ _SLURM = "a word of Slurm, or of our local scheduler, which uses the same field"
 _CHAT = "a message of a conversation"
 _KEY_FIRST = "our own rule: a config's check begins with the key that it is about"
 _TO_DO = "left over: reads our own text"
+_KEY_OF_USER = "finds which value of the user's own --set an error is about"
 _OLD = "records of versions without kinds have a text alone"
 MESSAGES_READ = {
     "pipeline/models/loading/pretrained.py": {"str(error).partition('\\n')": _LAYOUT},
@@ -234,6 +235,7 @@ MESSAGES_READ = {
     "pipeline/preprocess/images/resize.py": {
         "'allocate memory' in str(error)": "torch has no kind"
     },
+    "slurm_jobs/cli/run_view/next_commands.py": {"name.search(record.reason)": _KEY_OF_USER},
     "slurm_jobs/shared/records/old_failures.py": {
         "_RESUME.findall(reason)": _OLD,
         "pattern.match(reason)": _OLD,

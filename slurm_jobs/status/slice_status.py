@@ -35,14 +35,12 @@ SliceCause = Literal[
     "cancelled here",
     "cancelled elsewhere",
     "stopped and left",
-    "over memory",
 ]
 """Why a slice has its status, where a command decides by it.
 
 - `not submitted`: no job works on it, and none will.
 - `no runner`: the local runner of its job has ended.
 - `cancelled here`: by `slurm-jobs cancel`; `cancelled elsewhere`: by anything else.
-- `over memory`: it failed without a record, and had used more memory than it requested.
 - `stopped and left`: it saved its work when it was asked to stop, and was not requeued.
 """
 STOPPED_AND_LEFT = "stopped after saving, and was not requeued; `resume` continues from there"
@@ -255,8 +253,7 @@ def _running_or_ended(
         if task.state == "FAILED" and not task.signal:
             reason += " for errors of `setup:` or of Python"
     elif not reason:
-        cause: SliceCause | None = "over memory" if is_over_memory(task) else None
-        return replace(known, status="failed", reason=unrecorded_text(task), cause=cause)
+        reason = unrecorded_text(task)
     return replace(known, status="failed", reason=reason)
 
 

@@ -1,6 +1,7 @@
 """Commands to type next after failures: the log that shows why, and the resume that avoids them.
 
-A failure's kind decides, and the commands that its error names; no text is read.
+A failure's kind decides, and the commands that its error names. A text is searched only for the
+names of the values that the user has set, because errors of a config do not carry their key.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def _fresh_input(run_dir: Path, stage: StageStatus, record: CompletionRecord | N
     is_own_function = ":" in stage.stage.run  # `module:function`
     if is_own_function and record.kind in _OF_CODE:
         return _Resume(update=_keeping_complete(run_dir, stage))
-    # Records of earlier versions have no kind; a retry did not help against a wrong config.
+    # A later version may have kinds that this one does not know.
     is_of_spec = record.kind in _OF_SPECS or (record.kind is None and not record.retryable)
     if not is_of_spec:
         return _Resume()
@@ -197,15 +198,14 @@ def _fresh_input(run_dir: Path, stage: StageStatus, record: CompletionRecord | N
         overrides = read_json(RunPaths(run_dir).spec_origin)["overrides"]
     prefixes = tuple(f"stages.{name}." for name in (stage.stage.name, stage.stage.origin) if name)
     keys = [override.partition("=")[0] for override in overrides if override.startswith(prefixes)]
-    # The message names the key that it refuses, and this chooses among the user's own overrides.
-    kept = [key for key in keys if _names_key(record.reason, key)]
+    kept = []
+    for key in keys:
+        name = re.compile(rf"\b{re.escape(key.rpartition('.')[2])}\b")
+        if name.search(record.reason):
+            kept.append(key)
     if kept:  # --update-spec would keep these values
         return _Resume(settings=dict.fromkeys(kept, "VALUE"))
     return _Resume(update={"--update-spec": None})
-
-
-def _names_key(text: str, key: str) -> bool:
-    return re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text) is not None
 
 
 def _forbids_mixed_code(run_dir: Path, stage: str) -> bool:
@@ -269,6 +269,6 @@ def _limit_reached(part: SliceStatus) -> Literal["mem_gb", "timeout_min"] | None
     """Return the key of the limit that a failed slice has reached."""
     if part.status != "failed" or part.cause == "stopped and left":
         return None
-    if part.state == "OUT_OF_MEMORY" or part.cause == "over memory":
+    if part.state == "OUT_OF_MEMORY":
         return "mem_gb"
     return "timeout_min" if part.state == "TIMEOUT" else None

@@ -118,10 +118,10 @@ def test_a_stage_at_its_limit_is_offered_more_unless_a_resume_raises_it(
 def test_more_is_offered_for_the_slices_that_reached_their_limit(paths: RunPaths) -> None:
     write_stage(paths, resources={"timeout_min": 30, "mem_gb": 4.0}, on_resume=None)
     failed = stage("a", ["failed"] * 4)
-    states = ("TIMEOUT", "FAILED", "TIMEOUT", "FAILED")
+    states = ("TIMEOUT", "FAILED", "TIMEOUT", "OUT_OF_MEMORY")
     slices = tuple(
-        dataclasses.replace(part, state=state, cause="over memory" if index == 3 else None)
-        for index, (part, state) in enumerate(zip(failed.slices, states, strict=True))
+        dataclasses.replace(part, state=state)
+        for part, state in zip(failed.slices, states, strict=True)
     )
     more_time = "stages.a[0,2].resources.timeout_min=60"
     more_memory = "stages.a[3].resources.mem_gb=6"
