@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.run import library as library_module
+from slurm_jobs.run.code_tree import CodeTree
 from slurm_jobs.run.snapshot import take_snapshot
+from slurm_jobs.run.static_imports import static_imports
 from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.from_archive import run_in
@@ -169,3 +171,15 @@ def test_code_of_ours_that_is_closed_is_refused_and_named(
     close(module.parent, monkeypatch)
     with pytest.raises(InputError, match=f"^{module.parent}: Permission denied"):
         library_of(tmp_path / "code")
+
+
+def test_no_job_imports_what_has_no_bytecode() -> None:
+    root = library_module.PACKAGE_DIR.parent
+    sources = [*root.glob("slurm_jobs/**/*.py"), *root.glob("pipeline/**/*.py")]
+    tree = CodeTree({str(source.relative_to(root)): source for source in sources})
+    jobs = ("pipeline/", "slurm_jobs/worker/", "slurm_jobs/nodes/", "slurm_jobs/tuning/")
+    starts = [name for name in tree.files if name.startswith(jobs)] + ["slurm_jobs/report/stage.py"]
+    starts = [name for name in starts if not name.startswith(library_module.LOGIN_NODE_ONLY)]
+    loaded = static_imports(tree, starts).files
+    assert len(loaded) > len(starts) > 300
+    assert [name for name in loaded if name.startswith(library_module.LOGIN_NODE_ONLY)] == []
