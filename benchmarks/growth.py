@@ -40,8 +40,8 @@ from pipeline.consolidate.sample_rows import fetch_rows
 from pipeline.data.disk_format.dataset_info import IndexInfo, ShardInfo, shard_name
 from pipeline.data.disk_format.index import INDEX_TYPES, open_index
 from pipeline.preprocess.part import SAMPLE_ROW
-from slurm_jobs.shared.configs.stages import ConsolidateConfig
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.formats.configs.stages import ConsolidateConfig
+from slurm_jobs.formats.records.task_context import ParentStage
 
 NUM_PARTS, NUM_TASKS, NUM_LOOKED_UP = 400, 100, 4096
 CONFIG = ConsolidateConfig(num_read_threads=16)

@@ -16,7 +16,7 @@ from pipeline.data.disk_format.dataset_info import IndexInfo
 from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.preprocess.part import SAMPLE_ROW, PartIndex, PartPaths, npy_bytes, write_part
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.formats.records.task_context import ParentStage
 
 _BLOCK = 1 << 20
 _FIELDS_BYTES = SAMPLE_ROW.itemsize - 4

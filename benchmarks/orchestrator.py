@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.table import Row, arguments, interleaved, row, show, spent_by
-from slurm_jobs.shared.processes.python_commands import module_command
+from slurm_jobs.base.processes.python_commands import module_command
 from tests.cluster.cluster import Cluster, wait_until
 from tests.cluster.errors import ClusterUnavailableError
 

@@ -37,7 +37,7 @@ from benchmarks.tokenising import tokenising_rows
 from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.images.storage import image_to_bytes, mean_price, price_of, psnr_db
-from slurm_jobs.shared.configs.stages import ImageDecoding, ImageFormat
+from slurm_jobs.formats.configs.stages import ImageDecoding, ImageFormat
 
 SHAPES = ((1152, 864), (864, 1152), (1248, 832), (1024, 1024))
 SIZES = (384, 512)

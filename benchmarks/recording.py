@@ -32,8 +32,8 @@ from pipeline.timing.thread_clock import NOT_TIMED, ThreadClock
 from pipeline.train.reporting.trackers import Trackers
 from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
 from pipeline.train.training_data.batches import StepCounter
-from slurm_jobs.shared.configs.training_parts import TrackersConfig
-from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.formats.configs.training_parts import TrackersConfig
+from slurm_jobs.formats.records.progress_file import Progress
 
 GOAL_US = 200.0
 """1 % of a step of 20 ms."""

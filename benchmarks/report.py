@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import AttemptRecord
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.attempt_records import AttemptRecord
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.timings.step_records import (
     DEVICE_FIELDS,
     STEP_FIELDS,
     steps_header,
     steps_path,
 )
+from slurm_jobs.run_folder.paths import RunPaths
 
 MAX_S, MAX_GIB, MAX_PAGE_MB = 15.0, 1.0, 2.0
 CREATED, STEP_S = 1_700_000_000.0, 0.5

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.resume import sort_out
@@ -28,7 +29,6 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records
 from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.status.reconcile import reconcile

@@ -42,8 +42,8 @@ from benchmarks.staging_data import (
 from benchmarks.table import Row, arguments, row, show
 from pipeline.stage_in.stage import stage_in
 from pipeline.stage_in.verified_copy import is_intact
-from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.dataset_folder import INFO_NAME, SHARDS_DIR
+from slurm_jobs.formats.configs.training_parts import StagingConfig
+from slurm_jobs.formats.dataset_folder import INFO_NAME, SHARDS_DIR
 
 BEFORE, BESIDE = StagingConfig(mode="before"), StagingConfig(mode="beside")
 NUM_RANKS = 4

@@ -23,7 +23,7 @@ from pipeline.data.disk_format.dataset_info import (
 )
 from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
 from pipeline.data.shard_reading.shard_files import ReadCounts, ShardFiles
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 
 SAMPLE_BYTES = 1 << 18
 SECTOR_BYTES = 512

@@ -16,9 +16,9 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
+from slurm_jobs.base.student_t import two_sided
 from slurm_jobs.report.comparison.speed_verdict import judge, judge_single
-from slurm_jobs.shared.step_stretches import MIN_BLOCK_STEPS, stretch_speeds
-from slurm_jobs.shared.student_t import two_sided
+from slurm_jobs.report.numbers.step_stretches import MIN_BLOCK_STEPS, stretch_speeds
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, may_decide
 
 NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015

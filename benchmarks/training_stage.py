@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.training_job import BETAS, LEARNING_RATE, MAX_NORM, TrainingJob
-from slurm_jobs.shared.records.task_context import ParentStage, TaskContext
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
+from slurm_jobs.formats.records.task_context import ParentStage, TaskContext
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:
@@ -183,8 +183,8 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     from pipeline.models.build import make_unloaded
     from pipeline.models.computation.model_work import read_work
     from pipeline.models.data_facts import load_tokenizer, read_facts
-    from slurm_jobs.shared.configs.model_parts import ModelConfig
-    from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
+    from slurm_jobs.formats.configs.model_parts import ModelConfig
+    from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 
     dataset = job.folder / "consolidate"
     info = read_dataset_info(dataset)

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.training_job import StepEnd, TrainingJob, TrainingResult
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 
 def train_ours(job: TrainingJob, kind: str) -> list[StepEnd]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.records.task_context import TaskContext
 
 LEARNING_RATE = 1e-3
 
@@ -74,7 +74,7 @@ def loop(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     from pipeline.timing.recorder import StepRecorder
     from pipeline.timing.sampler import sample_system
     from pipeline.train.device.device_memory import read_device_memory
-    from slurm_jobs.shared.configs.training_parts import SamplerConfig
+    from slurm_jobs.formats.configs.training_parts import SamplerConfig
 
     settings = build_config(LoopConfig, config)
     torch.manual_seed(settings.seed)

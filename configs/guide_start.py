@@ -16,11 +16,11 @@ from typing import Any
 import recipes
 import shapes_demo
 
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig
-from slurm_jobs.shared.files import write_text_atomic
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.files import write_text_atomic
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.model_parts import LanguageConfig, VisionConfig
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.task_context import TaskContext
 
 SIDES_PX = (880, 1130)
 """Of a photograph: about one megapixel."""

@@ -15,9 +15,9 @@ from typing import Any
 import recipes
 import shapes_demo
 
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.files import write_text_atomic
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.files import write_text_atomic
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.records.task_context import TaskContext
 
 SHARES = {0: 0.1, 1: 0.5, 2: 0.2, 3: 0.12, 4: 0.08}
 """Of the chats, by how many pictures they have."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.expand import expand_typed
-from slurm_jobs.shared.files import write_text_atomic
-from slurm_jobs.shared.records.task_context import TaskContext, resume_command
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.base.files import write_text_atomic
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.expand import expand_typed
+from slurm_jobs.formats.records.task_context import TaskContext, resume_command
 
 if TYPE_CHECKING:
     import shapes_demo

@@ -20,10 +20,10 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.files import write_json_atomic, write_text_atomic
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.task_context import TaskContext
 
 SIZES = {"small": (0.36, 0.44), "big": (0.66, 0.80)}
 """Width of the shape as a share of the picture's shorter side, so that resizing keeps the word."""

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import dump_json
+from slurm_jobs.base.written_values import trap
 from slurm_jobs.commands.spec_reading.json_schema import PLACE, profile_schema, spec_schema
-from slurm_jobs.shared.files import dump_json
-from slurm_jobs.shared.written_values import trap
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "<!-- From here on made by docs/make_spec_reference.py; change the models instead. -->\n"

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from docs.make_readme_output import machine, replace_block
-from slurm_jobs.shared.configs.stages import WARMUP_STEPS
-from slurm_jobs.shared.timings.step_records import read_steps
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
+from slurm_jobs.formats.timings.step_records import read_steps
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "transformers")

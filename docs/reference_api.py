@@ -25,9 +25,9 @@ VALUES = {
 }
 """What it takes and gives back, and where that is defined."""
 STAGE_VALUES = dict.fromkeys(
-    ("TaskContext", "ParentStage"), "slurm_jobs.shared.records.task_context"
+    ("TaskContext", "ParentStage"), "slurm_jobs.formats.records.task_context"
 )
-_API, _ERRORS = "slurm_jobs.api", "slurm_jobs.shared.errors"
+_API, _ERRORS = "slurm_jobs.api", "slurm_jobs.base.errors"
 
 
 def page() -> str:

@@ -7,9 +7,9 @@ import re
 import source_docs as source
 
 from pipeline.data.disk_format.index import INDEX_TYPES
-from slurm_jobs.shared.node_records.probe_measures import MEASURES
-from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS, STEP_FIELDS
-from slurm_jobs.shared.timings.system_readings import GPU_FIELDS, HOST_FIELDS
+from slurm_jobs.formats.node_records.probe_measures import MEASURES
+from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS, STEP_FIELDS
+from slurm_jobs.formats.timings.system_readings import GPU_FIELDS, HOST_FIELDS
 
 INTRO = """\
 # Records and files of a run
@@ -21,13 +21,13 @@ fields that are not known (a newer one did) are passed over. Where a quantity ha
 name ends in it.
 """
 _TIMINGS, _SYSTEM = (
-    "slurm_jobs.shared.timings.step_records",
-    "slurm_jobs.shared.timings.system_readings",
+    "slurm_jobs.formats.timings.step_records",
+    "slurm_jobs.formats.timings.system_readings",
 )
-_RECORDS, _INTENTS = "slurm_jobs.shared.records.attempt_records", "slurm_jobs.run_folder.ledger"
-_CONTEXT = "slurm_jobs.shared.records.task_context"
+_RECORDS, _INTENTS = "slurm_jobs.formats.records.attempt_records", "slurm_jobs.run_folder.ledger"
+_CONTEXT = "slurm_jobs.formats.records.task_context"
 _PROBES, _INFO = (
-    "slurm_jobs.shared.node_records.probe_measures",
+    "slurm_jobs.formats.node_records.probe_measures",
     "pipeline.data.disk_format.dataset_info",
 )
 _WORDS = {"i8": "int64", "i4": "int32", "f8": "float64", "f4": "float32"}
@@ -43,7 +43,7 @@ def page() -> str:
             _record("`jobs/TOKEN/job.json`", "slurm_jobs.run_folder.orders", "JobOrder"),
             _record(
                 "`resources` of an order",
-                "slurm_jobs.shared.records.job_resources",
+                "slurm_jobs.formats.records.job_resources",
                 "JobResources",
             ),
             _record("`attempts/STAGE/*.json`", _RECORDS, "AttemptRecord"),

@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
-from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.processes.stop_requests import end_requested, stop_requested
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
+from slurm_jobs.base.processes.stop_requests import end_requested, stop_requested
+from slurm_jobs.formats.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

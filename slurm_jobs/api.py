@@ -6,7 +6,7 @@
     run.wait()
     print(run.status().status)
 
-Errors are those of `slurm_jobs.shared.errors`; a spec with problems raises
+Errors are those of `slurm_jobs.base.errors`; a spec with problems raises
 `SpecError`, whose `problems` have file, line and column.
 """
 
@@ -25,11 +25,11 @@ from slurm_jobs.commands.plan_preview import plan_spec
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.spec_reading.read_spec import load, profile_anywhere
+from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
-from slurm_jobs.shared.expand import expand_typed
 from slurm_jobs.status.run_status import RunStatus
 
 __all__ = ["Plan", "ResumeRequest", "Resumption", "Run", "RunStatus", "plan", "submit"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurm_jobs.shared.config import DependencyKind
+from slurm_jobs.formats.config import DependencyKind
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.model import Array, RunSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:

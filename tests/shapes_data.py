@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.formats.records.task_context import ParentStage
 from tests.contexts import make_context
 
 ROOT = Path(__file__).parents[1]

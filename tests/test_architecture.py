@@ -26,13 +26,15 @@ PURE = {
     *(f"slurm_jobs/report/comparison/{name}.py" for name in ("speed_verdict", "scaling_base")),
     "slurm_jobs/report/steps/attempt_steps.py",
     "slurm_jobs/report/page/report_page.py",
+    "slurm_jobs/report/numbers/step_stretches.py",
     "slurm_jobs/report/numbers/timeline.py",
     "slurm_jobs/report/numbers/stage_numbers.py",
     *(f"slurm_jobs/report/numbers/trainings/{name}_numbers.py" for name in ("rank", "training")),
     "slurm_jobs/report/rules/rule_table.py",
     "slurm_jobs/report/rules/loading/data_wait.py",
     "slurm_jobs/schedulers/batch_script.py",
-    *(f"slurm_jobs/shared/{name}.py" for name in ("accelerate_file", "step_stretches", "units")),
+    "slurm_jobs/base/units.py",
+    "slurm_jobs/formats/accelerate_file.py",
     *(
         f"slurm_jobs/spec/{name}.py"
         for name in ("graph", "load", "matrix", "model", "marked_paths")
@@ -167,12 +169,12 @@ READ_DIRECTLY = {
     "slurm_jobs/commands/run_search/remembered_dirs.py": "the kernel's mounts",
     "slurm_jobs/commands/starter/first_spec.py": "files that ship with slurm-jobs",
     "slurm_jobs/run/library.py": "sources and bytecode of slurm-jobs",
-    "slurm_jobs/shared/machine.py": "the kernel's files",
-    "slurm_jobs/shared/regular_files.py": "the readers themselves",
-    "slurm_jobs/shared/shipped_files.py": "files that ship with slurm-jobs",
+    "slurm_jobs/base/machine.py": "the kernel's files",
+    "slurm_jobs/base/regular_files.py": "the readers themselves",
+    "slurm_jobs/base/shipped_files.py": "files that ship with slurm-jobs",
     "slurm_jobs/worker/nsight.py": "the kernel's files",
 }
-"""Files that may read without `slurm_jobs.shared.regular_files`, and what they read."""
+"""Files that may read without `slurm_jobs.base.regular_files`, and what they read."""
 OF_FILES = {"disk", "files", "spec.files", "self"}
 """Names of a loader's `Files`, which reads what `commands/spec_reading/disk_files.py` opens."""
 
@@ -236,7 +238,7 @@ MESSAGES_READ = {
         "'allocate memory' in str(error)": "torch has no kind"
     },
     "slurm_jobs/cli/run_view/next_commands.py": {"name.search(record.reason)": _KEY_OF_USER},
-    "slurm_jobs/shared/records/old_failures.py": {
+    "slurm_jobs/formats/records/old_failures.py": {
         "_RESUME.findall(reason)": _OLD,
         "pattern.match(reason)": _OLD,
     },
@@ -264,12 +266,12 @@ MESSAGES_READ = {
     },
     "slurm_jobs/schedulers/local_state.py": {"reason in reasons": _SLURM},
     "slurm_jobs/schedulers/slurm.py": {"SWITCHED_OFF in str(error).lower()": _SLURM},
-    "slurm_jobs/shared/configs/train_conflicts.py": {
+    "slurm_jobs/formats/configs/train_conflicts.py": {
         "message not in problems": _SAME,
         "message.partition(' ')": _KEY_FIRST,
     },
-    "slurm_jobs/shared/manifests/first_turns.py": {"message not in before": _CHAT},
-    "slurm_jobs/shared/manifests/text.py": {
+    "slurm_jobs/formats/manifests/first_turns.py": {"message not in before": _CHAT},
+    "slurm_jobs/formats/manifests/text.py": {
         "'field limit' in problem": "csv has no kinds",
         "'new-line character' in problem": "csv has no kinds",
     },

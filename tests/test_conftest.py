@@ -30,7 +30,7 @@ def outcome(folder: Path, text: str, *words: str) -> str:
 def test_one_that_leaks_a_handler_or_a_mask_fails_and_the_next_has_none(tmp_path: Path) -> None:
     text = """
 import signal
-from slurm_jobs.shared.processes.stop_requests import install_stop_handler
+from slurm_jobs.base.processes.stop_requests import install_stop_handler
 
 def test_a():
     install_stop_handler()
@@ -102,7 +102,7 @@ def test_b():
     print("drawn", drawn.hexdigest())
 """
     alone = outcome(tmp_path, text, "-s")
-    beside = outcome(tmp_path, f"import slurm_jobs.shared.manifests.keys\n{text}", "-s")
+    beside = outcome(tmp_path, f"import slurm_jobs.formats.manifests.keys\n{text}", "-s")
     assert "2 passed" in alone
     assert _drawn(alone) == _drawn(beside)
 

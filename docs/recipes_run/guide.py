@@ -19,7 +19,7 @@ from docs.recipe_pages import (
     table,
     type_verb,
 )
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 
 NUM_RUNS = 3
 LOOPS = ("as-found", "quick-wins")

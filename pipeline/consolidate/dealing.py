@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
 from pipeline.data.permutation import Permutation, make_permutation
-from slurm_jobs.shared.configs.stages import ConsolidateConfig
+from slurm_jobs.formats.configs.stages import ConsolidateConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,16 +26,16 @@ from pipeline.data.disk_format.dataset_info import (
 )
 from pipeline.data.disk_format.index import INDEX_TYPES
 from pipeline.preprocess.processor_folders import hash_folder
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.errors import StageDataError, StageError
-from slurm_jobs.shared.files import (
+from slurm_jobs.base.errors import StageDataError, StageError
+from slurm_jobs.base.files import (
     atomic_writer,
     make_private_dir,
     sync_dir,
     write_bytes_atomic,
     write_json_atomic,
 )
-from slurm_jobs.shared.processors.processor_files import processor_checksums, processor_files
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.processors.processor_files import processor_checksums, processor_files
 
 SHARD_FILE = re.compile(r"shard-\d+\.tar")
 _BLOCK_BYTES = 1 << 20

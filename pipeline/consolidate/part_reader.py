@@ -19,7 +19,7 @@ import xxhash
 
 from pipeline.consolidate.parts import Parts
 from pipeline.data.disk_format.index import format_key
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 _RUN_SAMPLES = 8
 _RUN_BYTES = 1 << 20

@@ -20,11 +20,11 @@ import xxhash
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.files import dump_json
-from slurm_jobs.shared.manifests.text_rows import TextRow
-from slurm_jobs.shared.records import ParentStage
-from slurm_jobs.shared.records.task_context import resume_command
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.files import dump_json
+from slurm_jobs.formats.manifests.text_rows import TextRow
+from slurm_jobs.formats.records import ParentStage
+from slurm_jobs.formats.records.task_context import resume_command
 
 _MAX_NAMED = 10
 _NUM_THREADS = 16

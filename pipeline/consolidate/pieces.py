@@ -21,9 +21,9 @@ import xxhash
 
 from pipeline.data.disk_format.dataset_info import ShardInfo
 from pipeline.data.disk_format.index import INDEX_ROW
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.regular_files import read_bytes
 
 PIECES_DIR = "pieces"
 _FORMAT = "slurm-jobs-piece-1"

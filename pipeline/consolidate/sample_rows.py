@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.consolidate.parts import Parts
 from pipeline.preprocess.part import SAMPLE_ROW, PartPaths, damaged_rows
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 _RUN_ROWS = 1 << 17
 """Rows that are read at a time if most are needed: 7 MiB."""

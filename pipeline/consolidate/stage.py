@@ -31,17 +31,17 @@ from pipeline.data.disk_format.index import open_index
 from pipeline.data.disk_format.index_statistics import index_statistics
 from pipeline.preprocess.rejects import pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import CHOSEN_REASONS, ConsolidateConfig
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
-from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
-from slurm_jobs.shared.manifests.text_rows import text_alone
-from slurm_jobs.shared.processors.processor_files import processor_files
-from slurm_jobs.shared.records import TaskContext
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.stage_outputs import describe_outputs
-from slurm_jobs.shared.records.task_context import resume_command
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.stages import CHOSEN_REASONS, ConsolidateConfig
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.manifests.text_rows import text_alone
+from slurm_jobs.formats.processors.processor_files import processor_files
+from slurm_jobs.formats.records import TaskContext
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.stage_outputs import describe_outputs
+from slurm_jobs.formats.records.task_context import resume_command
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from pipeline.consolidate.sample_rows import fetch_rows
 from pipeline.data.disk_format.dataset_info import ShardInfo, shard_name
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.stopping import StopGuard
-from slurm_jobs.shared.files import atomic_writer
-from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.base.files import atomic_writer
+from slurm_jobs.formats.records.progress_file import Progress
 
 _WINDOW_SAMPLES = 1 << 18
 """Samples that are looked up at a time: about 40 MB, whatever the number of samples."""

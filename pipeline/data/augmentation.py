@@ -15,8 +15,8 @@ from PIL import Image, ImageEnhance
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.data.disk_format.sample_members import Sample
-from slurm_jobs.shared.configs.training_parts import AugmentConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import AugmentConfig
 
 _AUGMENT_WORD = 2
 """Separates these seeds from those of the order."""

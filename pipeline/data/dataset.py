@@ -23,8 +23,8 @@ from pipeline.data.gathered import Gathered, ImageRule, image_rule
 from pipeline.data.shard_reading.opened_shards import MappedShard
 from pipeline.data.shard_reading.raw_layout import Arrays, Place, RawLayout, raw_layout
 from pipeline.data.shard_reading.shard_files import LOCAL, SHARED, ShardFiles
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, SHARDS_DIR
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, SHARDS_DIR
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work
 from pipeline.data.permutation import Permutation, make_permutation
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 EpochOrder = Callable[[int, int, int], np.ndarray]
 """`order(epoch, start, stop)`: packs `start` up to `stop` of an epoch's order, int64."""

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from slurm_jobs.shared.redact import without_url_users
+from slurm_jobs.base.redact import without_url_users
 
 _LIMIT_S = 10.0
 """Patience for the answer to one request, which finds out why the reader failed."""

@@ -42,8 +42,8 @@ from pipeline.data.order import BatchLayout
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.shard_addresses import address_problem
 from pipeline.timing.thread_clock import ThreadClock, ThreadTimes, add_up
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.records.heartbeat import beat
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.records.heartbeat import beat
 
 _STREAM_WORD = 3
 """Separates these seeds from those of the order and of augmentation."""

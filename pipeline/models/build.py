@@ -24,9 +24,9 @@ from pipeline.models.loading.tower_folders import (
 )
 from pipeline.models.small_vlm import MODEL_TYPE, SmallVLM, SmallVLMConfig, read_model_config
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 
 
 def build_model(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.layouts.pixel_scale import PixelScale
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -17,9 +17,9 @@ from pipeline.models.loading.pretrained import find_folder, read_hugging_face_co
 from pipeline.models.loading.tower_folders import check_image_size
 from pipeline.models.small_vlm import SmallVLMConfig
 from pipeline.preprocess.chat.tokenizer import load_tokenizer
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
-from slurm_jobs.shared.processors.folder import read_normalisation
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
+from slurm_jobs.formats.processors.folder import read_normalisation
 
 
 def check_processors(config: ModelConfig, facts: DataFacts) -> None:

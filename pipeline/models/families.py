@@ -26,8 +26,8 @@ from pipeline.models.layouts.tower_arguments import (
     with_learned_places,
     with_windows,
 )
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
-from slurm_jobs.shared.processors.model_types import ImageKind
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.formats.processors.model_types import ImageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

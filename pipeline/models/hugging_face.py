@@ -35,7 +35,7 @@ from pipeline.models.layouts.tower_arguments import plain_arguments, tower_argum
 from pipeline.models.position_limits import max_positions
 from pipeline.models.tied_weights import without_tied
 from pipeline.models.vision_language import HEADS_PREFIX, TowerSizes, VisionLanguageModel
-from slurm_jobs.shared.files import dump_json
+from slurm_jobs.base.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"
 _LAYER_LISTS = ("layers", "blocks")

@@ -34,10 +34,10 @@ from pipeline.models.layouts.tiles import StackedImages
 from pipeline.models.position_limits import max_positions
 from pipeline.models.tied_weights import without_tied
 from pipeline.models.vision_language import HEADS_PREFIX, TowerSizes, VisionLanguageModel
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.processors.model_types import SMALL_VLM
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.processors.model_types import SMALL_VLM
 
 MODEL_TYPE = SMALL_VLM
 WEIGHTS_NAME = "model.safetensors"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import torch
 
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 
 def without_tied(

@@ -28,11 +28,11 @@ from pipeline.nodes.doctor.requeue_drill import run_drill
 from pipeline.nodes.doctor.torch_facts import ask_torch
 from pipeline.nodes.measures.cores import cgroup_quota
 from pipeline.nodes.measures.gpu_links import find_gpus
-from slurm_jobs.shared.files import make_private_dir, write_json_atomic
-from slurm_jobs.shared.machine import host_facts, python_facts
-from slurm_jobs.shared.node_records.doctor_facts import NodeFacts, facts_name
-from slurm_jobs.shared.processes.stop_requests import stop_requested
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.files import make_private_dir, write_json_atomic
+from slurm_jobs.base.machine import host_facts, python_facts
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.formats.node_records.doctor_facts import NodeFacts, facts_name
+from slurm_jobs.formats.records.task_context import TaskContext
 
 __all__ = ["run", "run_drill"]
 

@@ -21,14 +21,14 @@ from pipeline.nodes.measures.file_systems import measure_file_system
 from pipeline.nodes.measures.gpu_links import find_gpus
 from pipeline.nodes.measures.link_speeds import measure_links
 from pipeline.nodes.measures.measurement import Deadline, Measured, merged
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import ProbeConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.machine import cpu_facts, host_facts, is_local_node
-from slurm_jobs.shared.node_records.probe_files import ProbePaths, keep_probe, make_node_dir
-from slurm_jobs.shared.node_records.probe_measures import MEASURES, NodeProbe
-from slurm_jobs.shared.processes.stop_requests import stop_requested
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.base.machine import cpu_facts, host_facts, is_local_node
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.stages import ProbeConfig
+from slurm_jobs.formats.node_records.probe_files import ProbePaths, keep_probe, make_node_dir
+from slurm_jobs.formats.node_records.probe_measures import MEASURES, NodeProbe
+from slurm_jobs.formats.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from pipeline.preprocess.file_facts import facts_of, kept_file
-from slurm_jobs.shared.regular_files import open_at_once
+from slurm_jobs.base.regular_files import open_at_once
 
 _HEAD = struct.Struct("<16sQQQ")
 _MAGIC = b"slurm-jobs-ar-2\0"

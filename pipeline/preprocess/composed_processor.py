@@ -19,10 +19,10 @@ from pipeline.preprocess.chat.chatml import (
     make_chatml,
 )
 from pipeline.preprocess.processor_folders import write_folder
-from slurm_jobs.shared.configs.stages import ComposedProcessor
-from slurm_jobs.shared.errors import StageDataError
-from slurm_jobs.shared.files import dump_json
-from slurm_jobs.shared.processors.folder import (
+from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.base.files import dump_json
+from slurm_jobs.formats.configs.stages import ComposedProcessor
+from slurm_jobs.formats.processors.folder import (
     check_folder,
     find_images,
     read_folder_json,

@@ -26,7 +26,8 @@ from pipeline.preprocess.images.decode import limit_inner_pixels
 from pipeline.preprocess.images.image_sources import ImageSource
 from pipeline.preprocess.images.row_images import PlannedImage, RowImages
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
-from slurm_jobs.shared.configs.stages import (
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.stages import (
     DEFAULT_IMAGE_DECODING,
     DEFAULT_MAX_IMAGE_MB,
     DEFAULT_MAX_IMAGES,
@@ -35,9 +36,8 @@ from slurm_jobs.shared.configs.stages import (
     ImageDecoding,
     TooLong,
 )
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifests.messages import ManifestRow, Message
-from slurm_jobs.shared.processors.folder import ProcessorInfo, check_folder, read_processor
+from slurm_jobs.formats.manifests.messages import ManifestRow, Message
+from slurm_jobs.formats.processors.folder import ProcessorInfo, check_folder, read_processor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import xxhash
 
-from slurm_jobs.shared.files import create_once, make_private_dir
+from slurm_jobs.base.files import create_once, make_private_dir
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,9 +24,9 @@ import xxhash
 
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.preprocess.rejects import Reject
-from slurm_jobs.shared.files import write_bytes_atomic, write_text_atomic
-from slurm_jobs.shared.manifests.text_rows import TextRow
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.files import write_bytes_atomic, write_text_atomic
+from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.manifests.text_rows import TextRow
 
 PART_FORMAT = "slurm-jobs-part-2"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import xxhash
 
-from slurm_jobs.shared.configs.stages import ImagePixels
-from slurm_jobs.shared.errors import StageDataError
-from slurm_jobs.shared.files import dump_json, make_private_dir, write_bytes_atomic
-from slurm_jobs.shared.processors.folder import check_folder, find_images, read_folder_json
-from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
-from slurm_jobs.shared.processors.processor_files import processor_files
+from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.base.files import dump_json, make_private_dir, write_bytes_atomic
+from slurm_jobs.formats.configs.stages import ImagePixels
+from slurm_jobs.formats.processors.folder import check_folder, find_images, read_folder_json
+from slurm_jobs.formats.processors.pixel_limits import PixelLimitsError, with_image_pixels
+from slurm_jobs.formats.processors.processor_files import processor_files
 
 
 def hash_folder(folder: Path) -> str:

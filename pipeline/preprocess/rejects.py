@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
-from slurm_jobs.shared.manifests.image_paths import ABSOLUTE_HINT
-from slurm_jobs.shared.records.task_context import resume_command
-from slurm_jobs.shared.texts.truncation import truncated
+from slurm_jobs.base.texts.truncation import truncated
+from slurm_jobs.formats.configs.stages import CHOSEN_REASONS
+from slurm_jobs.formats.manifests.image_paths import ABSOLUTE_HINT
+from slurm_jobs.formats.records.task_context import resume_command
 
 Reason = Literal[
     "bad_row",  # the row is invalid

@@ -22,13 +22,13 @@ from pipeline.preprocess.images.storage import MEMBER_SUFFIX, StoredPrice, image
 from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import Reason, Reject, SampleRejectedError
 from pipeline.stopping import StopGuard
-from slurm_jobs.shared.configs.stages import ImageFormat
-from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.row_notes import RowNote
-from slurm_jobs.shared.manifests.text_rows import TextRow
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
+from slurm_jobs.base.errors import StageError, StageStoppedError
+from slurm_jobs.formats.configs.stages import ImageFormat
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_notes import RowNote
+from slurm_jobs.formats.manifests.text_rows import TextRow
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.rows_in_progress import RowsInProgress
 
 _ROWS_AHEAD_PER_THREAD = 4
 _MAX_IGNORED = 100

@@ -30,23 +30,23 @@ from pipeline.preprocess.rejects import (
 )
 from pipeline.preprocess.slice_writer import SliceWriter
 from pipeline.stopping import StopGuard
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import (
+from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
+from slurm_jobs.base.units import number_of
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.stages import (
     CHOSEN_REASONS,
     DEFAULT_MAX_IMAGE_MB,
     KNOWN_COLUMNS,
     PreprocessConfig,
 )
-from slurm_jobs.shared.errors import StageDataError
-from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
-from slurm_jobs.shared.manifests.row_notes import note_text
-from slurm_jobs.shared.manifests.text_rows import text_so_far
-from slurm_jobs.shared.manifests.values import RowOptions
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
-from slurm_jobs.shared.records.stage_outputs import describe_outputs
-from slurm_jobs.shared.records.task_context import TaskContext, resume_command
-from slurm_jobs.shared.units import number_of
+from slurm_jobs.formats.manifests.row_notes import note_text
+from slurm_jobs.formats.manifests.text_rows import text_so_far
+from slurm_jobs.formats.manifests.values import RowOptions
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.rows_in_progress import RowsInProgress
+from slurm_jobs.formats.records.stage_outputs import describe_outputs
+from slurm_jobs.formats.records.task_context import TaskContext, resume_command
 
 log = logging.getLogger(__name__)
 

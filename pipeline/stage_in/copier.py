@@ -17,11 +17,11 @@ from pipeline.stage_in.copy_plan import SPARE_BYTES, CopyPlan, plan_copy
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.store import Lease, Store
 from pipeline.stage_in.verified_copy import copy_verified, is_intact
-from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, SHARDS_DIR
-from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.processes.stop_requests import stop_requested
-from slurm_jobs.shared.records.heartbeat import beat
+from slurm_jobs.base.errors import StageError, StageStoppedError
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.formats.configs.training_parts import StagingConfig
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, SHARDS_DIR
+from slurm_jobs.formats.records.heartbeat import beat
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
 from pipeline.stage_in.copier import Copier
 from pipeline.stage_in.store import Lease, Store
-from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.errors import StageError, StageStoppedError
-from slurm_jobs.shared.processes.stop_requests import stop_requested
+from slurm_jobs.base.errors import StageError, StageStoppedError
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.formats.configs.training_parts import StagingConfig
 
 if TYPE_CHECKING:
     from typing_extensions import Self

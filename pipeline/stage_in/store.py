@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.stage_in.copy_plan import OtherCopy, Room
-from slurm_jobs.shared.dataset_folder import SHARDS_DIR
-from slurm_jobs.shared.files import atomic_writer, make_private_dir, remove_leftovers
+from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
+from slurm_jobs.formats.dataset_folder import SHARDS_DIR
 
 _LOCK_POLL_S = 0.1
 _IN_USE_NAME = "in-use"

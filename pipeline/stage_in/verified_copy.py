@@ -20,8 +20,8 @@ import xxhash
 
 from pipeline.data.shard_reading.file_systems import is_on_this_machine
 from pipeline.stage_in.pace import Pace
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.files import atomic_writer
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.files import atomic_writer
 
 NUM_TRIES = 2
 """Attempts to copy a shard with a wrong checksum or a read error: a second attempt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
 
-from slurm_jobs.shared.records.activity import doing
+from slurm_jobs.formats.records.activity import doing
 
 if TYPE_CHECKING:
     from typing_extensions import Self

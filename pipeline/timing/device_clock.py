@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from slurm_jobs.shared.timings.step_records import DEVICE_PHASES
+from slurm_jobs.formats.timings.step_records import DEVICE_PHASES
 
 
 class CudaClock:

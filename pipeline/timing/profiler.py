@@ -19,10 +19,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.timing.communication import Piece, find_communication
 from pipeline.timing.span_log import SpanLog
-from slurm_jobs.shared.configs.training_parts import ProfileConfig
-from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
-from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.shared.timings.profiler_files import (
+from slurm_jobs.base.files import write_json_atomic, write_text_atomic
+from slurm_jobs.formats.configs.training_parts import ProfileConfig
+from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.formats.timings.profiler_files import (
     OPERATORS_FORMAT_NAME,
     Operator,
     OperatorTable,
@@ -30,7 +30,7 @@ from slurm_jobs.shared.timings.profiler_files import (
     operators_text_path,
     trace_path,
 )
-from slurm_jobs.shared.timings.step_records import PROFILE_WRITE_SPAN
+from slurm_jobs.formats.timings.step_records import PROFILE_WRITE_SPAN
 
 if TYPE_CHECKING:
     from typing_extensions import Self

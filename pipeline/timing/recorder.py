@@ -22,9 +22,9 @@ from pipeline.timing.device_clock import CudaClock, DeviceStep
 from pipeline.timing.flops import mfu
 from pipeline.timing.thread_clock import core_wait_so_far_s
 from pipeline.timing.whole_records import append_whole
-from slurm_jobs.shared.records.activity import begin_steps, end_steps
-from slurm_jobs.shared.records.heartbeat import beat, end_step
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.formats.records.activity import begin_steps, end_steps
+from slurm_jobs.formats.records.heartbeat import beat, end_step
+from slurm_jobs.formats.timings.step_records import (
     DEVICE_FIELDS,
     NOT_TRAINING,
     STEP_PARTS,

@@ -30,10 +30,10 @@ from pipeline.timing.load.kernel_counters import (
 )
 from pipeline.timing.load.node_devices import disk_behind, infiniband_ports, whole_disks
 from pipeline.timing.whole_records import append_whole
-from slurm_jobs.shared.configs.training_parts import SamplerConfig
-from slurm_jobs.shared.machine import network_cards, network_links
-from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.shared.timings.system_readings import ReadingPacker, system_path
+from slurm_jobs.base.machine import network_cards, network_links
+from slurm_jobs.formats.configs.training_parts import SamplerConfig
+from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.formats.timings.system_readings import ReadingPacker, system_path
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.timing.whole_records import append_whole
-from slurm_jobs.shared.records.activity import doing
-from slurm_jobs.shared.timings.step_records import spans_path
+from slurm_jobs.formats.records.activity import doing
+from slurm_jobs.formats.timings.step_records import spans_path
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import FileIO
 from pathlib import Path
 
-from slurm_jobs.shared.files import naming
+from slurm_jobs.base.files import naming
 
 
 def append_whole(stream: FileIO, data: bytes) -> None:

@@ -20,8 +20,8 @@ from pipeline.data.packing.pack_statistics import sums_of
 from pipeline.data.packing.work_model import WorkModel, pack_work
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.train.training_data.batching import batch_layout, rows_per_step
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
 
 SETTINGS: Mapping[str, str] = {
     "shuffled": "{kind: shuffled}",

@@ -33,9 +33,9 @@ from pipeline.tools.packing_timing import (
     measure_plans,
 )
 from pipeline.train.training_data.batching import read_work_model, row_budget
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 
 _TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
 """Work model if no model is known."""

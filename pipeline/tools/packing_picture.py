@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from slurm_jobs.shared.files import write_bytes_atomic
+from slurm_jobs.base.files import write_bytes_atomic
 
 WIDTH = 1200
 _MARGIN = 28

@@ -34,10 +34,10 @@ from pipeline.train.device.rank_device import RankDevice, threads_per_rank
 from pipeline.train.strategies.single import Single
 from pipeline.train.trained_model.bare_model import attention_of
 from pipeline.train.trials.trial_passes import time_step
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_parts import ShardingConfig
-from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
-from slurm_jobs.shared.machine import available_memory_bytes
+from slurm_jobs.base.machine import available_memory_bytes
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_parts import ShardingConfig
+from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 
 NUM_ROUNDS = 8
 """Timed steps of each arrangement, after one warm-up step."""

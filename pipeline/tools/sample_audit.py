@@ -16,8 +16,8 @@ import numpy as np
 from pipeline.data.disk_format.index import DatasetIndex, format_key
 from pipeline.tools.raw_samples import BROKEN, read_head
 from pipeline.tools.sample_rules import NOTHING_SUPERVISED, Kind, Rules, find
-from slurm_jobs.shared.dataset_folder import SHARDS_DIR
-from slurm_jobs.shared.regular_files import descriptor_of
+from slurm_jobs.base.regular_files import descriptor_of
+from slurm_jobs.formats.dataset_folder import SHARDS_DIR
 
 MOST_FINDINGS = 10_000
 """Limit of listed findings; all are counted. If more is wrong, the whole data set is."""

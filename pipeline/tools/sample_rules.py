@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.data.disk_format.sample_members import IGNORED_LABEL
-from slurm_jobs.shared.processors.image_plans import ImageRules
+from slurm_jobs.formats.processors.image_plans import ImageRules
 
 Kind = Literal[
     "nothing_supervised",

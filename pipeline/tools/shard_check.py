@@ -18,8 +18,8 @@ from pipeline.data.disk_format.dataset_info import DatasetInfo, ShardInfo
 from pipeline.data.disk_format.index import DatasetIndex, format_key
 from pipeline.data.disk_format.sample_members import IMAGE_PREFIX, TOKENS_SUFFIX, view_npy
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE, scan_members
-from slurm_jobs.shared.dataset_folder import SHARDS_DIR
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.formats.dataset_folder import SHARDS_DIR
 
 BLOCK_BYTES = 8 << 20
 MOST_OF_A_SHARD = 100

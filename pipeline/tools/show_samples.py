@@ -19,8 +19,8 @@ from pipeline.tools.sample_audit import Report, SampleAudit
 from pipeline.tools.sample_rules import Rules, known_ids
 from pipeline.tools.stored_pictures import data_uri
 from pipeline.tools.token_pieces import Decode, token_pieces
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, PROCESSOR_DIR
-from slurm_jobs.shared.processors.folder import read_processor
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, PROCESSOR_DIR
+from slurm_jobs.formats.processors.folder import read_processor
 
 _MOST_SIZES = 12
 _PICTURES_BYTES = 3 << 20

@@ -24,10 +24,10 @@ from pipeline.data.disk_format.dataset_info import (
 from pipeline.data.disk_format.index import INDEX_TYPES, DatasetIndex, open_index
 from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.tools.shard_check import BLOCK_BYTES, Problem, Report, ShardReader, shard_problems
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.processors.processor_files import changed_files, processor_checksums
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.processors.processor_files import changed_files, processor_checksums
 
 _BLOCK_ROWS = 1 << 20
 

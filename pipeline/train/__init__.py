@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from slurm_jobs.shared.records.activity import active_progress
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.activity import active_progress
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
@@ -25,8 +25,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
         _leave_out_hints()
         from pipeline.timing.span_log import SpanLog
         from pipeline.train.stage import train
-        from slurm_jobs.shared.config import build_config
-        from slurm_jobs.shared.configs.train import TrainConfig
+        from slurm_jobs.formats.config import build_config
+        from slurm_jobs.formats.configs.train import TrainConfig
 
         spans, import_s = SpanLog(context.timing_dir, context.rank), time.perf_counter() - start
         spans.add("startup_import", start_unix_s=start_unix_s, duration_s=import_s)

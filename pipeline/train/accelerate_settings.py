@@ -8,15 +8,15 @@ from typing import Any
 import yaml
 
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.accelerate_file import (
+from slurm_jobs.base.errors import StageDataError, StageError
+from slurm_jobs.formats.accelerate_file import (
     AccelerateFile,
     Asker,
     find_problems,
     precision_of,
     understand,
 )
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageDataError, StageError
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 def asked_precision(config: TrainConfig) -> str:

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.processes.stop_requests import end_requested, stop_requested
-from slurm_jobs.shared.records.heartbeat import beat
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
+from slurm_jobs.base.processes.stop_requests import end_requested, stop_requested
+from slurm_jobs.formats.records.heartbeat import beat
+from slurm_jobs.formats.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

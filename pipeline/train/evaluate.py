@@ -37,10 +37,10 @@ from pipeline.train.held_out_rows import (
 from pipeline.train.level_rows import assistant_turns, row_up_to
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.training_data.batches import to_device
-from slurm_jobs.shared.configs.train import EvaluateConfig
-from slurm_jobs.shared.configs.training_phases import LevelConfig
-from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.files import write_json_atomic, write_text_atomic
+from slurm_jobs.formats.configs.train import EvaluateConfig
+from slurm_jobs.formats.configs.training_phases import LevelConfig
+from slurm_jobs.formats.manifests.messages import ManifestRow
 
 
 def to_prompt(encoded: EncodedPrompt) -> Prompt:

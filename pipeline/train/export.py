@@ -25,9 +25,9 @@ from pipeline.train.checkpoints.checkpoint_folders import (
     remove_leftovers,
 )
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.configs.training_phases import LevelConfig
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.processors.processor_files import processor_files
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.configs.training_phases import LevelConfig
+from slurm_jobs.formats.processors.processor_files import processor_files
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _HOST = torch.device("cpu")

@@ -37,12 +37,12 @@ from pipeline.train.held_out_rows import encode_prompts, make_encoder, read_rows
 from pipeline.train.job import Job
 from pipeline.train.trained_model.trained_model import TrainedModel
 from pipeline.train.training_data.batches import losses_of, to_device
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import plain_json
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.processes.stop_requests import stop_requested
-from slurm_jobs.shared.records.heartbeat import beat
-from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_bytes
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import plain_json
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.base.regular_files import MOST_MEASURED_BYTES, read_bytes
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.records.heartbeat import beat
 
 HELD_OUT_NAME = "held_out.jsonl"
 

@@ -11,11 +11,11 @@ from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.train.level_rows import first_level
-from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
-from slurm_jobs.shared.configs.train import EvaluateConfig
-from slurm_jobs.shared.configs.training_phases import LevelConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
+from slurm_jobs.formats.configs.train import EvaluateConfig
+from slurm_jobs.formats.configs.training_phases import LevelConfig
+from slurm_jobs.formats.manifests.messages import ManifestRow
 
 _FOLDER_SETTINGS: Mapping[Reason, str] = {
     "missing_image": "evaluate.image_root",

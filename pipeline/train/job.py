@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

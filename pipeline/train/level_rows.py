@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.training_phases import LevelConfig
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow, Message
+from slurm_jobs.formats.configs.training_phases import LevelConfig
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow, Message
 
 
 def first_level(row: ManifestRow, levels: Sequence[LevelConfig]) -> ManifestRow:

@@ -38,9 +38,9 @@ from pipeline.train.training_data.batches import (
     make_counter,
 )
 from pipeline.train.verdict import QueuedVerdict, Verdict, judge
-from slurm_jobs.shared.configs.training_parts import CheckpointConfig
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.processes.stop_requests import stop_requested
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.formats.configs.training_parts import CheckpointConfig
 
 if TYPE_CHECKING:
     from pipeline.train.trainer import Trainer

@@ -31,10 +31,10 @@ from pipeline.train.preflight.preflight import preflight
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.trainer import Trainer
 from pipeline.train.training_data.data_sources import find_datasets, open_sources
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import MeasureConfig
-from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import MeasureConfig
+from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:

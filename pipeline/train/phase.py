@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_phases import as_training
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_phases import as_training
 
 PHASES_DIR = "phases"
 

@@ -33,13 +33,13 @@ from pipeline.train.trained_model.trained_model import count_learning
 from pipeline.train.trainer import Trainer
 from pipeline.train.training_data.data_sources import find_datasets, open_sources
 from pipeline.train.training_data.staging import describe_reading
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
-from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.files import plain_json
-from slurm_jobs.shared.records.heartbeat import start_heartbeat
-from slurm_jobs.shared.records.stage_outputs import describe_outputs
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageStoppedError
+from slurm_jobs.base.files import plain_json
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
+from slurm_jobs.formats.records.heartbeat import start_heartbeat
+from slurm_jobs.formats.records.stage_outputs import describe_outputs
+from slurm_jobs.formats.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -74,11 +74,11 @@ from pipeline.train.training_data.data_sources import Source
 from pipeline.train.trials.batching_choice import choose_batching
 from pipeline.train.trials.microbatch_choice import settle_microbatches
 from pipeline.train.trials.trial import Trial
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.activity import current_progress
-from slurm_jobs.shared.records.heartbeat import steps_change
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.records.activity import current_progress
+from slurm_jobs.formats.records.heartbeat import steps_change
 
 log = logging.getLogger(__name__)
 

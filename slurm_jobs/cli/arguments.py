@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_jobs.shared.errors import InputError, PathExpansionError
-from slurm_jobs.shared.expand import expand_typed
+from slurm_jobs.base.errors import InputError, PathExpansionError
+from slurm_jobs.formats.expand import expand_typed
 
 
 def path_text(text: str) -> str:

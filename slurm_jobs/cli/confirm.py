@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from slurm_jobs.shared.errors import InputError
+from slurm_jobs.base.errors import InputError
 
 
 def confirm(question: str, *, without_terminal: str) -> bool:

@@ -1,6 +1,6 @@
 """Exit codes of the command line: 0 success, 1 the run failed, 130 Ctrl-C.
 
-Errors have theirs in `shared/errors.py`: 2 wrong input, 3 the scheduler is unreachable or a file
+Errors have theirs in `base/errors.py`: 2 wrong input, 3 the scheduler is unreachable or a file
 cannot be read or written.
 """
 

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from slurm_jobs.base.errors import FileError, SlurmJobsError, SpecError
 from slurm_jobs.cli.command_parser import VERBS, build_parser, module_of
 from slurm_jobs.cli.exit_codes import INTERRUPTED_EXIT_CODE
-from slurm_jobs.shared.errors import FileError, SlurmJobsError, SpecError
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "clean", "probe", "doctor", "tune"})
 """Commands that finish their work even if the reader of their output has gone."""

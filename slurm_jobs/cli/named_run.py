@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.cli.terminal.shown_paths import shown_path
-from slurm_jobs.shared.texts.control_characters import plain
 
 
 def named_run(text: str | None) -> Path:

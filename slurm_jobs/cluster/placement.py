@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slurm_jobs.cluster.limits import Association, ClusterLimits, Partition, Qos
-from slurm_jobs.shared.records.job_resources import JobResources
+from slurm_jobs.formats.records.job_resources import JobResources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

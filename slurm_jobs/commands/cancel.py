@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.errors import FileError, SchedulerError
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
 from slurm_jobs.run.resume import adopt_lost_jobs
@@ -15,8 +17,6 @@ from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.run_folder.run_values import RunRecords, stages_named
 from slurm_jobs.run_folder.submission_lock import is_perhaps_submitting, submitting
 from slurm_jobs.schedulers.job_states import LIVING_STATES
-from slurm_jobs.shared.errors import FileError, SchedulerError
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
+from slurm_jobs.base.errors import InputError, SchedulerError, SpecError
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.plan.planned import Plan
-from slurm_jobs.shared.errors import InputError, SchedulerError, SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.yaml.document import path_text, problem_at

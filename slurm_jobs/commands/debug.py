@@ -9,6 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import TaskContext, read_context
 from slurm_jobs.run.snapshot import CodeSnapshot, renew_ours, take_snapshot, user_sources
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
@@ -16,11 +21,6 @@ from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_stage_records
 from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.batch_script import setup_lines
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import TaskContext, read_context
 from slurm_jobs.worker.rank import context_path
 from slurm_jobs.worker.rank_command import rank_environment
 

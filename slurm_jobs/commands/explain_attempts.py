@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from slurm_jobs.report.attempts.attempt_losses import stage_loss, with_steps
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.attempt_steps import split_attempts
@@ -17,7 +18,6 @@ from slurm_jobs.run.read_attempts import read_attempts, slices_to_explain
 from slurm_jobs.run_folder.ledger import intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 from slurm_jobs.status.run_status import StageStatus
 
 

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slurm_jobs.base.errors import did_you_mean
 from slurm_jobs.cluster.limits import ClusterLimits, Partition
 from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.cluster.placement import Placement, place, submit_limit
+from slurm_jobs.formats.configs.command_stages import TUNE_RUN
+from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.planned import Plan, PlannedJob
-from slurm_jobs.shared.configs.command_stages import TUNE_RUN
-from slurm_jobs.shared.errors import did_you_mean
-from slurm_jobs.shared.records.job_resources import JobResources
 
 _TRAININGS = frozenset({"train", TUNE_RUN})
 """Stages whose ranks train one model together."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.commands.submit import run_context
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.parents import SubmittedJob
 from slurm_jobs.run.snapshot import CodeSnapshot, code_sources, refuse_uncopyable, tree_fingerprint
 from slurm_jobs.run.submission import Connections, job_dependencies, make_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

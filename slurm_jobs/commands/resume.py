@@ -39,6 +39,7 @@ from slurm_jobs.commands.resuming.training_starts import Start, training_starts
 from slurm_jobs.commands.shell_variables import effective_variables, shell_notes
 from slurm_jobs.commands.submit import OnJob, run_context
 from slurm_jobs.dependencies import Slices
+from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedStage
 from slurm_jobs.run.code_review import CodeReview
@@ -65,7 +66,6 @@ from slurm_jobs.run_folder.run_records import (
 )
 from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.slurm_environment import kept_variables, shell_defaults
-from slurm_jobs.shared.records.job_resources import JobResources
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides.apply import sets_value
 from slurm_jobs.spec.profile import ClusterProfile

@@ -14,16 +14,16 @@ from typing import Any
 
 import yaml
 
+from slurm_jobs.base.errors import SpecError
+from slurm_jobs.base.files import read_json, write_text_atomic
+from slurm_jobs.base.redact import hidden_values
+from slurm_jobs.base.regular_files import read_text
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.tuning_spec import TuneRun, place_of
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.command_stages import SPEC_NAME
-from slurm_jobs.shared.configs.training_parts import CompileConfig
-from slurm_jobs.shared.errors import SpecError
-from slurm_jobs.shared.expand import literal_path, literal_text
-from slurm_jobs.shared.files import read_json, write_text_atomic
-from slurm_jobs.shared.redact import hidden_values
-from slurm_jobs.shared.regular_files import read_text
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.command_stages import SPEC_NAME
+from slurm_jobs.formats.configs.training_parts import CompileConfig
+from slurm_jobs.formats.expand import literal_path, literal_text
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.marked_paths import Surroundings, resolve_marked

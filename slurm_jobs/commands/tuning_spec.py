@@ -8,17 +8,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.shared.configs.command_stages import RESULT_NAME, TUNE_RUN, TuneConfig
-from slurm_jobs.shared.configs.output_references import (
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.configs.command_stages import RESULT_NAME, TUNE_RUN, TuneConfig
+from slurm_jobs.formats.configs.output_references import (
     REFERENCE,
     referenced_stage,
     substitute_references,
 )
-from slurm_jobs.shared.configs.training_phases import OWN
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import read_json
+from slurm_jobs.formats.configs.training_phases import OWN
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides.apply import steps_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_jobs.dependencies import Dependency, Slices
+from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.run_folder.orders import StageWork, array_indices
-from slurm_jobs.shared.records.job_resources import JobResources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

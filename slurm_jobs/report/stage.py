@@ -8,6 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import DamagedFileError, InputError
+from slurm_jobs.base.files import (
+    atomic_writer,
+    make_private_dir,
+    write_json_atomic,
+    write_text_atomic,
+)
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.stages import ReportConfig
+from slurm_jobs.formats.records import TaskContext
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.build_report import build_report
 from slurm_jobs.report.page.report_page import render_html
@@ -15,17 +26,6 @@ from slurm_jobs.report.step_export import PUBLIC_FILE_MODE
 from slurm_jobs.report.values.report_model import RunReport, report_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.errors import DamagedFileError, InputError
-from slurm_jobs.shared.files import (
-    atomic_writer,
-    make_private_dir,
-    write_json_atomic,
-    write_text_atomic,
-)
-from slurm_jobs.shared.records import TaskContext
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

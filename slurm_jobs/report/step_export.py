@@ -1,7 +1,7 @@
 """Export of all step records of a run as one table, CSV or Parquet.
 
 A row is one step of one rank in one attempt, rank after rank, with the fields of the record
-under their own names; see `slurm_jobs.shared.timings.step_records`. It is written rank by rank:
+under their own names; see `slurm_jobs.formats.timings.step_records`. It is written rank by rank:
 memory holds the records of one rank and the current block of the table.
 """
 
@@ -15,11 +15,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import atomic_writer
+from slurm_jobs.formats.timings.step_records import STEP_FIELDS
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.steps.attempt_steps import split_attempts
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import atomic_writer
-from slurm_jobs.shared.timings.step_records import STEP_FIELDS
 
 SUFFIXES = (".csv", ".parquet")
 PUBLIC_FILE_MODE = 0o644

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import read_json
 from slurm_jobs.report.values.provenance_model import SubmissionFacts
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_meta, read_shell_variables
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import read_json
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, InputError)
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from slurm_jobs.run_folder.orders import name_of_job
-from slurm_jobs.schedulers.job_states import LIVING_STATES, RUNNING_STATES
-from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionRecord,
     TaskAccounting,
 )
-from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.run_folder.orders import name_of_job
+from slurm_jobs.schedulers.job_states import LIVING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.protocol import Answer
 
 CLOCK_SKEW_S = 5.0
 """A node's clock may be this far behind the controller's."""

@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from slurm_jobs.run.accounted_starts import AttemptKey, began, job_of, join_rows, newest_row
-from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.schedulers.job_states import LIVING_STATES, PENDING_STATES, RUNNING_STATES
-from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.failure_kinds import FailureKind, shown_kind
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.failure_kinds import FailureKind, shown_kind
+from slurm_jobs.formats.records.attempt_records import (
     AFTER_SIGTERM,
     AttemptRecord,
     CompletionRecord,
     StopRequest,
     TaskAccounting,
 )
-from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.run.accounted_starts import AttemptKey, began, job_of, join_rows, newest_row
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.schedulers.job_states import LIVING_STATES, PENDING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.slice_status import CANCELLED_ELSEWHERE, unrecorded_text
 
 AttemptEnding = Literal[

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.run_folder.paths import is_run
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.regular_files import open_regular
 
 _NEVER_COPIED = frozenset({"__pycache__", ".git", ".venv"})
 """Names of folders; run folders are not copied either, whatever their name."""

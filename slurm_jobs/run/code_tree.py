@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.run.code_files import all_files, content_digest, public_files
-from slurm_jobs.shared.regular_files import open_regular
 
 
 class CodeTree:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.files import damaged, names_in, read_json
 from slurm_jobs.run_folder.cleanings import Kind
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import last_plan_number
-from slurm_jobs.shared.files import damaged, names_in, read_json
 
 _OF_RUN: Mapping[str, Kind] = {"report": "report", "logs": "logs", "timing": "metrics"}
 """Kinds of folders of the run that belong to no single stage."""

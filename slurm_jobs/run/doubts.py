@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.agreement import AGREE_S
 from slurm_jobs.schedulers.protocol import Doubt
-from slurm_jobs.shared.records.job_key import JobKey
 
 
 def doubts_text(run: RunRecords, doubts: Mapping[JobKey, Doubt], problems: Sequence[str]) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from slurm_jobs.shared.processes.programs import CommandAnswer
-from slurm_jobs.shared.redact import without_url_users
-from slurm_jobs.shared.regular_files import read_text
+from slurm_jobs.base.processes.programs import CommandAnswer
+from slurm_jobs.base.redact import without_url_users
+from slurm_jobs.base.regular_files import read_text
 
 MAX_NAMES = 500
 """Limit for listed changed and untracked files each; their total number is recorded too."""

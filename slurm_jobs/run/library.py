@@ -20,8 +20,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NoReturn
 
+from slurm_jobs.base.shipped_files import shipped_path
 from slurm_jobs.run.code_files import naming_what_is_closed
-from slurm_jobs.shared.shipped_files import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _MAGIC = importlib.util.MAGIC_NUMBER

@@ -17,18 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slurm_jobs.base.errors import FileError, InputError, SchedulerError
+from slurm_jobs.base.files import write_text_atomic
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.ledger import Intent, intents, latest_intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta, read_run
 from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, submitted_jobs
 from slurm_jobs.schedulers import scheduler_named
 from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler
-from slurm_jobs.shared.errors import FileError, InputError, SchedulerError
-from slurm_jobs.shared.files import write_text_atomic
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.regular_files import read_bytes
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus

@@ -1,7 +1,7 @@
 """Provenance of a submit or resume: code, command line, packages, host.
 
 Records have the numbers of `plans/`. They contain only the named facts, never the environment, and
-the rules of `shared/redact.py` remove values that look like secrets. The diff of uncommitted work
+the rules of `base/redact.py` remove values that look like secrets. The diff of uncommitted work
 may still hold secrets: it stays in the run folder, which is private, and no report shows it.
 """
 
@@ -15,6 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slurm_jobs import __version__
+from slurm_jobs.base.files import make_private_dir, write_bytes_atomic, write_json_atomic
+from slurm_jobs.base.machine import host_facts, python_facts
+from slurm_jobs.base.processes.programs import CommandAnswer, ask_together
+from slurm_jobs.base.redact import hidden_setting, hidden_values
 from slurm_jobs.run.git_facts import (
     content_commands,
     foreign_files,
@@ -24,10 +28,6 @@ from slurm_jobs.run.git_facts import (
     without_filters,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import make_private_dir, write_bytes_atomic, write_json_atomic
-from slurm_jobs.shared.machine import host_facts, python_facts
-from slurm_jobs.shared.processes.programs import CommandAnswer, ask_together
-from slurm_jobs.shared.redact import hidden_setting, hidden_values
 
 ASK_LIMIT_S = 5.0
 """Time limit for git and Slurm together. If a repository on a slow file system takes longer, that

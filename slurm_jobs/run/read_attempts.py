@@ -7,6 +7,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.formats.records.attempt_records import AttemptRecord, CompletionRecord
 from slurm_jobs.run.accounted_starts import AttemptKey
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 from slurm_jobs.run_folder.ledger import Intent, intents, read_ledger
@@ -14,8 +16,6 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
 from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionRecord
 from slurm_jobs.status.run_status import StageStatus
 
 

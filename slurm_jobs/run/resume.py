@@ -11,7 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.dependencies import Slices, barred_slices, corresponds
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.formats.records.job_resources import JobResources
+from slurm_jobs.formats.records.stage_outputs import named_outputs, wrong_outputs
 from slurm_jobs.plan.planned import Done
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import question_about
@@ -24,11 +29,6 @@ from slurm_jobs.run_folder.run_records import read_completion, read_run
 from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.schedulers.protocol import Answer, Scheduler
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.records.job_resources import JobResources
-from slurm_jobs.shared.records.stage_outputs import named_outputs, wrong_outputs
 from slurm_jobs.spec.model import OnResume
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.reconcile import reconcile

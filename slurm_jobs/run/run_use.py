@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.json_values import is_count
+from slurm_jobs.base.quantities import Quantity, known, missing
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion
 from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.json_values import is_count
-from slurm_jobs.shared.quantities import Quantity, known, missing
 from slurm_jobs.status.run_status import RunStatus
 
 _MOST_READ = 1_000

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs import __version__
-from slurm_jobs.run.code_files import all_files, content_digest, naming_what_is_closed, public_files
-from slurm_jobs.run.library import Library
-from slurm_jobs.run.start_script import START_SCRIPT
-from slurm_jobs.run_folder.orders import ORDER_FORMAT
-from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN, TUNE_RUN
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import (
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import (
     make_private_dir,
     read_json,
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.formats.configs.command_stages import DRILL_RUN, NODE_RUN, TUNE_RUN
+from slurm_jobs.run.code_files import all_files, content_digest, naming_what_is_closed, public_files
+from slurm_jobs.run.library import Library
+from slurm_jobs.run.start_script import START_SCRIPT
+from slurm_jobs.run_folder.orders import ORDER_FORMAT
 from slurm_jobs.spec.model import RunSpec, Stage
 
 _OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})

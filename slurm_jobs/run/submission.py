@@ -13,7 +13,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from slurm_jobs import __version__
+from slurm_jobs.base.errors import InputError, SchedulerError, SubmissionUnknownError
+from slurm_jobs.base.files import (
+    PRIVATE_DIR_MODE,
+    create_once,
+    dump_json,
+    make_private_dir,
+    write_bytes_atomic,
+    write_json_atomic,
+    write_text_atomic,
+)
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.machine import user_name
 from slurm_jobs.dependencies import Slices, corresponds, not_side_by_side
+from slurm_jobs.formats.config import DependencyKind
+from slurm_jobs.formats.records import ParentStage
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.parents import Parents, SubmittedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
@@ -25,21 +40,6 @@ from slurm_jobs.run_folder.run_records import last_plan_number, read_stage_recor
 from slurm_jobs.run_folder.run_values import RunMeta
 from slurm_jobs.run_folder.submission_lock import Turn, refuse_if_lost
 from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
-from slurm_jobs.shared.config import DependencyKind
-from slurm_jobs.shared.errors import InputError, SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.files import (
-    PRIVATE_DIR_MODE,
-    create_once,
-    dump_json,
-    make_private_dir,
-    write_bytes_atomic,
-    write_json_atomic,
-    write_text_atomic,
-)
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.machine import user_name
-from slurm_jobs.shared.records import ParentStage
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal, get_args
 
+from slurm_jobs.base.files import damaged, read_json, write_json_atomic
+from slurm_jobs.base.json_values import is_count, is_moment
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import damaged, read_json, write_json_atomic
-from slurm_jobs.shared.json_values import is_count, is_moment
 
 Kind = Literal["report", "model", "metrics", "data", "logs", "checkpoints", "parts"]
 """Kind of what a run folder has, besides the records, which always stay."""

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from slurm_jobs.base.files import read_json
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import read_json
 
 
 def kind_begun_on(

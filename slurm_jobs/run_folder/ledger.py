@@ -17,10 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.run_folder.orders import MOST_SLICES, element_of_slice, slices_of_element
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import DamagedFileError, FileError
-from slurm_jobs.shared.files import (
+from slurm_jobs.base.errors import DamagedFileError, FileError
+from slurm_jobs.base.files import (
     create_once,
     dump_json,
     last_json_number,
@@ -28,8 +26,10 @@ from slurm_jobs.shared.files import (
     names_in,
     read_json,
 )
-from slurm_jobs.shared.index_ranges import parse_ranges
-from slurm_jobs.shared.records.job_key import JobKey
+from slurm_jobs.base.index_ranges import parse_ranges
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.run_folder.orders import MOST_SLICES, element_of_slice, slices_of_element
+from slurm_jobs.run_folder.paths import RunPaths
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
 """Kind of an entry. begin/end: a command starts and stops submitting. refused: sbatch refused the

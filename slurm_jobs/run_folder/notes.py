@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import write_text_atomic
+from slurm_jobs.base.json_values import is_text
+from slurm_jobs.base.regular_files import read_text
+from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import write_text_atomic
-from slurm_jobs.shared.json_values import is_text
-from slurm_jobs.shared.regular_files import read_text
-from slurm_jobs.shared.texts.truncation import truncated
 
 MOST_CHARS = 500
 _MOST_BYTES = 64 << 10

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
-from slurm_jobs.shared.records.job_resources import JobResources
-from slurm_jobs.shared.records.record_json import record_from_json, record_to_json
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.formats.records.job_resources import JobResources
+from slurm_jobs.formats.records.record_json import record_from_json, record_to_json
+from slurm_jobs.formats.records.task_context import ParentStage
 
 
 # If the site's limits allow it, the number of an element equals its slice, so that squeue and

@@ -33,7 +33,11 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.shared.records.attempt_records import CompletionName, attempt_label, completion_name
+from slurm_jobs.formats.records.attempt_records import (
+    CompletionName,
+    attempt_label,
+    completion_name,
+)
 
 RUN_STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """Pattern of the suffix that follows the spec's name in a run's id."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import damaged, read_json, write_text_atomic
+from slurm_jobs.base.json_values import is_count
 from slurm_jobs.run_folder.orders import MOST_SLICES
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import damaged, read_json, write_text_atomic
-from slurm_jobs.shared.json_values import is_count
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.model import RunSpec

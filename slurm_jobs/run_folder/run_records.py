@@ -8,15 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.run_folder.ledger import intents, read_ledger, refuse_lost_ledger
-from slurm_jobs.run_folder.orders import MOST_SLICES
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
-from slurm_jobs.run_folder.submission_lock import open_command
-from slurm_jobs.shared.errors import DamagedFileError, InputError
-from slurm_jobs.shared.files import damaged, last_json_number, names_in, read_json
-from slurm_jobs.shared.json_values import is_count, is_moment
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.errors import DamagedFileError, InputError
+from slurm_jobs.base.files import damaged, last_json_number, names_in, read_json
+from slurm_jobs.base.json_values import is_count, is_moment
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
@@ -25,7 +20,12 @@ from slurm_jobs.shared.records.attempt_records import (
     parse_attempt_name,
     parse_completion_name,
 )
-from slurm_jobs.shared.records.record_json import known_fields
+from slurm_jobs.formats.records.record_json import known_fields
+from slurm_jobs.run_folder.ledger import intents, read_ledger, refuse_lost_ledger
+from slurm_jobs.run_folder.orders import MOST_SLICES
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.run_folder.submission_lock import open_command
 
 
 def read_meta(paths: RunPaths) -> RunMeta:

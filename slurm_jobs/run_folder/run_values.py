@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.formats.records.attempt_records import (
     CompletionName,
 )
+from slurm_jobs.run_folder.ledger import Intent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,7 @@ def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> l
     """
     names = stages_called(name, origins)
     if not names:
-        from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
+        from slurm_jobs.base.errors import did_you_mean  # slow, and rarely needed
 
         near = did_you_mean(name, [*origins, *filter(None, origins.values())])
         message = f"{where}no stage `{name}`{near} (stages: {', '.join(origins)})"

@@ -19,6 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.errors import RunFailedError
+from slurm_jobs.base.files import private_umask
+from slurm_jobs.base.json_values import CLOCKS_APART_S
+from slurm_jobs.base.processes.process_table import living_process
 from slurm_jobs.run_folder.ledger import (
     Entry,
     append_entry,
@@ -27,10 +31,6 @@ from slurm_jobs.run_folder.ledger import (
     refuse_lost_ledger,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import RunFailedError
-from slurm_jobs.shared.files import private_umask
-from slurm_jobs.shared.json_values import CLOCKS_APART_S
-from slurm_jobs.shared.processes.process_table import living_process
 
 OTHER_HOST_PATIENCE_S = 600.0
 """Silence after which this host considers a command on another host dead."""

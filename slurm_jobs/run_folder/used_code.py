@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import create_once, dump_json, make_private_dir, read_json
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import create_once, dump_json, make_private_dir, read_json
 
 WHOLE_CODE = "*"
 """Name in a list that stands for all files."""

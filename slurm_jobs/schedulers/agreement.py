@@ -27,10 +27,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.schedulers.protocol import Answer, Doubt, Question
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 
 AGREE_S = 600.0
 """Seconds after its submission in which a job that squeue does not list may be alive all the same.

@@ -11,11 +11,11 @@ import math
 import shlex
 from typing import Any
 
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.redact import hidden_text
+from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.protocol import JobDependencies
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.job_resources import JobResources
-from slurm_jobs.shared.redact import hidden_text
 
 STOP_SIGNAL_NAME = "USR2"
 

@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.base.machine import user_name
 from slurm_jobs.cluster import slurm_output
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.schedulers.slurm_environment import shell_defaults
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.machine import user_name
 from slurm_jobs.spec.profile import ClusterProfile
 
 _QUESTIONS = {

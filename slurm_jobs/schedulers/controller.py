@@ -12,11 +12,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.base.index_ranges import parse_ranges
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.schedulers.slurm_environment import query_environment
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.index_ranges import parse_ranges
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 
 COMMAND_TIMEOUT_S = 60
 MOST_SINGLE_REQUESTS = 30

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.index_ranges import parse_ranges
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.texts.truncation import truncated
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.base.index_ranges import parse_ranges
+from slurm_jobs.base.texts.truncation import truncated
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.spec.durations import parse_duration_s
 
 _FIRST_COLUMN = "JOBID"

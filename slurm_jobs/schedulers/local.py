@@ -17,16 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from slurm_jobs.run_folder.ledger import entry_path
-from slurm_jobs.run_folder.orders import JobOrder, read_order, slices_of_element
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_completion, read_stage_records
-from slurm_jobs.run_folder.run_values import StageRecords
-from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
-from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER, LocalJob
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import (
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import (
     create_once,
     damaged,
     dump_json,
@@ -34,7 +26,7 @@ from slurm_jobs.shared.files import (
     read_json,
     write_json_atomic,
 )
-from slurm_jobs.shared.processes.process_sessions import (
+from slurm_jobs.base.processes.process_sessions import (
     NotedProcess,
     Session,
     left_of_session,
@@ -43,13 +35,21 @@ from slurm_jobs.shared.processes.process_sessions import (
     session_lives,
     signal_all,
 )
-from slurm_jobs.shared.processes.python_commands import module_command
-from slurm_jobs.shared.records.attempt_records import TaskAccounting, accounting_from_json
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.timings.step_records import read_spans, read_steps
-from slurm_jobs.shared.timings.system_readings import read_system
+from slurm_jobs.base.processes.python_commands import module_command
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.formats.records.attempt_records import TaskAccounting, accounting_from_json
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.timings.step_records import read_spans, read_steps
+from slurm_jobs.formats.timings.system_readings import read_system
+from slurm_jobs.run_folder.ledger import entry_path
+from slurm_jobs.run_folder.orders import JobOrder, read_order, slices_of_element
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_completion, read_stage_records
+from slurm_jobs.run_folder.run_values import StageRecords
+from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
+from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER, LocalJob
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 
 RUNNER_START_S = 15.0
 """Seconds that a runner may need to start: after a submit, or if its process cannot be seen from

@@ -19,6 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import storage_problem
+from slurm_jobs.base.processes.process_sessions import (
+    dies_with_parent,
+    kill_session,
+    memory_of_sessions,
+    note_session,
+)
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.local import KILL_WAIT_S, LocalBook, settle_left_tasks
@@ -31,15 +40,6 @@ from slurm_jobs.schedulers.local_state import (
     out_of_memory_reason,
 )
 from slurm_jobs.schedulers.slurm_environment import foreign_to_new_jobs
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import storage_problem
-from slurm_jobs.shared.processes.process_sessions import (
-    dies_with_parent,
-    kill_session,
-    memory_of_sessions,
-    note_session,
-)
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 POLL_S = 0.05
 MEMORY_SAMPLE_S = 0.5

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.base.errors import DamagedFileError
 from slurm_jobs.schedulers.job_states import NEVER
-from slurm_jobs.shared.errors import DamagedFileError
 
 ENDED_STATES = frozenset(
     {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from slurm_jobs.formats.config import DependencyKind
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.orders import JobOrder
-from slurm_jobs.shared.config import DependencyKind
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 
 JobDependencies = Mapping[DependencyKind, Sequence[JobKey]]
 """Jobs or array elements that a job depends on, by kind."""

@@ -21,7 +21,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.base.files import write_bytes_atomic
+from slurm_jobs.base.json_values import CLOCKS_APART_S
 from slurm_jobs.cluster.slurm_output import parse_config
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.agreement import JobSources, answer_of, to_confirm
@@ -43,11 +48,6 @@ from slurm_jobs.schedulers.job_rows import (
 )
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, is_of
 from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
-from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.files import write_bytes_atomic
-from slurm_jobs.shared.json_values import CLOCKS_APART_S
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 
 COMMAND_TIMEOUT_S = 60
 MAX_IDS_NAMED = 8000

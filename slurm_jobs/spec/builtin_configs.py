@@ -20,7 +20,7 @@ def config_class(builtin: str) -> type[Any]:
     """
     assert builtin in BUILTIN_STAGES
     module = importlib.import_module(
-        f"slurm_jobs.shared.configs.{'train' if builtin == 'train' else 'stages'}"
+        f"slurm_jobs.formats.configs.{'train' if builtin == 'train' else 'stages'}"
     )
     config: type[Any] = getattr(module, f"{builtin.capitalize()}Config")
     _forbid_unknown_keys(config)

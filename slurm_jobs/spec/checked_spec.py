@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
 from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile

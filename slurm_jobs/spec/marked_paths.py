@@ -14,9 +14,9 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from slurm_jobs.shared.config import AddressMarker, PathMarker
-from slurm_jobs.shared.configs.output_references import REFERENCE, referenced_stage
-from slurm_jobs.shared.errors import PathExpansionError
+from slurm_jobs.base.errors import PathExpansionError
+from slurm_jobs.formats.config import AddressMarker, PathMarker
+from slurm_jobs.formats.configs.output_references import REFERENCE, referenced_stage
 from slurm_jobs.spec.model_keys import fields_of, is_model
 from slurm_jobs.spec.value_types import NodePathMarker, ProgramMarker, TextMarker
 from slurm_jobs.spec.yaml.document import KeyPath

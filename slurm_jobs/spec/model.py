@@ -1,7 +1,7 @@
 """Model of specs: all keys and defaults. PURE.
 
 The models take plain values, as `slurm_jobs.spec.yaml` reads them. Built-in stages' configs are the
-dataclasses of `slurm_jobs.shared.configs`.
+dataclasses of `slurm_jobs.formats.configs`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from slurm_jobs.shared.config import DependencyKind
+from slurm_jobs.formats.config import DependencyKind
 from slurm_jobs.spec.value_types import (
     AxisName,
     CodePath,

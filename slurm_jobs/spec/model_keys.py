@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from slurm_jobs.shared.config import SomeKeysOf
+from slurm_jobs.formats.config import SomeKeysOf
 from slurm_jobs.spec.yaml.document import KeyPath
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.shared.errors import Problem, SpecError
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow
-from slurm_jobs.shared.processors.image_plans import ImageRules, Size
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.base.errors import Problem, SpecError
+from slurm_jobs.base.written_values import printable
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow
+from slurm_jobs.formats.processors.image_plans import ImageRules, Size
 from slurm_jobs.spec.marked_paths import Surroundings
 
 if TYPE_CHECKING:
-    from slurm_jobs.shared.manifests.values import RowOptions
+    from slurm_jobs.formats.manifests.values import RowOptions
 
 _UNSEARCHABLE = (OSError, ValueError, RuntimeError)
 """Errors for a name that is too long, a folder without access, and an unknown ~user."""

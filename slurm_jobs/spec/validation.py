@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from slurm_jobs.shared.config import problems_in
-from slurm_jobs.shared.errors import Problem, did_you_mean
-from slurm_jobs.shared.written_values import describe, shortened
+from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.written_values import describe, shortened
+from slurm_jobs.formats.config import problems_in
 from slurm_jobs.spec.hints.foreign_keys import Hint, foreign_key, places_elsewhere
 from slurm_jobs.spec.hints.list_remedies import list_remedy
 from slurm_jobs.spec.hints.mapping_remedies import mapping_remedy

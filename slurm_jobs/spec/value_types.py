@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from slurm_jobs.shared.config import PathMarker
-from slurm_jobs.shared.errors import did_you_mean
+from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.formats.config import PathMarker
 from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
 
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report", "probe")

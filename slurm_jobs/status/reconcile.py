@@ -10,10 +10,10 @@ import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.run_values import RunRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.run_status import DECIDING_FIRST, RunStatus, StageStatus
 from slurm_jobs.status.slice_status import (

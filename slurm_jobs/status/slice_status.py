@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from slurm_jobs.base.units import num_bytes
+from slurm_jobs.formats.records.attempt_records import CompletionName, TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.job_states import (
@@ -22,9 +25,6 @@ from slurm_jobs.schedulers.job_states import (
 )
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.units import num_bytes
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import StageSummary
 from slurm_jobs.schedulers.job_states import LIVING_STATES, NEVER, PENDING_STATES, Wait
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.run_status import StageStatus
 from slurm_jobs.status.slice_status import SliceStatus
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from slurm_jobs.shared import units
+from slurm_jobs.base import units
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, Pairs
 from slurm_jobs.tuning.trial_lengths import CLOSING_TRIALS, length_of, trial_seconds
 from slurm_jobs.tuning.trial_model import Trial

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import slurm_jobs
-from slurm_jobs.shared.configs.train import MEASURE_RUN
-from slurm_jobs.shared.errors import DamagedFileError, StageStoppedError
-from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
-from slurm_jobs.shared.processes.python_commands import script_command
-from slurm_jobs.shared.processes.stop_requests import stop_requested
-from slurm_jobs.shared.records.attempt_records import attempt_label
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import DamagedFileError, StageStoppedError
+from slurm_jobs.base.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
+from slurm_jobs.base.processes.python_commands import script_command
+from slurm_jobs.base.processes.stop_requests import stop_requested
+from slurm_jobs.formats.configs.train import MEASURE_RUN
+from slurm_jobs.formats.records.attempt_records import attempt_label
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.worker.rank import error_path
 
 TRIALS_DIR = "trials"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.shared.configs.train import MAY_CHANGE
+from slurm_jobs.formats.configs.train import MAY_CHANGE
 from slurm_jobs.tuning.trial_model import Cause, Change
 
 LEARNED = "would change what is learned"

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import slurm_jobs
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.command_stages import RESULT_NAME, SAID, TuneConfig
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.task_context import TaskContext, resume_command
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.command_stages import RESULT_NAME, SAID, TuneConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.task_context import TaskContext, resume_command
 from slurm_jobs.tuning.headline import headline
 from slurm_jobs.tuning.job_trials import end_trials, run_parts, run_trial, trial_timing_dir
 from slurm_jobs.tuning.knobs import Hardware

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from slurm_jobs.base.files import plain_json
 from slurm_jobs.report.comparison.speed_verdict import Verdict
-from slurm_jobs.shared.files import plain_json
 from slurm_jobs.tuning.knobs import NOT_MEASURED
 from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs
 from slurm_jobs.tuning.trial_model import Change, Trial

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.command_stages import TuneConfig
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_phases import as_training
-from slurm_jobs.shared.files import plain_json
+from slurm_jobs.base.files import plain_json
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.command_stages import TuneConfig
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_phases import as_training
 from slurm_jobs.tuning.trial_model import Ask, Change
 
 WARMUP_STEPS = 5

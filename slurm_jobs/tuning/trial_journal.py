@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import create_once, dump_json, make_private_dir, read_json
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import create_once, dump_json, make_private_dir, read_json
 from slurm_jobs.tuning.trial_model import Trial, trial_from_json, trial_to_json
 
 JOURNAL_DIR = "trials"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from slurm_jobs.shared.records.record_json import known_fields
+from slurm_jobs.formats.records.record_json import known_fields
 
 START_UP_MIN = 15
 """Minutes of the time limit outside the budget: the start, and staging the data."""

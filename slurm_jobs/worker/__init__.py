@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.errors import FileError
-from slurm_jobs.shared.files import storage_problem
+from slurm_jobs.base.errors import FileError
+from slurm_jobs.base.files import storage_problem
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from slurm_jobs.shared.errors import (
+from slurm_jobs.base.errors import (
     STOPPED_EXIT_CODE,
     MissingPackageError,
     SlurmJobsError,
@@ -25,12 +25,12 @@ from slurm_jobs.shared.errors import (
     StageConfigError,
     StageStoppedError,
 )
-from slurm_jobs.shared.files import write_json_atomic, write_text_atomic
-from slurm_jobs.shared.processes.stop_requests import install_stop_handler, stop_requested
-from slurm_jobs.shared.records.stage_outputs import are_outputs, file_bytes
-from slurm_jobs.shared.records.task_context import TaskContext, read_context
-from slurm_jobs.shared.regular_files import MOST_RECORD_BYTES
-from slurm_jobs.shared.texts.truncation import truncated_lines
+from slurm_jobs.base.files import write_json_atomic, write_text_atomic
+from slurm_jobs.base.processes.stop_requests import install_stop_handler, stop_requested
+from slurm_jobs.base.regular_files import MOST_RECORD_BYTES
+from slurm_jobs.base.texts.truncation import truncated_lines
+from slurm_jobs.formats.records.stage_outputs import are_outputs, file_bytes
+from slurm_jobs.formats.records.task_context import TaskContext, read_context
 from slurm_jobs.worker.code_watch import user_code_dir, watch_used_code
 from slurm_jobs.worker.late_exit import (
     FAILED_PATIENCE_S,

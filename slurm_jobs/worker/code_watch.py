@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import slurm_jobs
+from slurm_jobs.base.files import make_private_dir
+from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.used_code import WHOLE_CODE, record_used_files
-from slurm_jobs.shared.files import make_private_dir
-from slurm_jobs.shared.regular_files import read_bytes
 
 _FOLDER_VARIABLE = "SLURM_JOBS_USED_CODE"
 """Variable with the folder of the lists, for children that multiprocessing starts afresh."""

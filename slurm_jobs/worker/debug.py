@@ -9,8 +9,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.records.task_context import TaskContext, read_context
+from slurm_jobs.base.errors import StageStoppedError
+from slurm_jobs.formats.records.task_context import TaskContext, read_context
 from slurm_jobs.worker.call import StageFunction, call_function, find_function, result_text
 
 _HELP = "`up` and `down` move between the calls, `p NAME` prints a value, `q` leaves the debugger."

@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.base.machine import local_node_name
 from slurm_jobs.run_folder.orders import JobOrder, slices_of_element
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import with_own_constraint
 from slurm_jobs.schedulers.controller import entries, parse_jobs
 from slurm_jobs.schedulers.local import LocalBook
 from slurm_jobs.schedulers.slurm_environment import query_environment
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.machine import local_node_name
 
 COMMAND_TIMEOUT_S = 30
 _GRACE_TIMEOUT_S = 3.0

@@ -16,11 +16,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.base.files import remove_leftovers
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
+from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.formats.timings.step_records import PROCESS_EXIT_SPAN, spans_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import remove_leftovers
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
-from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN, spans_path
 
 FACTS_PATIENCE_S = 3.0
 """Patience for the first facts. They take milliseconds, more if all cores are busy; a rank rarely

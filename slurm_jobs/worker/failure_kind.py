@@ -6,9 +6,9 @@ import errno
 import sys
 from collections.abc import Iterator
 
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.failure_kinds import KINDS, FailureKind
-from slurm_jobs.shared.records.named_resumes import valid_ways
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.failure_kinds import KINDS, FailureKind
+from slurm_jobs.formats.records.named_resumes import valid_ways
 
 _OF_WRONG_CODE = (SyntaxError, NameError, AttributeError, ImportError, TypeError)
 _OF_FULL_DISKS = frozenset({errno.ENOSPC, errno.EDQUOT})

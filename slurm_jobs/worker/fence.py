@@ -21,11 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
+from slurm_jobs.base.errors import FileError
+from slurm_jobs.base.processes.process_table import living_process
+from slurm_jobs.formats.records.attempt_records import AttemptRecord, CompletionName, Outcome
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_attempt
-from slurm_jobs.shared.errors import FileError
-from slurm_jobs.shared.processes.process_table import living_process
-from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionName, Outcome
 
 FENCE_POLL_S = 10.0
 """Seconds between two looks of a running attempt for a later one, mostly of one file name."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.heartbeat import read_heartbeat, stacks_path
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.records.heartbeat import read_heartbeat, stacks_path
 from slurm_jobs.worker.late_exit import returned_path
 from slurm_jobs.worker.stacks import IN_COLLECTIVE, LIBRARIES, Frame, RankStacks, read_stacks
 

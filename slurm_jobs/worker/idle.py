@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.processes.process_table import descendants
-from slurm_jobs.shared.records.heartbeat import heartbeat_path, stacks_path
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.processes.process_table import descendants
+from slurm_jobs.formats.records.heartbeat import heartbeat_path, stacks_path
 from slurm_jobs.worker.hangs import DUMP_S, describe_cause
 from slurm_jobs.worker.late_exit import returned_path, seconds_of
 from slurm_jobs.worker.place_notes import read_place_note, write_place_note

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.redact import hidden_text, known_secrets
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.texts.truncation import truncated
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.base.redact import hidden_text, known_secrets
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.texts.truncation import truncated
+from slurm_jobs.base.written_values import printable
 
 MAX_LAST_LINE_CHARS = 300
 _END_BYTES = 16 * 1024

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.processes.signal_handlers import wake_by
-from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL, stop_requested
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.base.processes.signal_handlers import wake_by
+from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL, stop_requested
 
 PATIENCE_S = 120.0
 """Patience after a function that returned. Exit handlers of libraries upload last values and tear

@@ -19,19 +19,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
+from slurm_jobs.base.failure_kinds import FailureKind
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.base.processes.process_sessions import kill_session
+from slurm_jobs.base.processes.python_commands import script_command
+from slurm_jobs.base.processes.signal_handlers import handle
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL, noted_stop_time_s
+from slurm_jobs.formats.records.attempt_records import AFTER_SIGTERM, Outcome, StopRequest
+from slurm_jobs.formats.records.failure_reason import rank_place
+from slurm_jobs.formats.records.job_resources import near_gpus
+from slurm_jobs.formats.records.rows_in_progress import rows_in_progress
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.slurm_environment import step_environment
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
-from slurm_jobs.shared.failure_kinds import FailureKind
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.processes.process_sessions import kill_session
-from slurm_jobs.shared.processes.python_commands import script_command
-from slurm_jobs.shared.processes.signal_handlers import handle
-from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL, noted_stop_time_s
-from slurm_jobs.shared.records.attempt_records import AFTER_SIGTERM, Outcome, StopRequest
-from slurm_jobs.shared.records.failure_reason import rank_place
-from slurm_jobs.shared.records.job_resources import near_gpus
-from slurm_jobs.shared.records.rows_in_progress import rows_in_progress
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment, is_preempted
 from slurm_jobs.worker.fence import FENCE_PATIENCE_S, FENCE_POLL_S
 from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, stalled_path

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import create_once, dump_json, make_private_dir, write_json_atomic
+from slurm_jobs.base.machine import cpu_facts, host_facts, memory_bytes, python_facts
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
+from slurm_jobs.base.processes.programs import ask_together
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import create_once, dump_json, make_private_dir, write_json_atomic
-from slurm_jobs.shared.machine import cpu_facts, host_facts, memory_bytes, python_facts
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
-from slurm_jobs.shared.processes.programs import ask_together
-from slurm_jobs.shared.records.task_context import TaskContext
 
 NVIDIA_LIMIT_S = 30.0
 """Time limit for nvidia-smi: without persistence mode the driver takes a second or more per GPU."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 
 _START_PATIENCE_S = 30.0
 """Patience until nsys has started the rank, which takes some seconds on a slow file system."""

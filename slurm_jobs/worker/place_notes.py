@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.texts.truncation import truncated
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.base.texts.truncation import truncated
+from slurm_jobs.base.written_values import printable
 
 
 def write_place_note(path: Path, text: str) -> None:

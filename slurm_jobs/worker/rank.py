@@ -24,27 +24,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import (
+from slurm_jobs.base.errors import (
     NO_RETRY_EXIT_CODE,
     STOPPED_EXIT_CODE,
     PathExpansionError,
     StageConfigError,
     StageError,
 )
-from slurm_jobs.shared.expand import expand_path
-from slurm_jobs.shared.failure_kinds import FailureKind
-from slurm_jobs.shared.files import PRIVATE_UMASK, make_private_dir, read_json, write_json_atomic
-from slurm_jobs.shared.processes.process_sessions import (
+from slurm_jobs.base.failure_kinds import FailureKind
+from slurm_jobs.base.files import PRIVATE_UMASK, make_private_dir, read_json, write_json_atomic
+from slurm_jobs.base.processes.process_sessions import (
     adopt_orphans,
     dies_with_parent,
     wait_with_group,
 )
-from slurm_jobs.shared.processes.signal_handlers import handle
-from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL, STOP_SIGNAL
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import TaskContext, read_context
-from slurm_jobs.shared.texts.truncation import truncated, truncated_lines
+from slurm_jobs.base.processes.signal_handlers import handle
+from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL, STOP_SIGNAL
+from slurm_jobs.base.texts.truncation import truncated, truncated_lines
+from slurm_jobs.formats.expand import expand_path
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import TaskContext, read_context
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.worker.environment import rank_variables
 from slurm_jobs.worker.fact_recording import end_noting, note_exit, start_noting
 from slurm_jobs.worker.failure_kind import kind_of, resumes_of

@@ -11,12 +11,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import write_bytes_atomic
+from slurm_jobs.base.machine import interface_towards
+from slurm_jobs.base.processes.python_commands import script_command
+from slurm_jobs.formats.configs.output_references import output_dir_variable
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.schedulers.slurm_environment import default_variables, marked_as_ours
-from slurm_jobs.shared.configs.output_references import output_dir_variable
-from slurm_jobs.shared.files import write_bytes_atomic
-from slurm_jobs.shared.machine import interface_towards
-from slurm_jobs.shared.processes.python_commands import script_command
-from slurm_jobs.shared.records.task_context import TaskContext
 
 MAX_WORD_BYTES = 2**17
 """Size limit of an argument, or of a variable with its name, including the final zero:

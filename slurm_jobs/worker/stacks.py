@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from slurm_jobs.shared.processes.signal_handlers import write_stacks_on
-from slurm_jobs.shared.records.heartbeat import stacks_path
-from slurm_jobs.shared.regular_files import MOST_MEASURED_BYTES, read_text
+from slurm_jobs.base.processes.signal_handlers import write_stacks_on
+from slurm_jobs.base.regular_files import MOST_MEASURED_BYTES, read_text
+from slurm_jobs.formats.records.heartbeat import stacks_path
 
 STACKS_SIGNAL = signal.SIGQUIT
 """Signal from the keeper to its rank. The JVM and Go use it for the same purpose; SIGUSR1 belongs

@@ -19,29 +19,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.run_folder.gpu_kinds import kind_begun_on
-from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
-from slurm_jobs.run_folder.orders import JobOrder, read_order
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.configs.output_references import substitute_references
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE, StageConfigError
-from slurm_jobs.shared.files import (
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE, StageConfigError
+from slurm_jobs.base.files import (
     create_once,
     dump_json,
     make_private_dir,
     read_json,
     write_json_atomic,
 )
-from slurm_jobs.shared.processes.process_sessions import note_process
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.processes.process_sessions import note_process
+from slurm_jobs.base.texts.truncation import truncated, truncated_lines
+from slurm_jobs.formats.configs.output_references import substitute_references
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     Outcome,
 )
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.shared.texts.truncation import truncated, truncated_lines
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.run_folder.gpu_kinds import kind_begun_on
+from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
+from slurm_jobs.run_folder.orders import JobOrder, read_order
+from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.worker.after_end import remove_after_end
 from slurm_jobs.worker.code_watch import record_used_code
 from slurm_jobs.worker.environment import (

@@ -15,7 +15,7 @@ from benchmarks.training_job import StepEnd, TrainingJob, TrainingResult
 from benchmarks.training_rows import ALL_WAYS, compare_learning, compare_speed
 from benchmarks.training_stage import run_train
 from benchmarks.training_ways import WAYS, train
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 STEP = StepEnd(unix_s=0.0, num_tokens=100, model_flops=1e12, loss=2.0, grad_norm=1.5)
 JOB = TrainingJob(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.shared.processes.process_table import living_process
+from slurm_jobs.base.processes.process_table import living_process
 
 # In the environment of every daemon, and so of everything that a daemon starts.
 MARK = "SLURM_JOBS_TEST_CLUSTER"

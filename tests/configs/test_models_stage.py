@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from huggingface_hub import constants
 
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
 from tests.contexts import make_context
 
 MODELS = {"vision": "google/siglip", "language": "Qwen/small"}

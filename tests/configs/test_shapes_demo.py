@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.contexts import make_context
 
 ROOT = Path(__file__).parents[2]

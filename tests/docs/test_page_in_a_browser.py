@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.formats.configs.stages import ReportConfig
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.build_report import build_report
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.stage import build_and_write
-from slurm_jobs.shared.configs.stages import ReportConfig
 from tests.slurm_jobs.report import fabricate_run
 from tests.slurm_jobs.report.fabricate_array import fabricate_array, mixed_ends
 from tests.slurm_jobs.report.fabricate_readings import write_readings

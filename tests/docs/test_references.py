@@ -16,7 +16,7 @@ import pytest
 
 from slurm_jobs import api
 from slurm_jobs.cli.command_parser import VERBS
-from slurm_jobs.shared.timings.step_records import STEP_FIELDS
+from slurm_jobs.formats.timings.step_records import STEP_FIELDS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # scripts, no package
 
@@ -60,12 +60,12 @@ def test_every_field_of_a_step_record_has_a_row_with_its_type() -> None:
 def test_a_page_has_the_comment_next_to_a_field_in_the_source() -> None:
     found = {
         f.name: f
-        for f in source_docs.fields("slurm_jobs.shared.records.attempt_records", "AttemptRecord")
+        for f in source_docs.fields("slurm_jobs.formats.records.attempt_records", "AttemptRecord")
     }
     meaning = "Number of the attempt, counted from 1 over the whole life of the slice."
     assert found["attempt"].meaning == meaning
     assert (found["gpu"].kind, found["gpu"].default) == ("str", "''")
-    said = source_docs.comments("slurm_jobs.shared.timings.step_records")
+    said = source_docs.comments("slurm_jobs.formats.timings.step_records")
     assert said["mfu"] == "share of the card's peak, 0 to 1; NaN where the peak is not known"
 
 

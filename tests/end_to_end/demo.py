@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.shared.timings.step_records import STEP_PHASES, read_steps, steps_path
+from slurm_jobs.formats.timings.step_records import STEP_PHASES, read_steps, steps_path
 from tests.end_to_end.driver import Driver, kill, rank_pid, stage_of, wait_for
 from tests.leases import leased
 
@@ -128,7 +128,7 @@ def completion(run_dir: Path, stage: str) -> Any:
 
 def assert_every_step_once(run_dir: Path) -> None:
     """The last attempt begins where the checkpoint stood: no step is missing."""
-    from slurm_jobs.shared.timings.step_records import read_steps
+    from slurm_jobs.formats.timings.step_records import read_steps
 
     steps: list[int] = []
     for folder in sorted((run_dir / "timing" / "train").iterdir()):

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from slurm_jobs.shared.processes.process_table import living_process
-from slurm_jobs.shared.processes.python_commands import module_command
+from slurm_jobs.base.processes.process_table import living_process
+from slurm_jobs.base.processes.python_commands import module_command
 from tests.cluster.cluster import Cluster
 
 T = TypeVar("T")

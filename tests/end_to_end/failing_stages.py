@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from slurm_jobs.shared.errors import (
+from slurm_jobs.base.errors import (
     StageCodeError,
     StageConfigError,
     StageDataError,

@@ -121,8 +121,8 @@ WAYS = {
 
 def run(config, context):
     """Do rounds until the first attempt is asked to stop; the second one does a single round."""
-    from slurm_jobs.shared.errors import StageStoppedError
-    from slurm_jobs.shared.processes.stop_requests import stop_requested
+    from slurm_jobs.base.errors import StageStoppedError
+    from slurm_jobs.base.processes.stop_requests import stop_requested
 
     with WAYS[config["way"]]() as work_round:
         total = work_round()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.end_to_end.driver import Driver
 
 STAGE = """
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 def train(config, context):
     state = context.output_dir / "state"

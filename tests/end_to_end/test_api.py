@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.api import Run, plan, submit
+from slurm_jobs.base.errors import InputError, SpecError
 from slurm_jobs.commands.resume import ResumeRequest
-from slurm_jobs.shared.errors import InputError, SpecError
 from tests.end_to_end.driver import Driver
 
 SPEC = """

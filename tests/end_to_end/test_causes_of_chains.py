@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from slurm_jobs.report.stage import ask, make_report
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
 from tests.cluster.cluster import Cluster
 from tests.cluster.config import CPU_NODES
 from tests.end_to_end.causes import PLANTS, Cause, spec_of

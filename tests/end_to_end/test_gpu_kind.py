@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.base.index_ranges import ranges_text
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver, wait_for
 

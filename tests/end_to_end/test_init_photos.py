@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from slurm_jobs.base.errors import SpecError, StageConfigError
 from slurm_jobs.cli import main
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError, StageConfigError
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from tests.end_to_end.driver import Driver
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.kinds import write_kind

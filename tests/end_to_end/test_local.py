@@ -163,8 +163,8 @@ def test_a_stage_that_needs_long_to_save_is_asked_to_stop_early_enough(
         "slow_saver.py",
         """
 import time
-from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.processes.stop_requests import note_stop_time, stop_requested
+from slurm_jobs.base.errors import StageStoppedError
+from slurm_jobs.base.processes.stop_requests import note_stop_time, stop_requested
 
 def run(config, context):
     if context.attempt > 1:
@@ -658,7 +658,7 @@ def test_a_set_up_line_that_ends_the_job_well_is_named_as_the_cause(local: Drive
 def test_a_function_that_says_unasked_that_it_stopped_has_failed(local: Driver, how: str) -> None:
     local.write(
         "unasked.py",
-        "import sys\nfrom slurm_jobs.shared.errors import StageStoppedError\n"
+        "import sys\nfrom slurm_jobs.base.errors import StageStoppedError\n"
         f"def run(config, context):\n    {how}\n",
     )
     local.write("spec.yaml", "name: u\ncluster: local\nstages:\n  a: {run: 'unasked:run'}\n")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from slurm_jobs.base.failure_kinds import FailureKind
 from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
 from slurm_jobs.run.observe import status_of
-from slurm_jobs.shared.failure_kinds import FailureKind
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver, stage_of
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
 from tests.end_to_end.driver import Driver, wait_for
 
 SPEC = """

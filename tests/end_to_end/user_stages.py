@@ -41,8 +41,8 @@ def whose_pipeline(config, context):
 
 def until_stopped(config, context):
     """Count up, save when asked to stop, and go on from there."""
-    from slurm_jobs.shared.errors import StageStoppedError
-    from slurm_jobs.shared.processes.stop_requests import stop_requested
+    from slurm_jobs.base.errors import StageStoppedError
+    from slurm_jobs.base.processes.stop_requests import stop_requested
 
     path = context.output_dir / "count"
     count = int(path.read_text()) if path.exists() else 0
@@ -59,8 +59,8 @@ def until_stopped(config, context):
 
 def stops_once(config, context):
     """Stop when asked to, on the first attempt; the second one has nothing left to do."""
-    from slurm_jobs.shared.errors import StageStoppedError
-    from slurm_jobs.shared.processes.stop_requests import stop_requested
+    from slurm_jobs.base.errors import StageStoppedError
+    from slurm_jobs.base.processes.stop_requests import stop_requested
 
     if context.attempt == 1:
         while not stop_requested():
@@ -72,8 +72,8 @@ def saves_slowly(config, context):
     """On the first attempt save, when asked to stop, for as long as the test wants."""
     import fcntl
 
-    from slurm_jobs.shared.errors import StageStoppedError
-    from slurm_jobs.shared.processes.stop_requests import stop_requested
+    from slurm_jobs.base.errors import StageStoppedError
+    from slurm_jobs.base.processes.stop_requests import stop_requested
 
     with (context.output_dir / "lock").open("a") as stream:
         try:
@@ -187,7 +187,7 @@ def trains(config, context):
 
     from pipeline.data.prefetch import Prefetcher
     from pipeline.train.ranks.process_group import join_ranks, new_host_group
-    from slurm_jobs.shared.records import heartbeat
+    from slurm_jobs.formats.records import heartbeat
 
     never = threading.Event()
     hangs = config["hangs"] if context.rank == 1 and context.attempt == 1 else ""

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pipeline.preprocess.manifest import read_manifest
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.cli import main
 from slurm_jobs.commands.starter.images.folder_files import list_files, stems_of, without_damaged
 from slurm_jobs.commands.starter.images.image_folder import read_image_folder
-from slurm_jobs.shared.errors import InputError
 from tests.fuzz.budget import bounded, examples
 
 STEMS = st.one_of(

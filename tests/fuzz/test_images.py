@@ -20,7 +20,7 @@ from pipeline.preprocess.images.image_formats import FORMATS
 from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import ImageDecoding
+from slurm_jobs.formats.configs.stages import ImageDecoding
 from tests.fuzz.budget import bounded, examples
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, of what is broken on purpose

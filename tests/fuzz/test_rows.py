@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.preprocess.manifest import read_manifest
-from slurm_jobs.shared.errors import SlurmJobsError
-from slurm_jobs.shared.manifests.keys import (
+from slurm_jobs.base.errors import SlurmJobsError
+from slurm_jobs.formats.manifests.keys import (
     FILE_NAMES,
     LOSS_KEYS,
     UNLEARNED_KEYS,
@@ -22,9 +22,9 @@ from slurm_jobs.shared.manifests.keys import (
     normal,
     says_nothing,
 )
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.text import first_rows
-from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.text import first_rows
+from slurm_jobs.formats.manifests.values import RowOptions
 from tests.fuzz.budget import bounded, examples
 
 NO = frozenset({"false", "0", "0.0", "-0.0", "no"})

@@ -18,16 +18,16 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.disk_format.sample_members import pack_sample, unpack_sample, view_npy
 from pipeline.data.disk_format.tar_format import scan_members
 from pipeline.tools.verify import run
-from slurm_jobs.shared.errors import DamagedFileError, SlurmJobsError, StageError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.base.errors import DamagedFileError, SlurmJobsError, StageError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.timings.step_records import (
     STEP_FIELDS,
     pack_step,
     read_spans,
     read_steps,
     steps_header,
 )
-from slurm_jobs.shared.timings.system_readings import read_system
+from slurm_jobs.formats.timings.system_readings import read_system
 from tests.fuzz.budget import bounded, examples
 
 FILES = ("shards/shard-000000.tar", "shards/shard-000001.tar", "index.arrow", "dataset.json")

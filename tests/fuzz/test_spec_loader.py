@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from tests.fuzz.budget import bounded, examples
 

@@ -52,8 +52,8 @@ def _answers(work: Work, kind: Any, model_dir: Path) -> None:
     """Answer with the weights in fp16 and in fp32; sums beyond fp16 would give `!` alone."""
     from pipeline.train.device.rank_device import RankDevice
     from pipeline.train.evaluate import evaluate, load_trained
-    from slurm_jobs.shared.configs.train import EvaluateConfig
-    from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
+    from slurm_jobs.formats.configs.train import EvaluateConfig
+    from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 
     answers = {}
     for dtype in (torch.float32, torch.float16):

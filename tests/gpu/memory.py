@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.base.errors import SlurmJobsError
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving
 from tests.gpu.work import Work

@@ -76,7 +76,7 @@ def _unpacked(work: Work) -> None:
     """Unpack layers of 4 bits, as the export does, on the device and on the CPU."""
     from pipeline.models.finetuning.packed_linear import dequantize_weights
     from pipeline.models.finetuning.quantized_linear import QuantizedLinear
-    from slurm_jobs.shared.configs.model_parts import QuantizeConfig
+    from slurm_jobs.formats.configs.model_parts import QuantizeConfig
 
     cpu, device = torch.device("cpu"), work.torch_device
     width, num = (2048, 4) if work.has_gpu else (96, 2)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.worker.call import run_stage
 
 LAST_STEP = 5

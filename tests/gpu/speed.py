@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from slurm_jobs.formats.timings.profiler_files import trace_path
+from slurm_jobs.formats.timings.step_records import DEVICE_PHASES
 from slurm_jobs.report.profiles.occupancy import occupancy
 from slurm_jobs.report.profiles.profile_trace import Trace, read_trace
-from slurm_jobs.shared.timings.profiler_files import trace_path
-from slurm_jobs.shared.timings.step_records import DEVICE_PHASES
 from tests.gpu.models import Trained, open_tiny, train, train_config
 from tests.gpu.speed_data import keep_microbatches, prepare, speed_config, train_without_saving
 from tests.gpu.work import NotPossibleError, Work
@@ -164,7 +164,7 @@ def _known(config: dict[str, Any]) -> dict[str, Any]:
     """Return the config, unless it has a key that this version lacks."""
     from dataclasses import fields
 
-    from slurm_jobs.shared.configs.train import TrainConfig
+    from slurm_jobs.formats.configs.train import TrainConfig
 
     unknown = set(config) - {field.name for field in fields(TrainConfig)}
     if unknown:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from slurm_jobs.shared.records.task_context import ParentStage, TaskContext
+from slurm_jobs.formats.records.task_context import ParentStage, TaskContext
 from tests import contexts
 
 CHAT_TEMPLATE = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.records import heartbeat
+from slurm_jobs.formats.records import heartbeat
 from tests.pipeline.build import (
     run_consolidate,
     run_preprocess,

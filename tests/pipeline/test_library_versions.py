@@ -10,9 +10,9 @@ import torch
 from pipeline.models.computation.torch_versions import can_shard_whole_numbers, param_groups_of
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 
 CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 

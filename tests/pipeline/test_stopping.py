@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.stopping import Pace, answer_stop, describe_shortage
-from slurm_jobs.shared.processes import stop_requests
+from slurm_jobs.base.processes import stop_requests
 
 # One hour, of which two minutes are left; the first half of the rows took all the time so far.
 SLOW = Pace(num_done=50, num_total=100, spent_s=3480, late_s=0, elapsed_s=3480, left_s=120)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from slurm_jobs.formats.records.attempt_records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome, TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 

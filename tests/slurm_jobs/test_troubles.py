@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.attempt_records import (
+    CompletionName,
+    CompletionRecord,
+    TaskAccounting,
+)
+from slurm_jobs.formats.records.job_resources import JobResources
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.run.resume import Trouble, adjusted, split_nodes, trouble_of
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import (
-    CompletionName,
-    CompletionRecord,
-    TaskAccounting,
-)
-from slurm_jobs.shared.records.job_resources import JobResources
-from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.spec.model import OnResume
 from slurm_jobs.status.run_status import StageStatus
 from slurm_jobs.status.slice_status import SliceStatus

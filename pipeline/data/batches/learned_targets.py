@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pipeline.data.disk_format.sample_members import IGNORED_LABEL
-from slurm_jobs.shared.errors import StageConfigError, StageDataError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageDataError, StageError
 
 ClassReader = Callable[[tuple[int, ...]], int]
 """Maps the learned tokens of an answer to its class.

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.regular_files import open_regular
 
 ColumnTypes = Mapping[str, np.dtype[Any]]
 """Type of each column by its name, in the order of the file."""

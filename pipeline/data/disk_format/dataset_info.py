@@ -17,10 +17,10 @@ from typing import Any
 
 import xxhash
 
-from slurm_jobs.shared.dataset_folder import INFO_NAME
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.processors.model_types import ImageKind
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.dataset_folder import INFO_NAME
+from slurm_jobs.formats.processors.model_types import ImageKind
 
 DATASET_FORMAT = "slurm-jobs-dataset-2"
 REJECTS_NAME = "rejects.jsonl"

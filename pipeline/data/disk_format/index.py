@@ -17,7 +17,7 @@ import xxhash
 
 from pipeline.data.disk_format.columns import ColumnTypes, map_columns, rows_type
 from pipeline.data.disk_format.dataset_info import IndexInfo
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 INDEX_TYPES: ColumnTypes = {
     "key": np.dtype("<i8"),

@@ -23,8 +23,8 @@ import numpy as np
 import xxhash
 
 from pipeline.data.packing.budget import Packs
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import atomic_writer
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import atomic_writer
 
 FORMAT_VERSION = 1
 """Raised when the layout, or the packs for equal keys, change."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from pipeline.data.disk_format.dataset_info import ShardInfo
 from pipeline.data.shard_reading.file_systems import is_on_this_machine
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.regular_files import open_regular
 
 log = logging.getLogger(__name__)
 

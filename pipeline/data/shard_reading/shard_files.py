@@ -26,8 +26,8 @@ import xxhash
 
 from pipeline.data.disk_format.dataset_info import ShardInfo
 from pipeline.data.shard_reading.opened_shards import MappedShard, check_size, open_shared
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.records.heartbeat import beat
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.records.heartbeat import beat
 
 log = logging.getLogger(__name__)
 

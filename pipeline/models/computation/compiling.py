@@ -18,8 +18,8 @@ from torch.utils._triton import has_triton
 
 from pipeline.models.computation.torch_versions import compile_whole
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.training_parts import CompileConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import CompileConfig
 
 _MARK = "is_compiled"
 """Attribute of a `forward`; `functools.wraps` copies it to wrappers."""

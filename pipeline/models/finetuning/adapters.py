@@ -22,7 +22,7 @@ from pipeline.models.finetuning.linear_layers import find_targets, refuse_tied
 from pipeline.models.finetuning.packed_linear import quantized_layers
 from pipeline.models.finetuning.parameter_names import is_adapter, root_prefix, without_adapters
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.model_parts import AdaptersConfig
+from slurm_jobs.formats.configs.model_parts import AdaptersConfig
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pipeline.models.vision_language import HEADS_PREFIX, VisionLanguageModel
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.training_phases import LevelConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.training_phases import LevelConfig
 
 HEADS_WEIGHTS = "heads.safetensors"
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from pipeline.models.finetuning.parameter_names import near_patterns, root_prefix
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 _LANGUAGE = "language"
 

@@ -24,8 +24,8 @@ from transformers import PreTrainedConfig
 from pipeline.models.finetuning.linear_layers import find_targets, refuse_tied
 from pipeline.models.finetuning.packed_linear import STORAGE_DTYPES, PackedLinear, quantized_layers
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.model_parts import QuantizeConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import QuantizeConfig
 
 BLOCK_SIZE = 64
 """Weights that share a scale."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.models.finetuning.parameter_names import is_adapter, near_patterns, visible_name
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.training_phases import ALL, PARTS, Part
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_phases import ALL, PARTS, Part
 
 
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:

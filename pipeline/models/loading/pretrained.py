@@ -23,9 +23,9 @@ from pipeline.models.data_facts import DataFacts
 from pipeline.models.families import check_image_kind, find_family
 from pipeline.models.hub import DOWNLOAD_ERRORS, download_failure, failure_text
 from pipeline.models.hugging_face import HuggingFaceVLM
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError, StageDataError, StageError
-from slurm_jobs.shared.processors.folder import read_folder_json
+from slurm_jobs.base.errors import StageConfigError, StageDataError, StageError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
+from slurm_jobs.formats.processors.folder import read_folder_json
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from transformers import (
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.loading.pretrained import load_part, read_config_values
-from slurm_jobs.shared.configs.model_parts import LanguageConfig, VisionConfig
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
-from slurm_jobs.shared.processors.model_types import (
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.formats.configs.model_parts import LanguageConfig, VisionConfig
+from slurm_jobs.formats.processors.model_types import (
     LANGUAGE_PART,
     VISION_PART,
     PartKind,

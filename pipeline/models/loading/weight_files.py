@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.regular_files import open_regular, read_bytes
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.regular_files import open_regular, read_bytes
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 
 _CANDIDATES = (
     *("model.safetensors", "model.safetensors.index.json"),

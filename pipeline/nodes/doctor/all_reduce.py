@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 
 from pipeline.nodes.doctor.separate_python import MARK, ask_python
-from slurm_jobs.shared.node_records.doctor_facts import AllReduceFacts
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.node_records.doctor_facts import AllReduceFacts
+from slurm_jobs.formats.records.task_context import TaskContext
 
 ALL_REDUCE_LIMIT_S = 90.0
 """Mostly for importing torch from a slow file system."""

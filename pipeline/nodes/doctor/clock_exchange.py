@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.node_records.doctor_facts import (
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.formats.node_records.doctor_facts import (
     SIGNAL_NAME,
     ClockFacts,
     answer_name,

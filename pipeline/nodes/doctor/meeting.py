@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from slurm_jobs.shared.node_records.doctor_facts import ClockFacts
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.node_records.doctor_facts import ClockFacts
+from slurm_jobs.formats.records.task_context import TaskContext
 
 _ROUNDS = 10
 _MOST_LINE = 4096

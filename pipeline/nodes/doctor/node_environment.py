@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipeline.train.memory.host_memory import cgroup_limits
-from slurm_jobs.shared.machine import Mount, mount_of
-from slurm_jobs.shared.node_records.doctor_facts import FolderFacts, ProgramFacts
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
-from slurm_jobs.shared.processes.programs import ask_together
+from slurm_jobs.base.machine import Mount, mount_of
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
+from slurm_jobs.base.processes.programs import ask_together
+from slurm_jobs.formats.node_records.doctor_facts import FolderFacts, ProgramFacts
 
 PROGRAM_LIMIT_S = 15.0
 HUB = "https://huggingface.co"

@@ -11,12 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
-from slurm_jobs.shared.node_records.doctor_facts import drill_name
-from slurm_jobs.shared.processes.stop_requests import end_requested, stop_requested
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
+from slurm_jobs.base.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.base.processes.stop_requests import end_requested, stop_requested
+from slurm_jobs.formats.node_records.doctor_facts import drill_name
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.task_context import TaskContext
 
 _STEP_S = 0.1
 _LEFT_S = 3.0

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
-from slurm_jobs.shared.processes.programs import ask_together
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
+from slurm_jobs.base.processes.programs import ask_together
 
 _MAX_BYTES = 200_000
 MARK = "slurm-jobs doctor: "

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.nodes.doctor.separate_python import MARK, ask_python
-from slurm_jobs.shared.node_records.doctor_facts import CardFacts, TorchFacts
+from slurm_jobs.formats.node_records.doctor_facts import CardFacts, TorchFacts
 
 LIMIT_S = 90.0
 """A slow file system must read thousands of files; the job's time limit comes later."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
 
 WINDOW_S = 0.3
 """Time for which processes work: three periods of the kernel's quota of 0.1 s."""

@@ -17,8 +17,8 @@ from typing import Any
 from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
 from pipeline.nodes.measures.page_cache import COLD_SHARE, drop_from_cache
 from pipeline.nodes.measures.scratch_folder import scratch_folder
-from slurm_jobs.shared.configs.stages import ProbeConfig
-from slurm_jobs.shared.machine import mount_of
+from slurm_jobs.base.machine import mount_of
+from slurm_jobs.formats.configs.stages import ProbeConfig
 
 MIB = 2**20
 _BLOCK_BYTES = 4 * MIB

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pipeline.nodes.measures.measurement import Measured, not_measured
-from slurm_jobs.shared.processes.process_sessions import dies_with_parent
-from slurm_jobs.shared.processes.programs import ask_together
+from slurm_jobs.base.processes.process_sessions import dies_with_parent
+from slurm_jobs.base.processes.programs import ask_together
 
 LIMIT_S = 30.0
 """Without its persistence mode the driver takes a second or more for each GPU."""

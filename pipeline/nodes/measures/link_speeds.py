@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.nodes.measures.measurement import Measured, not_measured
-from slurm_jobs.shared.machine import network_links
+from slurm_jobs.base.machine import network_links
 
 _SYS = Path("/sys")
 

@@ -19,7 +19,7 @@ class Measured:
     """Result of one measurement on this node."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """By the names of `slurm_jobs.shared.node_records.probe_measures.MEASURES`."""
+    """By the names of `slurm_jobs.formats.node_records.probe_measures.MEASURES`."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Reasons why something could not be measured, by group."""
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from pipeline.nodes.measures.measurement import Measured, median, merged, not_measured
 from pipeline.train.ranks.process_group import Ranks, join_ranks, leave_ranks
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 
 JOIN_MIN = 3.0
 """Time that a node waits for the slowest: earlier measurements are bounded, imports are not."""

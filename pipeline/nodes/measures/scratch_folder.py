@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
-from slurm_jobs.shared.processes.process_sessions import NotedProcess, note_process, process_lives
+from slurm_jobs.base.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.base.processes.process_sessions import NotedProcess, note_process, process_lives
 
 _PREFIX = "slurm-jobs-probe-"
 _OWNER = "owner.json"

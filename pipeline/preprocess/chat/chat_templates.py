@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from pipeline.preprocess.processor_folders import write_folder
-from slurm_jobs.shared.configs.stages import ChatTemplateName
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
-from slurm_jobs.shared.files import dump_json
-from slurm_jobs.shared.processors.folder import check_folder, read_folder_json
-from slurm_jobs.shared.processors.processor_files import processor_files
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.base.files import dump_json
+from slurm_jobs.formats.configs.stages import ChatTemplateName
+from slurm_jobs.formats.processors.folder import check_folder, read_folder_json
+from slurm_jobs.formats.processors.processor_files import processor_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

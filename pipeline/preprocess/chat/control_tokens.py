@@ -14,7 +14,7 @@ from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
 from pipeline.preprocess.chat.template_checks import find_printed_tokens
 
 if TYPE_CHECKING:
-    from slurm_jobs.shared.manifests.messages import Message
+    from slurm_jobs.formats.manifests.messages import Message
 
 
 _PLAIN = re.compile(r"[\w\s]*")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token, expand_images
-from slurm_jobs.shared.errors import StageDataError
-from slurm_jobs.shared.processors.image_plans import ImagePlan, ImageRules
+from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.processors.image_plans import ImagePlan, ImageRules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -21,7 +21,7 @@ from pipeline.preprocess.chat.answer_spans import TemplateRefusedError, marks_an
 from pipeline.preprocess.chat.chat_templates import REPLACEMENTS
 from pipeline.preprocess.chat.chat_tokenizer import ChatMessages, ChatTokenizer, render
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token
-from slurm_jobs.shared.errors import StageDataError
+from slurm_jobs.base.errors import StageDataError
 
 _RULE, _QUESTION, _ANSWER = "testrule", "testquestion", "testanswer"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"

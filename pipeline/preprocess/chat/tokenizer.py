@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from pipeline.preprocess.chat.chat_templates import find_template
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
 from pipeline.preprocess.chat.template_checks import check_template, closes_each_text
-from slurm_jobs.shared.errors import StageDataError
+from slurm_jobs.base.errors import StageDataError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

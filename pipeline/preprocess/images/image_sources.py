@@ -6,7 +6,7 @@
     (no name, but bytes)        a Parquet or `datasets` manifest that contains the image
 
 The name alone decides, whatever is on the disk. Paths are relative to the image root, and must
-stay in it unless allowed (`slurm_jobs/shared/manifests/image_paths.py`). An error of one row is
+stay in it unless allowed (`slurm_jobs/formats/manifests/image_paths.py`). An error of one row is
 that row's reject; a broken archive affects thousands of rows and fails the stage.
 
 An error of the file system itself (`EIO`, `ESTALE`, a refusal that the file's mode does not
@@ -34,11 +34,11 @@ from pipeline.preprocess.archives import (
     read_at,
 )
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGE_MB
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifests.image_paths import is_within, missing_hint, normal_forms, place_of
-from slurm_jobs.shared.manifests.messages import Content
-from slurm_jobs.shared.regular_files import open_at_once
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.regular_files import open_at_once
+from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGE_MB
+from slurm_jobs.formats.manifests.image_paths import is_within, missing_hint, normal_forms, place_of
+from slurm_jobs.formats.manifests.messages import Content
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors of the name, not of the file system: another attempt would fail, too."""

@@ -25,7 +25,7 @@ from pipeline.preprocess.images.resize import (
     resize_image,
     resize_pixels,
 )
-from slurm_jobs.shared.configs.stages import ImageDecoding
+from slurm_jobs.formats.configs.stages import ImageDecoding
 
 _JPEG_FORMATS = frozenset({"JPEG", "MPO"})
 """MPO: a JPEG followed by further images, as phones write them."""

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from slurm_jobs.shared.configs.stages import ImageDecoding
+from slurm_jobs.formats.configs.stages import ImageDecoding
 
 _TORCH_MODES = {
     Image.Resampling.LANCZOS: "lanczos",

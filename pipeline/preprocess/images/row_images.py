@@ -19,11 +19,11 @@ from pipeline.preprocess.images.image_sources import ImageSource
 from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import DEFAULT_IMAGE_DECODING, ImageDecoding
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.processors.folder import ProcessorInfo
-from slurm_jobs.shared.processors.image_plans import ImagePlan, Size, UnfitImageError
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.configs.stages import DEFAULT_IMAGE_DECODING, ImageDecoding
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.processors.folder import ProcessorInfo
+from slurm_jobs.formats.processors.image_plans import ImagePlan, Size, UnfitImageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

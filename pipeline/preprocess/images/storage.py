@@ -18,7 +18,7 @@ from PIL import Image
 
 from pipeline.data.disk_format.sample_members import decode_stored_image
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import ImageFormat
+from slurm_jobs.formats.configs.stages import ImageFormat
 
 MEMBER_SUFFIX: dict[ImageFormat, str] = {
     "png": "png",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.manifests.messages import ManifestRow
 
 
 class Manifest(Protocol):

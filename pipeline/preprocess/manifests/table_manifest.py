@@ -21,9 +21,9 @@ import xxhash
 
 from pipeline.preprocess.file_facts import FileFacts, facts_of, kept_file
 from pipeline.preprocess.manifests.interface import changed
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
-from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.shared.manifests.values import RowOptions, read_row
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
+from slurm_jobs.formats.manifests.values import RowOptions, read_row
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Limit of a table's rows in memory at once, as Arrow data; a single row may be more."""

@@ -19,9 +19,9 @@ import xxhash
 
 from pipeline.preprocess.file_facts import KeptFile, facts_of, kept_file
 from pipeline.preprocess.manifests.interface import changed
-from slurm_jobs.shared.manifests.bounded_lines import long_row_problem
-from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.shared.manifests.text import BLOCK_BYTES, Block, TextFormat
+from slurm_jobs.formats.manifests.bounded_lines import long_row_problem
+from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
+from slurm_jobs.formats.manifests.text import BLOCK_BYTES, Block, TextFormat
 
 _WORTH_KEEPING_BYTES = 16 * 1024 * 1024
 """A smaller file is scanned faster than its index is loaded."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.timings.system_readings import MAX_GPUS
+from slurm_jobs.formats.timings.system_readings import MAX_GPUS
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 
-from slurm_jobs.shared.machine import available_memory_bytes
+from slurm_jobs.base.machine import available_memory_bytes
 
 _SECTOR_BYTES = 512
 """Sector size in /proc/diskstats, whatever the disk's (Documentation/block/stat.rst)."""

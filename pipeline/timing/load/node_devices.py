@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.machine import mount_of
+from slurm_jobs.base.machine import mount_of
 
 _SYS = Path("/sys")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 _MOST_HEAD_SIZE = 192
 """FlashAttention's backward pass supports larger sizes only on some cards

@@ -27,7 +27,7 @@ from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
 from pipeline.train.training_data.batches import loss_of, to_device
 from pipeline.train.trials.trial_passes import leaving_no_trace
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 log = logging.getLogger(__name__)
 

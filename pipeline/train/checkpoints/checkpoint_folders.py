@@ -32,8 +32,8 @@ from pipeline.train.checkpoints.checkpoint_record import (
     read_info,
     reading,
 )
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.files import sync_dir
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.files import sync_dir
 
 _STEP_NAME = re.compile(r"step-(\d{8,})")
 

@@ -35,7 +35,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import ReadItem
 
 from pipeline.train.checkpoints.old_numpy_state import OLD_NUMPY_NAMES
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 METADATA_NAME = ".metadata"
 MAX_METADATA_BYTES = 1 << 30

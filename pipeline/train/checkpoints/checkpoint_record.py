@@ -15,8 +15,8 @@ from typing import Any
 
 import xxhash
 
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.files import dump_json, read_json, write_json_atomic
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.base.files import dump_json, read_json, write_json_atomic
 
 INFO_NAME = "checkpoint.json"
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pipeline.train.checkpoints.old_numpy_state import NUM_WORDS, OldArray
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 _NUMPY = struct.Struct(f"<{NUM_WORDS}I2id")
 """Words, position, whether there is a second Gaussian value, and that value."""

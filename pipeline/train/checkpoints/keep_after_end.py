@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.phase import phases_of
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 def not_kept_after_end(config: TrainConfig, output_dir: Path) -> list[str]:

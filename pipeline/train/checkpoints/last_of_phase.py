@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.train.checkpoints import checkpoint_folders
 from pipeline.train.checkpoints.checkpoint_record import DAMAGE, read_info, record_hash
 from pipeline.train.checkpoints.training_state import Checkpoints
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 
 def conclude(checkpoints: Checkpoints, step: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
+from slurm_jobs.formats.configs.train import MAY_CHANGE, TrainConfig
 
 
 def lasting_config(config: TrainConfig, num_steps: int) -> dict[str, Any]:

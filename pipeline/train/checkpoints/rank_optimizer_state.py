@@ -10,7 +10,7 @@ import torch
 from torch.distributed.checkpoint.metadata import STORAGE_TYPES, TensorStorageMetadata
 
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 OPTIMIZER_NAME = "optimizer"
 """Name of a rank's own state among that of other objects."""

@@ -26,7 +26,7 @@ from pipeline.train.checkpoints.state_differences import compare
 from pipeline.train.checkpoints.torch_failures import explain
 from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from pipeline.train.checkpoints.lasting_config import fingerprint
 from pipeline.train.checkpoints.part_writer import PartWriter
 from pipeline.train.checkpoints.torch_failures import explain
 from pipeline.train.checkpoints.training_state import Checkpoints
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 log = logging.getLogger(__name__)
 

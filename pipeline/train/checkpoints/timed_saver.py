@@ -16,9 +16,9 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.checkpoints.stop_time import StopTime
 from pipeline.train.checkpoints.training_state import Checkpoints
 from pipeline.train.ranks.process_group import new_host_group
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.processes.stop_requests import note_stop_time
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.processes.stop_requests import note_stop_time
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from pipeline.train.device.device_facts import DeviceFacts
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 
 _ENTRY = re.compile(r"(sm|compute)_(\d+)([af]?)")
 

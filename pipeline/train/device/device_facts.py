@@ -8,7 +8,7 @@ import torch
 
 from pipeline.train.device.numa_cores import pci_address_of
 from pipeline.train.device.precision import capability_of
-from slurm_jobs.shared.machine import cpu_facts
+from slurm_jobs.base.machine import cpu_facts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

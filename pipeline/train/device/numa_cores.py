@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 
 
 def near_cores(device: torch.device) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 _BF16_CAPABILITY = (8, 0)
 """Below it torch.cuda.is_bf16_supported() returns True, but the card emulates bf16."""

@@ -9,9 +9,9 @@ import torch
 
 from pipeline.train.accelerate_settings import asked_precision
 from pipeline.train.device.precision import capability_of, choose_precision
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.shared.machine import available_memory_bytes, memory_bytes
+from slurm_jobs.base.machine import available_memory_bytes, memory_bytes
 
 _MIB = 2**20
 """Slurm's megabyte."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.memory.host_memory import HostMemory
 from pipeline.train.memory.memory_need import MemoryNeed, describe_need, gb
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
 
 _OTHERS_SHARE = 0.1
 """Share of a card: a CUDA context and a desktop take less."""

@@ -13,8 +13,8 @@ import torch
 
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import DeviceMemoryError
+from slurm_jobs.base.errors import DeviceMemoryError
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 def less_memory(config: TrainConfig) -> str:

@@ -13,8 +13,8 @@ from pipeline.train.memory.tensor_sizes import TensorSizes
 from pipeline.train.strategies.fully_sharded import units_of
 from pipeline.train.strategies.rank_mesh import Place, shape_by_nodes
 from pipeline.train.strategy_checks.expected_facts import wrapped_by_file
-from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.accelerate_file import AccelerateFile
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from slurm_jobs.shared.configs.training_parts import ScheduleConfig
+from slurm_jobs.formats.configs.training_parts import ScheduleConfig
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

@@ -15,7 +15,7 @@ import torch
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.optimizer.local_adamw import LocalAdamW
 from pipeline.train.verdict import QueuedVerdict
-from slurm_jobs.shared.configs.training_parts import ScalerConfig
+from slurm_jobs.formats.configs.training_parts import ScalerConfig
 
 
 class _Scaler(torch.amp.GradScaler):

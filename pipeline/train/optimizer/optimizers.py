@@ -11,8 +11,8 @@ from torch import nn
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.optimizer.local_adamw import LocalAdamW
 from pipeline.train.optimizer.local_parts import local_part
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import OptimizerConfig
 
 _OF_BITSANDBYTES = {
     "adamw_8bit": "AdamW8bit",

@@ -26,8 +26,8 @@ from pipeline.train.phase import Phase, phases_of
 from pipeline.train.preflight.library_check import library_problem
 from pipeline.train.preflight.rank_checks import RankChecks
 from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks, name_ranks
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import write_json_atomic
 
 log = logging.getLogger(__name__)
 

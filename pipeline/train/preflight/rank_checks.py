@@ -44,9 +44,9 @@ from pipeline.train.strategies.weight_distribution import check_can_be_shared
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes
 from pipeline.train.trained_model.bare_model import attention_of, make_shell
 from pipeline.train.trained_model.learned_parameters import what_learns
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.dataset_folder import INDEX_NAME
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.dataset_folder import INDEX_NAME
 
 
 class RankChecks:

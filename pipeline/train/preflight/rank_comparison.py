@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.preflight.shared_gpus import shared_gpu_problems
-from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.base.index_ranges import ranges_text
 
 _MEMORY_TOLERANCE_SHARE = 0.02
 """Cards of one model report memory that differs by ECC and retired pages."""

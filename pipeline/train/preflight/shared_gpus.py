@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.train.device.device_facts import DeviceFacts
-from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.base.index_ranges import ranges_text
 
 
 def shared_gpu_problems(nodes: Sequence[str], devices: Sequence[DeviceFacts]) -> list[str]:

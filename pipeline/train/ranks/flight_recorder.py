@@ -13,8 +13,8 @@ from pathlib import Path
 
 from torch._C import _distributed_c10d as c10d
 
-from slurm_jobs.shared.files import write_bytes_atomic
-from slurm_jobs.shared.records.heartbeat import is_quiet, stacks_path
+from slurm_jobs.base.files import write_bytes_atomic
+from slurm_jobs.formats.records.heartbeat import is_quiet, stacks_path
 
 FLIGHT_PREFIXES = {"_dump_nccl_trace": "flight-", "_dump_fr_trace": "gloo-flight-"}
 """Files of torch's flight recorder, by its function; the rank's number follows, as

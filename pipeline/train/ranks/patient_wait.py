@@ -11,7 +11,7 @@ import time
 
 import torch.distributed as dist
 
-from slurm_jobs.shared.index_ranges import ranges_text
+from slurm_jobs.base.index_ranges import ranges_text
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from pipeline.train.ranks.flight_recorder import write_flights_on_request
 from pipeline.train.ranks.patient_wait import arrive, tell_node, wait_for_all
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 
 _WORKERS_END_S = 0.25
 """Pause before the end of the interpreter. gloo's worker threads release a collective's

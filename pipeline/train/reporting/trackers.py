@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.shared.configs.training_parts import TrackersConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.formats.configs.training_parts import TrackersConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.reporting.trackers import Trackers
 from pipeline.train.reporting.training_rates import Done, Rates, rates_between, time_left
-from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.formats.records.progress_file import Progress
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from pipeline.train.strategies.strategy import (
     autocast_sharded,
     read_facts,
 )
-from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.errors import StageDataError
+from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.accelerate_file import AccelerateFile
 
 
 class Accelerated(Strategy):

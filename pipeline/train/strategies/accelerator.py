@@ -22,8 +22,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import policy_of
-from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.errors import StageConfigError, StageDataError
+from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.formats.accelerate_file import AccelerateFile
 
 _PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_")
 

@@ -29,7 +29,7 @@ from pipeline.train.strategies.strategy import (
     read_facts,
 )
 from pipeline.train.strategies.weight_distribution import share_weights
-from slurm_jobs.shared.configs.training_parts import ShardingConfig
+from slurm_jobs.formats.configs.training_parts import ShardingConfig
 
 
 class FullySharded(Strategy):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,10 +13,10 @@ from pipeline.train.strategies.rank_mesh import Place
 from pipeline.train.strategies.replicated import Replicated
 from pipeline.train.strategies.single import Single
 from pipeline.train.strategies.strategy import Strategy
-from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.accelerate_file import AccelerateFile
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 def check_single(config: TrainConfig, num_ranks: int) -> None:

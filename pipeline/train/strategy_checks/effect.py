@@ -19,9 +19,9 @@ from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, StrategyFacts, placement_of
 from pipeline.train.strategy_checks.equal_weights import listed
 from pipeline.train.strategy_checks.expected_facts import asked_of
-from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.accelerate_file import AccelerateFile
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 def check_effect(

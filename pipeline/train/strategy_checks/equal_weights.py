@@ -9,7 +9,7 @@ import xxhash
 from torch import nn
 
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 _MOST_NAMES = 5
 """Number of parameters named in a message."""

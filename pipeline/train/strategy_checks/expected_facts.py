@@ -9,8 +9,8 @@ import torch
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.fully_sharded import units_of
-from slurm_jobs.shared.accelerate_file import AccelerateFile
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.accelerate_file import AccelerateFile
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

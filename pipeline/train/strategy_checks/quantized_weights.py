@@ -19,9 +19,9 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.fsdp_units import units_within
 from pipeline.train.strategy_checks.equal_weights import bytes_of
-from slurm_jobs.shared.configs.model_parts import storage_problem
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import storage_problem
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 def check_dtypes(config: TrainConfig, rank_device: RankDevice) -> None:

@@ -30,8 +30,8 @@ from pipeline.train.phase import phases_of
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.weight_distribution import check_can_be_shared
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
 
 
 def build_together(

@@ -20,7 +20,7 @@ from pipeline.models.finetuning.trained_parts import choose, parts_of
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.phase import Phase
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

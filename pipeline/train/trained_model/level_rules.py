@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pipeline.data.batches.learned_targets import ClassReader, LevelRules
-from slurm_jobs.shared.configs.training_phases import LevelConfig
+from slurm_jobs.formats.configs.training_phases import LevelConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

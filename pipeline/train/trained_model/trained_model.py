@@ -34,8 +34,8 @@ from pipeline.train.strategy_checks.strategy_description import describe_paralle
 from pipeline.train.trained_model.bare_model import build_together
 from pipeline.train.trained_model.learned_parameters import Learning, plan_learning
 from pipeline.train.trained_model.level_rules import make_level_rules
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from pipeline.data.packing.work_model import WorkModel, pack_work, work_model
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import DamagedFileError, StageConfigError
-from slurm_jobs.shared.files import make_private_dir
+from slurm_jobs.base.errors import DamagedFileError, StageConfigError
+from slurm_jobs.base.files import make_private_dir
+from slurm_jobs.formats.configs.train import TrainConfig
 
 log = logging.getLogger(__name__)
 

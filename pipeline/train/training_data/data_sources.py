@@ -16,15 +16,15 @@ from pipeline.stage_in.stage import Staged
 from pipeline.train.job import Job
 from pipeline.train.phase import Phase
 from pipeline.train.training_data.staging import stage_together
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.processors.processor_files import (
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
+from slurm_jobs.formats.processors.processor_files import (
     changed_files,
     changed_processor,
     processor_checksums,
 )
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,9 +17,9 @@ from pipeline.data.shard_reading.shard_files import ReadCounts
 from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageStoppedError
+from slurm_jobs.formats.configs.training_parts import StagingConfig
+from slurm_jobs.formats.records.task_context import TaskContext
 
 log = logging.getLogger(__name__)
 

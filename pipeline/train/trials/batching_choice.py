@@ -22,8 +22,8 @@ from pipeline.train.trials.microbatch_search import NoRoomError
 from pipeline.train.trials.stored_choice import as_json, read_kept
 from pipeline.train.trials.trial import Trial
 from pipeline.train.trials.trial_passes import leaving_no_trace, time_step
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.configs.train import TrainConfig
 
 log = logging.getLogger(__name__)
 

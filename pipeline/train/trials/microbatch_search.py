@@ -29,7 +29,7 @@ from pipeline.train.optimizer.optimizers import state_bytes
 from pipeline.train.training_data.batching import steps_to_make
 from pipeline.train.trials.trial import Trial
 from pipeline.train.trials.trial_passes import learn_nothing, leaving_no_trace
-from slurm_jobs.shared.errors import DeviceMemoryError
+from slurm_jobs.base.errors import DeviceMemoryError
 
 GB = 1e9
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.base.regular_files import read_bytes
 
 log = logging.getLogger(__name__)
 

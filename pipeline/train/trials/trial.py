@@ -15,7 +15,7 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
 from pipeline.train.training_data.batching import plan_reading, read_work_model
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 
 _TRAINED = (
     *("model", "adapters", "quantize", "learn", "levels"),

@@ -15,7 +15,7 @@ from slurm_jobs.cli.arguments import (
 from slurm_jobs.cli.data_sets.packing_view import print_view
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
-from slurm_jobs.shared.configs.training_parts import MOST_TOKENS
+from slurm_jobs.formats.configs.training_parts import MOST_TOKENS
 
 _DEFAULT_LIMIT_S = 60
 _MOST_RANKS = 65_536
@@ -62,10 +62,10 @@ def add_packing_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_packing(options: argparse.Namespace) -> int:
     """Compute, time, and print; exit code 1 if the spec's own way is refused."""
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.cli.terminal.progress_display import progress_bar
     from slurm_jobs.commands.data_sets.packing_case import find_case, view_packing
-    from slurm_jobs.shared.errors import InputError
 
     if options.image is not None:
         if options.image.suffix.lower() != ".png":

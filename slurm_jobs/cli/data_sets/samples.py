@@ -56,11 +56,11 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_samples(options: argparse.Namespace) -> int:
     """Show samples and audit all; exit code 1 if there are problems."""
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.cli.terminal.console import page_console
     from slurm_jobs.cli.terminal.progress_display import progress_bar
     from slurm_jobs.commands.data_sets.dataset_choice import find_datasets
     from slurm_jobs.commands.data_sets.sample_inspection import Wanted, inspect_samples
-    from slurm_jobs.shared.errors import InputError
 
     places = find_datasets(options.run, options.stage)
     if len(places) > 1 and (options.html is not None or options.key):
@@ -152,8 +152,8 @@ def _finding_lines(samples: SamplesFound, run_text: str | None) -> Iterator[str]
 def _write_page(path: Path, samples: SamplesFound) -> None:
     """Write the page atomically."""
     from slurm_jobs import __version__
+    from slurm_jobs.base.files import write_bytes_atomic
     from slurm_jobs.report.samples.samples_page import SamplesPage, render_samples
-    from slurm_jobs.shared.files import write_bytes_atomic
 
     page = SamplesPage(
         folder=shown_path(samples.place.folder),

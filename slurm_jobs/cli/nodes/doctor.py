@@ -66,6 +66,7 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Check, print, and return 1 if there is a problem, 3 if Slurm did not answer."""
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.commands.cluster_limits import profile_of
     from slurm_jobs.commands.node_checks.check_specs import load_or_make
@@ -73,7 +74,6 @@ def run_doctor(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.node_checks.one_stage_spec import source_stage
     from slurm_jobs.commands.node_checks.site_check import CheckResults, Wanted, examine
     from slurm_jobs.nodes.doctor.check_text import lines_of, sorted_checks
-    from slurm_jobs.shared.errors import InputError
 
     loaded = load_or_make(options.spec, options.overrides)
     profile = profile_of(loaded)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.json_values import CLOCKS_APART_S
 from slurm_jobs.cli.arguments import add_overrides, path_text, positive, positive_up_to
 from slurm_jobs.cli.run_view.follow_run import watch
 from slurm_jobs.cli.run_view.problems import problem_lines
@@ -21,12 +22,11 @@ from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.quantities import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.json_values import CLOCKS_APART_S
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from slurm_jobs.shared.node_records.probe_measures import NodeProbe
+    from slurm_jobs.formats.node_records.probe_measures import NodeProbe
     from slurm_jobs.status.run_status import RunStatus
 
 
@@ -83,7 +83,7 @@ def run_probe(options: argparse.Namespace) -> int:
     )
     from slurm_jobs.commands.run_search.find_run import given_run
     from slurm_jobs.commands.spec_reading.read_spec import load
-    from slurm_jobs.shared.configs.stages import ProbeConfig
+    from slurm_jobs.formats.configs.stages import ProbeConfig
 
     of_spec = {
         "--stage": options.stage,
@@ -129,10 +129,10 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     A run that ended a while ago, by clocks that may differ, has no further records.
     """
     from slurm_jobs.commands.node_checks.submit_probe import STAGE
+    from slurm_jobs.formats.node_records.probe_files import MAX_KEPT
     from slurm_jobs.nodes.probe.probe_files import probes_of_run
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.run_folder.run_records import read_completion
-    from slurm_jobs.shared.node_records.probe_files import MAX_KEPT
 
     num_requested = read_resolved_values(paths)["stages"][STAGE]["resources"]["nodes"]
     ((part,),) = (stage.slices for stage in status.stages)
@@ -187,8 +187,8 @@ def _print_probe(
     run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
 ) -> None:
     from slurm_jobs.cli.terminal.console import console
+    from slurm_jobs.formats.node_records.probe_files import ProbePaths
     from slurm_jobs.nodes.probe import probe_text
-    from slurm_jobs.shared.node_records.probe_files import ProbePaths
 
     screen = console()
     if probes:

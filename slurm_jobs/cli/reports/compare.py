@@ -29,11 +29,11 @@ def run_compare(options: argparse.Namespace) -> int:
     Raises:
         InputError: there are more than two arms (repeats separated by spaces).
     """
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.report.comparison.compare import compare
     from slurm_jobs.report.comparison.compare_text import render_comparison
     from slurm_jobs.report.comparison.comparison_words import headline
-    from slurm_jobs.shared.errors import InputError
 
     if options.more:
         given = [options.first, options.second, *options.more]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import whole
-from slurm_jobs.shared.configs.stages import WARMUP_STEPS
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from slurm_jobs.report.comparison.comparison_model import RunMeasure
@@ -44,8 +44,8 @@ def runs_of_arm(arm: str) -> list[Path]:
     Raises:
         InputError: there is no such run, or none is named.
     """
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.commands.run_search.find_run import find_run
-    from slurm_jobs.shared.errors import InputError
 
     names = [arm] if Path(arm).exists() else [name for name in arm.split(",") if name]
     if not names:
@@ -60,9 +60,9 @@ def refuse_repeated(run_dirs: Sequence[Path]) -> None:
     Raises:
         InputError: one is.
     """
+    from slurm_jobs.base.errors import InputError
+    from slurm_jobs.base.files import read_json
     from slurm_jobs.run_folder.paths import RunPaths
-    from slurm_jobs.shared.errors import InputError
-    from slurm_jobs.shared.files import read_json
 
     seen: set[Path] = set()
     by_id: dict[str, Path] = {}

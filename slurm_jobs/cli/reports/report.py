@@ -54,9 +54,9 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> int:
     """Make the report from the records, and print it."""
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.commands.resuming.cleaned_run import refuse_lost_metrics
     from slurm_jobs.run_folder.paths import RunPaths
-    from slurm_jobs.shared.errors import InputError
 
     run_dir = named_run(options.run)
     refuse_lost_metrics(RunPaths(run_dir))
@@ -145,14 +145,14 @@ def write_report(
     """
     from slurm_jobs.cli.terminal.console import page_console
     from slurm_jobs.cli.terminal.progress_display import working
+    from slurm_jobs.formats.config import build_config
+    from slurm_jobs.formats.configs.stages import ReportConfig
     from slurm_jobs.report.numbers.headline import without_failures
     from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.text.terminal import print_report
     from slurm_jobs.report.values.report_model import report_to_json
     from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-    from slurm_jobs.shared.config import build_config
-    from slurm_jobs.shared.configs.stages import ReportConfig
 
     paths = RunPaths(run_dir)
     with working(f"reading the records of {run_dir.name}"):

@@ -31,10 +31,10 @@ def add_scaling_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_scaling(options: argparse.Namespace) -> int:
     """Measure, and print; exit code 1 if nothing could be compared."""
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.report.comparison.scaling import scale
     from slurm_jobs.report.comparison.scaling_text import render_scaling, scaling_headline
-    from slurm_jobs.shared.errors import InputError
 
     run_dirs = [run_dir for words in options.runs for run_dir in runs_of_arm(words)]
     refuse_repeated(run_dirs)

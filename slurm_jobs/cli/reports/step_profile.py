@@ -23,12 +23,12 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_profile(options: argparse.Namespace) -> int:
     """Read the newest profile and print it."""
+    from slurm_jobs.base.errors import InputError
     from slurm_jobs.cli.terminal.progress_display import working
+    from slurm_jobs.formats.timings.profiler_files import operators_path, read_operators
     from slurm_jobs.report.profiles.found_trace import find_trace
     from slurm_jobs.report.profiles.occupancy import occupancy
     from slurm_jobs.report.profiles.profile_trace import read_trace
-    from slurm_jobs.shared.errors import InputError
-    from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators
 
     found_trace = find_trace(named_run(options.run), options.stage, options.rank)
     path = found_trace.path

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.redact import hidden_setting
 from slurm_jobs.cli.arguments import add_overrides, check_new, path_of, path_text, positive
 from slurm_jobs.cli.reports.tuning_screen import render
 from slurm_jobs.cli.run_view.follow_run import watch
@@ -18,7 +19,6 @@ from slurm_jobs.cli.run_view.status_json import status_values
 from slurm_jobs.cli.specs.submit import job_printer, print_submission
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
-from slurm_jobs.shared.redact import hidden_setting
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.tuned_spec import TunedSpec
@@ -120,9 +120,9 @@ def run_tune(options: argparse.Namespace) -> int:
 
 def _print_result(options: argparse.Namespace, tuned: TuneRun) -> None:
     """Print the result, and write the new spec if a change was kept."""
+    from slurm_jobs.base.files import read_json
     from slurm_jobs.cli.terminal.console import console
     from slurm_jobs.commands.tuned_spec import write_tuned_spec
-    from slurm_jobs.shared.files import read_json
 
     run_dir, result = tuned.paths.run_dir, read_json(tuned.result_path)
     if not options.json:
@@ -175,9 +175,9 @@ def _copy(spec: Path, out: Path) -> None:
     Raises:
         InputError: a file is there that was not when the tuning began.
     """
-    from slurm_jobs.shared.errors import InputError
-    from slurm_jobs.shared.files import create_once
-    from slurm_jobs.shared.regular_files import read_bytes
+    from slurm_jobs.base.errors import InputError
+    from slurm_jobs.base.files import create_once
+    from slurm_jobs.base.regular_files import read_bytes
 
     if not create_once(out, read_bytes(spec)):
         message = (

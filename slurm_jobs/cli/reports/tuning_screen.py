@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.shared import units
+from slurm_jobs.base import units
 from slurm_jobs.tuning.headline import (
     LOADING_TAKES_CORES,
     Values,

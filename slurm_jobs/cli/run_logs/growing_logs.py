@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.cli.run_logs.log_files import blocks_to_the_end, last_lines, shown_name
 from slurm_jobs.cli.terminal.guarded_streams import log_output
-from slurm_jobs.shared.regular_files import open_regular
 
 _utf8_decoder = codecs.getincrementaldecoder("utf-8")
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.cli.run_logs.log_files import (
     explaining_logs,
     has_text,
@@ -18,8 +20,6 @@ from slurm_jobs.cli.run_logs.log_files import (
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records
 from slurm_jobs.run_folder.run_values import stages_named
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.index_ranges import ranges_text
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus

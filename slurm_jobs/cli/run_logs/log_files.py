@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_attempt
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.texts.truncation import truncated
 
 if TYPE_CHECKING:
     from slurm_jobs.status.slice_status import SliceStatus

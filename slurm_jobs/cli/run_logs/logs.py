@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.run_logs.attempt_heads import attempt_heads
@@ -21,8 +23,6 @@ from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.run_folder.run_values import stages_called
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.texts.control_characters import plain
 
 if TYPE_CHECKING:
     from slurm_jobs.cli.run_view.causes import Cause
@@ -262,8 +262,8 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """Parse RUN and STAGE: `logs train` is a stage of the newest run if no run has that name."""
+    from slurm_jobs.base.errors import did_you_mean
     from slurm_jobs.commands.run_search.find_run import find_run
-    from slurm_jobs.shared.errors import did_you_mean
 
     if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
         return named_run(run), stage

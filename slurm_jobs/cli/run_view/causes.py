@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.base.failure_kinds import FailureKind, shown_kind
+from slurm_jobs.base.units import slices_text
+from slurm_jobs.formats.records.attempt_records import AFTER_SIGTERM, CompletionRecord
+from slurm_jobs.formats.records.joined_reasons import Reason, joined_text
+from slurm_jobs.formats.records.rows_in_progress import rows_in_progress
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.shared.failure_kinds import FailureKind, shown_kind
-from slurm_jobs.shared.records.attempt_records import AFTER_SIGTERM, CompletionRecord
-from slurm_jobs.shared.records.joined_reasons import Reason, joined_text
-from slurm_jobs.shared.records.rows_in_progress import rows_in_progress
-from slurm_jobs.shared.units import slices_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
 from slurm_jobs.worker.launch import GONE
 

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from slurm_jobs.base.errors import DamagedFileError, InputError
+from slurm_jobs.base.failure_kinds import FailureKind
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.cli.run_logs.log_files import has_explaining_log, rank_logs
 from slurm_jobs.cli.run_view.causes import MAX_PROBLEMS_SHOWN, failure_record
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.shared.errors import DamagedFileError, InputError
-from slurm_jobs.shared.failure_kinds import FailureKind
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.index_ranges import ranges_text
 
 if TYPE_CHECKING:
+    from slurm_jobs.formats.records.attempt_records import CompletionRecord
     from slurm_jobs.plan.planned import SliceRequest
     from slurm_jobs.run_folder.run_values import StageSummary
-    from slurm_jobs.shared.records.attempt_records import CompletionRecord
     from slurm_jobs.status.run_status import RunStatus, StageStatus
     from slurm_jobs.status.slice_status import SliceStatus
 

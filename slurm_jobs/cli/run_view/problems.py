@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.cli.run_logs.log_files import (
     explaining_logs,
     last_lines,
@@ -25,9 +28,6 @@ from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.job_states import Wait
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.texts.truncation import truncated
 from slurm_jobs.worker.idle import idle_text
 from slurm_jobs.worker.ignored_end import ignored_end_text
 

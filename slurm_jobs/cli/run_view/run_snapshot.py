@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import read_json
 from slurm_jobs.cli.run_view.problems import (
     NO_NEW_FAILURES,
     FailedAttempt,
@@ -18,7 +19,6 @@ from slurm_jobs.cli.run_view.problems import (
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
-from slurm_jobs.shared.files import read_json
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus
 from slurm_jobs.worker.rank import exit_path

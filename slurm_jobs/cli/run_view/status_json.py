@@ -6,12 +6,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.cli.run_view.causes import read_reason
 from slurm_jobs.cli.run_view.problems import completed_notes, place_notes
+from slurm_jobs.formats.records.joined_reasons import joined_text
 from slurm_jobs.run_folder.notes import read_note
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.joined_reasons import joined_text
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus
 

@@ -13,7 +13,7 @@ from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.runs.lost_jobs import jobs_of_lost_run, lost_text
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.quantities import number_text
-from slurm_jobs.shared.errors import FileError, InputError
+from slurm_jobs.base.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from slurm_jobs.schedulers.lost_jobs import LostJob

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.terminal.shown_paths import command_text
-from slurm_jobs.shared.errors import InputError, SchedulerError
+from slurm_jobs.base.errors import InputError, SchedulerError
 
 if TYPE_CHECKING:
     from slurm_jobs.schedulers.lost_jobs import LostJob

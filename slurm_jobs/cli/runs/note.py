@@ -8,7 +8,7 @@ from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import shown_path
-from slurm_jobs.shared.errors import InputError
+from slurm_jobs.base.errors import InputError
 
 
 def add_note_arguments(parser: argparse.ArgumentParser) -> None:

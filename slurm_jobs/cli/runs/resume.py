@@ -12,7 +12,7 @@ from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.specs.submit import job_printer, job_values
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, short_note, shown_path
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +178,7 @@ def _slices_text(slices: Sequence[int], *, is_array: bool) -> str:
 
 def _repeated_text(stage: str, repeated: RepeatedWork) -> str:
     """Return `embed, 36 slices that took 12.4 h (99.2 GPU-hours)`."""
-    from slurm_jobs.shared.units import seconds
+    from slurm_jobs.base.units import seconds
 
     slices = "1 slice" if repeated.num_slices == 1 else f"{repeated.num_slices} slices"
     gpus = f" ({seconds(3600 * repeated.gpu_hours)} of GPUs)" if repeated.gpu_hours else ""
@@ -197,7 +197,7 @@ def _ask_to_repeat(resumption: Resumption) -> None:
     Raises:
         _DeclinedError: the answer is no.
     """
-    from slurm_jobs.shared.units import seconds
+    from slurm_jobs.base.units import seconds
 
     unasked = [stage for stage in resumption.repeated if stage not in resumption.asked_again]
     hours = sum(resumption.repeated[stage].hours for stage in unasked)

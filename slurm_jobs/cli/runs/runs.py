@@ -16,9 +16,9 @@ from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.quantities import age_text, duration_text, number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.cli.typed_times import moment_unix_s
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.quantities import Quantity
-from slurm_jobs.shared.units import num_bytes, significant
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.quantities import Quantity
+from slurm_jobs.base.units import num_bytes, significant
 
 if TYPE_CHECKING:
     from rich.console import Console

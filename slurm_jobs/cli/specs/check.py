@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.base.redact import looks_secret
 from slurm_jobs.cli.arguments import add_spec
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import shown_path, with_short_path
-from slurm_jobs.shared.redact import looks_secret
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.checked_spec import LoadedSpec
@@ -27,13 +27,13 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """Check, and print that all is valid; problems are raised as one error."""
+    from slurm_jobs.base.units import number_of
     from slurm_jobs.commands.spec_reading.manifest_tables import table_notes
     from slurm_jobs.commands.spec_reading.read_spec import load
     from slurm_jobs.commands.spec_reading.stage_packages import package_notes
     from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.run.code_files import private_files_note
     from slurm_jobs.run.snapshot import code_sources, refuse_uncopyable
-    from slurm_jobs.shared.units import number_of
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
     sources = code_sources(loaded.spec, Path(loaded.spec_dir))
@@ -104,9 +104,9 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
     """Return notes on modules of the user's stages that the run's snapshot will not contain."""
+    from slurm_jobs.base.errors import did_you_mean
     from slurm_jobs.commands.spec_reading.disk_files import disk_files
     from slurm_jobs.run.snapshot import own_functions, top_module
-    from slurm_jobs.shared.errors import did_you_mean
     from slurm_jobs.spec.checks.entry_points import modules_of_spec
 
     named = {top_module(run) for run in own_functions(loaded.spec)}

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.base.errors import InputError, SpecError
 from slurm_jobs.cli.arguments import path_of
 from slurm_jobs.cli.specs.init_questions import ask
 from slurm_jobs.cli.terminal.console import print_json
@@ -14,7 +15,6 @@ from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path, with_s
 from slurm_jobs.commands.starter.data_inspection import existing
 from slurm_jobs.commands.starter.model_inspection import inspect_weights
 from slurm_jobs.commands.starter.starter_facts import Place
-from slurm_jobs.shared.errors import InputError, SpecError
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.starter.first_spec import WrittenSpec

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.commands.starter.data_inspection import existing
 from slurm_jobs.commands.starter.model_inspection import DEFAULT_MODEL, inspect_weights
 from slurm_jobs.commands.starter.starter_facts import Place
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.texts.control_characters import plain
 
 T = TypeVar("T")
 _DEFAULT = "Slurm's default"

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.cli.arguments import add_spec
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.quantities import duration_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path, with_short_path
-from slurm_jobs.shared.index_ranges import ranges_text
 
 if TYPE_CHECKING:
     from slurm_jobs.plan.planned import Plan, PlannedJob
@@ -169,8 +169,8 @@ def _rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
     """
     import os
 
+    from slurm_jobs.formats.records.job_resources import near_gpus
     from slurm_jobs.schedulers.slurm_environment import default_variables
-    from slurm_jobs.shared.records.job_resources import near_gpus
 
     settings = {}
     for job in plan.jobs:

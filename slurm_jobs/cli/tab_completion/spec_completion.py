@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.base.errors import SlurmJobsError
 
 _WORD = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 """What needs no quotes in a shell, and can be a step in a key of `--set`."""
@@ -30,7 +30,7 @@ def set_keys(prefix: str, target: str | None) -> list[str]:
     A step ends in a dot, the last one in `=`. A single step is followed by the ones below it,
     because shells add a blank to a single word that ends in a dot.
     """
-    from slurm_jobs.shared.shipped_files import shipped_text
+    from slurm_jobs.base.shipped_files import shipped_text
 
     spec = _read_spec(target)
     schema = _Schema(json.loads(shipped_text("templates", "schema", "spec.schema.json")), spec)
@@ -51,7 +51,7 @@ def _read_spec(target: str | None) -> Mapping[str, Any]:
         return {}
     with suppress(SlurmJobsError, OSError, ValueError):
         if target.endswith((".yaml", ".yml")):
-            from slurm_jobs.shared.regular_files import read_text
+            from slurm_jobs.base.regular_files import read_text
             from slurm_jobs.spec.yaml.reader import read_yaml
 
             return _mapping(read_yaml(read_text(Path(target).expanduser()), target).value)

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from slurm_jobs.base.files import dump_json
+from slurm_jobs.base.texts.control_characters import escaped_json, plain
+from slurm_jobs.base.texts.truncation import truncated_lines
 from slurm_jobs.cli.terminal.guarded_streams import unguarded
-from slurm_jobs.shared.files import dump_json
-from slurm_jobs.shared.texts.control_characters import escaped_json, plain
-from slurm_jobs.shared.texts.truncation import truncated_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

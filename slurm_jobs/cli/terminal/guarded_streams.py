@@ -15,7 +15,7 @@ import re
 import sys
 from typing import Any, TextIO, cast
 
-from slurm_jobs.shared.texts.control_characters import STEERING, plain
+from slurm_jobs.base.texts.control_characters import STEERING, plain
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _IN_A_LOG = re.compile(f"{_COLOUR.pattern}|\r|{STEERING.pattern}")

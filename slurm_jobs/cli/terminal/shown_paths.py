@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
 
 
 def command_text(*words: str) -> str:

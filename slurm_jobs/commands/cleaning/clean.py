@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from slurm_jobs.base.errors import FileError, InputError, SchedulerError, SlurmJobsError
 from slurm_jobs.commands.cleaning.clean_choice import chosen_pieces, link_on, links_in, measured
 from slurm_jobs.commands.cleaning.run_readers import SpecTexts, reader_of
 from slurm_jobs.run.contents import Piece
@@ -37,7 +38,6 @@ from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.job_states import LIVING_STATES
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, SlurmJobsError
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 

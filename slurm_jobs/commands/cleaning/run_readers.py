@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import SlurmJobsError
+from slurm_jobs.base.regular_files import read_text
 from slurm_jobs.run.observe import is_proven_complete
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_run
-from slurm_jobs.shared.errors import SlurmJobsError
-from slurm_jobs.shared.regular_files import read_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

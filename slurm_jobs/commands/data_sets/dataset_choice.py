@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.commands.data_sets.stage_python import (
     OnProgress,
     StagePython,
@@ -16,12 +18,10 @@ from slurm_jobs.commands.data_sets.stage_python import (
     stage_python,
 )
 from slurm_jobs.commands.run_search.find_run import find_run
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.run_folder.run_values import stages_called
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.index_ranges import ranges_text
 
 TRAIN_RUN, CONSOLIDATE_RUN = "train", "consolidate"
 _MAX_THREADS = 16

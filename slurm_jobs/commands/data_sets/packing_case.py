@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import InputError, StageConfigError
 from slurm_jobs.commands.data_sets.dataset_choice import CONSOLIDATE_RUN, TRAIN_RUN, named_dataset
 from slurm_jobs.commands.data_sets.stage_python import (
     OnProgress,
@@ -19,12 +20,11 @@ from slurm_jobs.commands.data_sets.stage_python import (
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.run_search.spec_origin import SPEC_SUFFIXES
 from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.formats.configs.output_references import substitute_references
+from slurm_jobs.formats.dataset_folder import INFO_NAME
 from slurm_jobs.run.observe import anothers_folder
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
-from slurm_jobs.shared.configs.output_references import substitute_references
-from slurm_jobs.shared.dataset_folder import INFO_NAME
-from slurm_jobs.shared.errors import InputError, StageConfigError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.data_sets.dataset_choice import DatasetPlace, num_read_threads, python_of
 from slurm_jobs.commands.data_sets.stage_python import OnProgress, call_entry_point
 from slurm_jobs.report.samples.sample_values import ShownSample, read_sample
 from slurm_jobs.report.values.data_statistics import DataStatistics, read_statistics
-from slurm_jobs.shared.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

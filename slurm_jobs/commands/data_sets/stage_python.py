@@ -5,7 +5,7 @@ this package, not one installed in that Python, and not the run's snapshot. So b
 call are of one version, and new commands work on old runs. The formats of the run's files must
 be readable by it in any case.
 
-`shared/entry_process.py` is the other side, and defines the messages in the pipes.
+`commands/data_sets/entry_process.py` is the other side, and defines the messages in the pipes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from slurm_jobs.base.errors import FileError, InputError, RunFailedError
+from slurm_jobs.base.processes.python_commands import script_command
+from slurm_jobs.base.written_values import printable
 from slurm_jobs.run.observe import anothers_folder
 from slurm_jobs.run_folder.ledger import intents, latest_intents, read_ledger
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
-from slurm_jobs.shared.processes.python_commands import script_command
-from slurm_jobs.shared.written_values import printable
 
 _PACKAGE_DIR = Path(__file__).resolve().parents[2]
-_SCRIPT = _PACKAGE_DIR / "shared" / "entry_process.py"
+_SCRIPT = Path(__file__).with_name("entry_process.py")
 _LAST_WORDS_BYTES = 2000
 _ANSWERS = frozenset({"progress", "result", "error"})
 _GRACE_S = 5.0

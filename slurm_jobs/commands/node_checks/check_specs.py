@@ -18,11 +18,11 @@ from slurm_jobs.commands.node_checks.one_stage_spec import (
 from slurm_jobs.commands.run_search.runs_dir import default_runs_dir
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.formats.configs.command_stages import DRILL_RUN, NODE_RUN
+from slurm_jobs.formats.expand import literal_path
+from slurm_jobs.formats.records.job_resources import lead_within
 from slurm_jobs.nodes.doctor.site_facts import DRILL_STAGE, NODE_STAGE, SpecFacts
 from slurm_jobs.plan.make_plan import options_of
-from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN
-from slurm_jobs.shared.expand import literal_path
-from slurm_jobs.shared.records.job_resources import lead_within
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.model import Resources

@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from slurm_jobs.base.errors import FileError, InputError, SchedulerError, SlurmJobsError
+from slurm_jobs.base.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.base.processes.signal_handlers import handling
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
+from slurm_jobs.base.regular_files import read_text
 from slurm_jobs.commands.cancel import cancel
 from slurm_jobs.commands.submit import submit
+from slurm_jobs.formats.node_records.doctor_facts import SIGNAL_NAME, answer_name, hello_name
 from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
 from slurm_jobs.schedulers.slurm import ask
-from slurm_jobs.shared.errors import FileError, InputError, SchedulerError, SlurmJobsError
-from slurm_jobs.shared.files import make_private_dir, read_json, write_json_atomic
-from slurm_jobs.shared.node_records.doctor_facts import SIGNAL_NAME, answer_name, hello_name
-from slurm_jobs.shared.processes.signal_handlers import handling
-from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
-from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.status.run_status import RunStatus
 

@@ -19,15 +19,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from slurm_jobs.base.files import create_once, write_bytes_atomic
+from slurm_jobs.base.machine import mount_of, user_name
+from slurm_jobs.base.processes.programs import ask_together
+from slurm_jobs.base.python_packages import installed_packages
+from slurm_jobs.formats.node_records.doctor_facts import FolderFacts
 from slurm_jobs.nodes.doctor.site_facts import Asked, MeasuredFolder, MeasuredPython, SlurmFacts
 from slurm_jobs.nodes.doctor.slurm_settings import NEEDED
 from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT
 from slurm_jobs.schedulers.slurm_environment import query_environment
-from slurm_jobs.shared.files import create_once, write_bytes_atomic
-from slurm_jobs.shared.machine import mount_of, user_name
-from slurm_jobs.shared.node_records.doctor_facts import FolderFacts
-from slurm_jobs.shared.processes.programs import ask_together
-from slurm_jobs.shared.python_packages import installed_packages
 
 T = TypeVar("T")
 LIMIT_S = 15.0

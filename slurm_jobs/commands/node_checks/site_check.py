@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurm_jobs.base.errors import DamagedFileError, SchedulerError, SpecError
+from slurm_jobs.base.files import read_json
 from slurm_jobs.commands.node_checks.check_specs import drill_spec, node_spec, spec_facts
 from slurm_jobs.commands.node_checks.doctor_runs import (
     KEPT_S,
@@ -19,6 +21,12 @@ from slurm_jobs.commands.node_checks.doctor_runs import (
     run_to_its_end,
 )
 from slurm_jobs.commands.node_checks.login_node import ask_slurm, measure_folder, measure_python
+from slurm_jobs.formats.node_records.doctor_facts import (
+    NodeFacts,
+    drill_name,
+    facts_name,
+    node_from_json,
+)
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.drill_result import DrillFacts, drill_check
 from slurm_jobs.nodes.doctor.file_rates import probe_checks
@@ -29,14 +37,6 @@ from slurm_jobs.nodes.doctor.site_facts import DRILL_STAGE, NODE_STAGE
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable, slurm_checks
 from slurm_jobs.nodes.probe.probe_files import newest_probes
 from slurm_jobs.run_folder.paths import RunPaths, is_run
-from slurm_jobs.shared.errors import DamagedFileError, SchedulerError, SpecError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.node_records.doctor_facts import (
-    NodeFacts,
-    drill_name,
-    facts_name,
-    node_from_json,
-)
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

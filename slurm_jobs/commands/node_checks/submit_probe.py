@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.cluster_limits import profile_of
 from slurm_jobs.commands.node_checks.one_stage_spec import (
     OneStage,
@@ -17,10 +18,9 @@ from slurm_jobs.commands.node_checks.one_stage_spec import (
     source_stage,
 )
 from slurm_jobs.commands.submit import OnJob, Submission, submit
+from slurm_jobs.formats.configs.stages import ProbeConfig
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.shared.configs.stages import ProbeConfig
-from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 
 STAGE = "probe"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run_folder.cleanings import Kind, read_cleanings, removed_since, unfinished
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion, read_stage_records
-from slurm_jobs.shared.errors import InputError
 
 
 def refuse_unfinished_clean(paths: RunPaths) -> None:

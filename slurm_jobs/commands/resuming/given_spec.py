@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from slurm_jobs.base.errors import InputError, PathExpansionError, SpecError
+from slurm_jobs.base.files import read_json, write_json_atomic, write_text_atomic
+from slurm_jobs.base.redact import hidden_setting
+from slurm_jobs.base.regular_files import read_text
 from slurm_jobs.commands.cluster_limits import profile_of
 from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.formats.configs.command_stages import TUNE_RUN
+from slurm_jobs.formats.expand import expand_path, expand_text
 from slurm_jobs.plan.fingerprints import without_new_defaults
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec, write_resolved_spec
-from slurm_jobs.shared.configs.command_stages import TUNE_RUN
-from slurm_jobs.shared.errors import InputError, PathExpansionError, SpecError
-from slurm_jobs.shared.expand import expand_path, expand_text
-from slurm_jobs.shared.files import read_json, write_json_atomic, write_text_atomic
-from slurm_jobs.shared.redact import hidden_setting
-from slurm_jobs.shared.regular_files import read_text
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_document
 from slurm_jobs.spec.marked_paths import absolute

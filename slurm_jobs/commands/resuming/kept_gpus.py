@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run_folder.gpu_kinds import kind_begun_on
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.index_ranges import ranges_text
 
 
 def kinds_begun_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.planned import PlannedStage
 from slurm_jobs.run.earlier_fields import EarlierFields
@@ -13,7 +14,6 @@ from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_all_plans, read_completion
 from slurm_jobs.run_folder.run_values import RunRecords, StageRecords
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.status.slice_status import completion_of, newest_attempt
 

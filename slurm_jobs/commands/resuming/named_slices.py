@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.planned import PlannedStage
 from slurm_jobs.run_folder.run_values import stages_named
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.index_ranges import parse_ranges
 
 
 def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_jobs.base.errors import InputError, did_you_mean
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.code_tree import CodeTree
@@ -22,7 +23,6 @@ from slurm_jobs.run.snapshot import (
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import read_plan_values
-from slurm_jobs.shared.errors import InputError, did_you_mean
 from slurm_jobs.spec.checks.entry_points import entry_point_problem, uses_another_python
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from pydantic import ValidationError
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.plan.planned import Plan, PlannedStage, SliceRequest
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_values import StageSummary, stages_named
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.overrides.apply import source_of
 from slurm_jobs.spec.yaml.reader import read_yaml

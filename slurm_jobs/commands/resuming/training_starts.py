@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.configs.train import MAY_CHANGE
 from slurm_jobs.plan.fingerprints import hash_of
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.earlier_fields import EarlierFields
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_all_plans, read_stage_records
-from slurm_jobs.shared.configs.train import MAY_CHANGE
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import read_json
 
 Start = Literal["requested", "changed", "removed", "continues", "depends"]
 """At step 0, because it was requested, the config differs, or the checkpoints of the complete

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.commands.run_search.newest_run import newest_of_spec, newest_run, where_else
 from slurm_jobs.commands.run_search.remembered_dirs import searched_dirs
 from slurm_jobs.commands.run_search.runs_dir import (
@@ -21,11 +23,9 @@ from slurm_jobs.commands.run_search.runs_dir import (
     unreadable_place,
 )
 from slurm_jobs.commands.run_search.spec_origin import SPEC_SUFFIXES
+from slurm_jobs.formats.dataset_folder import INFO_NAME
+from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths
-from slurm_jobs.shared.dataset_folder import INFO_NAME
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.expand import expand_typed
-from slurm_jobs.shared.texts.truncation import truncated
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 """NAME_MAX and PATH_MAX of Linux."""
@@ -124,7 +124,7 @@ def _no_run_message(
         return f"no run `{text}`: it is not a run folder, and there is no run in {runs_dir}" + (
             where_else(runs_dir)
         )
-    from slurm_jobs.shared.errors import did_you_mean  # slow, and rarely needed
+    from slurm_jobs.base.errors import did_you_mean  # slow, and rarely needed
 
     near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in runs_in(runs_dir)})
     unsearched = [f"; {folder} could not be searched: {why}" for folder, why in away.items()]

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from slurm_jobs.base.errors import InputError, SlurmJobsError
 from slurm_jobs.commands.run_search.remembered_dirs import remembered_dirs, searchable_dirs
 from slurm_jobs.commands.run_search.runs_dir import (
     VARIABLE,
@@ -26,7 +27,6 @@ from slurm_jobs.commands.run_search.spec_origin import (
     was_submitted_from,
 )
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths, age_key, is_run
-from slurm_jobs.shared.errors import InputError, SlurmJobsError
 
 _MAX_SPECS = 20
 """YAML files of the working folder that are read: a folder of data may hold thousands."""

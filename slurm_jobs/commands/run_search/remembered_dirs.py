@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm_jobs.commands.run_search.runs_dir import VARIABLE, default_runs_dir
-from slurm_jobs.shared.errors import DamagedFileError, InputError
-from slurm_jobs.shared.expand import expand_path
-from slurm_jobs.shared.files import (
+from slurm_jobs.base.errors import DamagedFileError, InputError
+from slurm_jobs.base.files import (
     make_private_dir,
     names_in,
     read_json,
     storage_problem,
     write_json_atomic,
 )
-from slurm_jobs.shared.machine import mount_of
+from slurm_jobs.base.machine import mount_of
+from slurm_jobs.commands.run_search.runs_dir import VARIABLE, default_runs_dir
+from slurm_jobs.formats.expand import expand_path
 
 MAX_REMEMBERED = 100
 """Entries that are kept. A command without a RUN reads them all: 0.1 s if a home on a network needs

@@ -6,9 +6,9 @@ import errno
 import os
 from pathlib import Path
 
+from slurm_jobs.base.errors import FileError, PathExpansionError
+from slurm_jobs.formats.expand import expand_path
 from slurm_jobs.run_folder.paths import age_key, is_run
-from slurm_jobs.shared.errors import FileError, PathExpansionError
-from slurm_jobs.shared.expand import expand_path
 
 VARIABLE = "SLURM_JOBS_RUNS_DIR"
 

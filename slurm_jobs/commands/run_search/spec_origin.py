@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.regular_files import read_bytes
 
 SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
 """Suffixes of spec files."""

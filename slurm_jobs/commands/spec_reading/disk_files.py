@@ -8,18 +8,18 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.regular_files import open_regular, read_text
 from slurm_jobs.commands.spec_reading.image_sizes import head_of, size_of
 from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.expand import expand_path, expand_text
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.table_files import find_table
-from slurm_jobs.shared.manifests.text import first_rows, manifest_damage
-from slurm_jobs.shared.manifests.values import RowOptions
-from slurm_jobs.shared.processors.folder import read_processor
-from slurm_jobs.shared.processors.image_plans import ImageRules
-from slurm_jobs.shared.processors.processor_files import processor_checksums
-from slurm_jobs.shared.regular_files import open_regular, read_text
+from slurm_jobs.formats.expand import expand_path, expand_text
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.table_files import find_table
+from slurm_jobs.formats.manifests.text import first_rows, manifest_damage
+from slurm_jobs.formats.manifests.values import RowOptions
+from slurm_jobs.formats.processors.folder import read_processor
+from slurm_jobs.formats.processors.image_plans import ImageRules
+from slurm_jobs.formats.processors.processor_files import processor_checksums
 from slurm_jobs.spec.spec_files import Beginning, Files
 
 SMALL_BYTES = 64 * 1024

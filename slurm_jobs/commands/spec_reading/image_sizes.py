@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from slurm_jobs.shared.manifests.image_heads import IMAGE_HEAD_BYTES
-from slurm_jobs.shared.manifests.image_paths import place_of
-from slurm_jobs.shared.manifests.messages import Content
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.formats.manifests.image_heads import IMAGE_HEAD_BYTES
+from slurm_jobs.formats.manifests.image_paths import place_of
+from slurm_jobs.formats.manifests.messages import Content
 
 MAX_HEADERS = 1_000
 """Files that are opened for it: about a second on a shared file system."""

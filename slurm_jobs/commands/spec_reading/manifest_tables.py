@@ -11,10 +11,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.shared.manifests.messages import ManifestRow, RowOrigin
-from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
-from slurm_jobs.shared.manifests.text import MAX_BYTES, MAX_ROWS
-from slurm_jobs.shared.manifests.values import RowOptions, read_row
+from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
+from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.formats.manifests.text import MAX_BYTES, MAX_ROWS
+from slurm_jobs.formats.manifests.values import RowOptions, read_row
 from slurm_jobs.spec.checks.data.manifests import named_manifests
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import TableFacts
@@ -71,7 +71,7 @@ def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
         return []
     import pyarrow as pa
 
-    from slurm_jobs.shared.manifests.tables import unread_names
+    from slurm_jobs.formats.manifests.tables import unread_names
 
     rows: list[ManifestRow] = []
     num_bytes = 0
@@ -96,7 +96,7 @@ def _batches(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from slurm_jobs.shared.manifests.tables import needed_columns
+    from slurm_jobs.formats.manifests.tables import needed_columns
 
     for file in table.files:
         if table.kind == "parquet":

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.shared.regular_files import open_regular, read_text
+from slurm_jobs.base.regular_files import open_regular, read_text
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import Stage
 from slurm_jobs.spec.profile import ClusterProfile

@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.base.errors import InputError, PathExpansionError
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.commands.starter.images.archive_members import member_syntax
 from slurm_jobs.commands.starter.images.folder_files import (
     has_captions,
@@ -13,14 +16,11 @@ from slurm_jobs.commands.starter.images.folder_files import (
 )
 from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.commands.starter.starter_facts import Data
-from slurm_jobs.shared.errors import InputError, PathExpansionError
-from slurm_jobs.shared.expand import expand_typed
-from slurm_jobs.shared.manifests.image_paths import place_of
-from slurm_jobs.shared.manifests.messages import Content
-from slurm_jobs.shared.manifests.table_files import NoTableError, TableFiles, find_table
-from slurm_jobs.shared.manifests.values import RowOptions
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.texts.control_characters import plain
+from slurm_jobs.formats.expand import expand_typed
+from slurm_jobs.formats.manifests.image_paths import place_of
+from slurm_jobs.formats.manifests.messages import Content
+from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.formats.manifests.values import RowOptions
 
 _HUGE_BYTES = 4 * 2**30
 """A longer text is not read to count its rows: a busy file server takes seconds per gigabyte."""

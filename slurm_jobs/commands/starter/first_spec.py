@@ -13,6 +13,12 @@ from pathlib import Path
 
 import yaml
 
+from slurm_jobs.base.errors import FileError, InputError
+from slurm_jobs.base.files import write_bytes_atomic
+from slurm_jobs.base.regular_files import read_bytes, read_text
+from slurm_jobs.base.shipped_files import shipped_path, shipped_text
+from slurm_jobs.base.units import number_of
+from slurm_jobs.base.written_values import printable
 from slurm_jobs.commands.spec_reading import image_sizes
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.starter import data_inspection as data_files
@@ -30,15 +36,9 @@ from slurm_jobs.commands.starter.spec_changes import (
     with_lengths,
 )
 from slurm_jobs.commands.starter.starter_facts import Data, Place
-from slurm_jobs.shared.errors import FileError, InputError
-from slurm_jobs.shared.expand import literal_path
-from slurm_jobs.shared.files import write_bytes_atomic
-from slurm_jobs.shared.manifests.row_sizes import RowSize, measure, pick_rows, spread
-from slurm_jobs.shared.manifests.values import RowOptions
-from slurm_jobs.shared.regular_files import read_bytes, read_text
-from slurm_jobs.shared.shipped_files import shipped_path, shipped_text
-from slurm_jobs.shared.units import number_of
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.formats.expand import literal_path
+from slurm_jobs.formats.manifests.row_sizes import RowSize, measure, pick_rows, spread
+from slurm_jobs.formats.manifests.values import RowOptions
 from slurm_jobs.spec.checks.data.manifests import unreadable
 from slurm_jobs.spec.overrides.text_edits import edit_text
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_jobs.base.units import number_of
 from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.commands.starter.starter_facts import Place, Room
-from slurm_jobs.shared.units import number_of
 from slurm_jobs.spec.overrides.text_edits import inline_text
 
 

@@ -7,19 +7,19 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.base.errors import InputError, StageConfigError
+from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.commands.starter.data_inspection import expanded
 from slurm_jobs.commands.starter.starter_facts import Model
-from slurm_jobs.shared.errors import InputError, StageConfigError
-from slurm_jobs.shared.processors.folder import read_processor
-from slurm_jobs.shared.processors.image_plans import (
+from slurm_jobs.formats.processors.folder import read_processor
+from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
     ImageRules,
     LlavaNextTiles,
     NativeImages,
 )
-from slurm_jobs.shared.processors.model_types import SMALL_VLM
-from slurm_jobs.shared.regular_files import read_bytes
+from slurm_jobs.formats.processors.model_types import SMALL_VLM
 
 _GRIDS = ((672, 336), (336, 672), (672, 672), (336, 1008), (1008, 336))
 

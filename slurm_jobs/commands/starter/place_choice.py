@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from slurm_jobs.base.errors import InputError, SchedulerError
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.cluster.mig import is_slice, slice_gb
 from slurm_jobs.commands.cluster_limits import limits_of
 from slurm_jobs.commands.starter.starter_facts import Data, Model, Place, Room
-from slurm_jobs.shared.errors import InputError, SchedulerError
 from slurm_jobs.spec.profile import ClusterProfile
 
 _MOST_SLICES = 400

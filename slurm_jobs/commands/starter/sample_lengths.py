@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
-from slurm_jobs.shared.manifests.row_sizes import RowSize, image_tokens
-from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
+from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
+from slurm_jobs.formats.manifests.row_sizes import RowSize, image_tokens
+from slurm_jobs.formats.processors.image_plans import ImageRules, NativeImages, Size
 
 _LARGE: tuple[Size, ...] = ((4032, 3024), (3024, 4032), (4000, 4000), (1600, 500), (500, 1600))
 """Sizes for which the tokens of an image are counted if no image could be read."""

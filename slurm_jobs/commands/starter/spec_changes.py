@@ -15,9 +15,9 @@ from slurm_jobs.commands.starter.place_choice import (
 )
 from slurm_jobs.commands.starter.sample_lengths import Lengths
 from slurm_jobs.commands.starter.starter_facts import Data, Model, Place, Room
-from slurm_jobs.shared.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
-from slurm_jobs.shared.configs.training_parts import DEFAULT_NUM_LANES
-from slurm_jobs.shared.processors.model_types import SMALL_VLM
+from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
+from slurm_jobs.formats.configs.training_parts import DEFAULT_NUM_LANES
+from slurm_jobs.formats.processors.model_types import SMALL_VLM
 from slurm_jobs.spec.yaml.document import KeyPath
 
 Change = tuple[KeyPath, Any]

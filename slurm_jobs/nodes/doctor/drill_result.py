@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_jobs.base import units
 from slurm_jobs.nodes.doctor.check import Check, Standing
-from slurm_jobs.shared import units
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

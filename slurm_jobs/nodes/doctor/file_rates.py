@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.node_records.probe_measures import NodeProbe
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.probe.probe_text import number_text
-from slurm_jobs.shared import units
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
 
 _SLOW_READ = {"local": 200e6, "shared": 50e6}
 """Bytes per second. Own choice: below it a GPU node waits for images, see docs/report-rules.md."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.site_facts import MeasuredFolder
-from slurm_jobs.shared import units
 
 LOCAL_KINDS = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs", "bcachefs"}

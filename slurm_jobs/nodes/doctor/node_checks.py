@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.clocks import clock_checks
 from slurm_jobs.nodes.doctor.login_folders import LOCAL_KINDS, MEMORY_KINDS, size_text
 from slurm_jobs.nodes.doctor.pythons import node_python_checks
 from slurm_jobs.nodes.doctor.site_facts import SpecFacts
 from slurm_jobs.nodes.doctor.torch_build import torch_checks
-from slurm_jobs.shared import units
-from slurm_jobs.shared.node_records.doctor_facts import NodeFacts
 
 _FEW_FILES = 4096
 """Open files of a rank: shards, pipes to workers, sockets to every other rank."""

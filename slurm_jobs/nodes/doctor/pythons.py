@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.site_facts import MeasuredPython, SpecFacts
 from slurm_jobs.nodes.doctor.version_bounds import Mismatch, bounds_of, meets, mismatches
-from slurm_jobs.shared import units
-from slurm_jobs.shared.node_records.doctor_facts import NodeFacts
 
 _SLOW_OPEN_S = 0.002
 _FILES_OF_TORCH = 3000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_jobs.shared.node_records.doctor_facts import FolderFacts
+from slurm_jobs.formats.node_records.doctor_facts import FolderFacts
 
 NODE_STAGE, DRILL_STAGE = "doctor", "drill"
 

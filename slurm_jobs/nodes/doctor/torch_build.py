@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.site_facts import SpecFacts
-from slurm_jobs.shared import units
-from slurm_jobs.shared.node_records.doctor_facts import NodeFacts
 
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 """Minimum driver by CUDA's major version (NVIDIA, "CUDA Compatibility", minor versions)."""

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.shared.node_records.probe_measures import MEASURES, Measure, NodeProbe
+from slurm_jobs.formats.node_records.probe_measures import MEASURES, Measure, NodeProbe
 
 SLOW_SHARE = 0.80
 """A node below this share of the others' lower quartile is slow. Own choice."""

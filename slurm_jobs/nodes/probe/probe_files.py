@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from slurm_jobs.shared.node_records.probe_files import (
+from slurm_jobs.base.written_values import printable
+from slurm_jobs.formats.node_records.probe_files import (
     folder_of_probes,
     is_folder_of_probes,
     read_probe,
 )
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.formats.node_records.probe_measures import NodeProbe
 
 _AHEAD_S = 86_400.0
 """A record further in the future comes from a wrong clock. Own choice."""

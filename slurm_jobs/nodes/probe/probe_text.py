@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.node_records.probe_measures import MEASURES, NodeProbe, Unit
 from slurm_jobs.nodes.probe.node_comparison import OLD_DAYS, SlowMeasure, others_busy
-from slurm_jobs.shared import units
-from slurm_jobs.shared.node_records.probe_measures import MEASURES, NodeProbe, Unit
 
 BY_NAME = {measure.name: measure for measure in MEASURES}
 NOTHING = "-"

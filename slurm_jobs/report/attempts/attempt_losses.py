@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from slurm_jobs.base import units
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.attempt_model import StageLoss
 from slurm_jobs.run.attempt_history import AttemptEntry
-from slurm_jobs.shared import units
 
 
 def stage_loss(entries: Sequence[AttemptEntry], now_unix_s: float) -> StageLoss:

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.records.joined_reasons import Reason, joined_text
 from slurm_jobs.report.attempts.attempt_losses import stage_loss, with_steps
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN
 from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
-from slurm_jobs.shared import units
-from slurm_jobs.shared.records.joined_reasons import Reason, joined_text
 
 COLUMNS = (
     "slice",

@@ -15,18 +15,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.records.attempt_records import (
+    AttemptRecord,
+    CompletionRecord,
+    TaskAccounting,
+)
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.steps.attempt_steps import CLOCK_TOLERANCE
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began, job_of, join_rows, newest_row
 from slurm_jobs.schedulers.job_states import LIVING_STATES, RUNNING_STATES
-from slurm_jobs.shared import units
-from slurm_jobs.shared.records.attempt_records import (
-    AttemptRecord,
-    CompletionRecord,
-    TaskAccounting,
-)
-from slurm_jobs.shared.records.job_key import JobKey
 
 
 def why_end_is_the_rows(

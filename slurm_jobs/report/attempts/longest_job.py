@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.steps.intervals import merge, total_s
-from slurm_jobs.shared import units
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 _MAX_ATTEMPTS = 3
 """Attempts that are named one by one."""

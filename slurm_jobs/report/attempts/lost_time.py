@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps, split_attempts
 from slurm_jobs.run.accounted_starts import AttemptKey
-from slurm_jobs.shared.records.attempt_records import CompletionRecord
 
 _NOT_JUDGED = frozenset({"running", "unknown"})
 """Outcomes of attempts whose work may still count."""

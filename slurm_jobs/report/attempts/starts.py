@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,15 +10,15 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import Quantity, known, missing
+from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.attempts.lost_time import LostTime
 from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.values.efficiency_model import Waste, WasteKind
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import Quantity, known, missing
-from slurm_jobs.shared.records.attempt_records import CompletionRecord
 
 _LOST: tuple[WasteKind, ...] = ("failed", "repeated")
 

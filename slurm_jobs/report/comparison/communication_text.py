@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.comparison_model import Comparison
 from slurm_jobs.report.comparison.speed_verdict import mean_value
 from slurm_jobs.report.values.training_model import ExposedCommunication
-from slurm_jobs.shared import units
 
 _DIFFERS = 0.02
 """Share of the profiled steps; smaller differences are ignored. Own choice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.comparison_model import Comparison, RunMeasure
 from slurm_jobs.report.comparison.comparison_words import notes_once
 from slurm_jobs.report.comparison.run_settings import differences, unlike_within
@@ -16,7 +17,6 @@ from slurm_jobs.report.comparison.speed_verdict import (
     mean_value,
 )
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS
-from slurm_jobs.shared import units
 
 TOKENS_ALIKE = 0.02
 """Mean real tokens per sample may differ by this share; otherwise the data differ. Own choice."""

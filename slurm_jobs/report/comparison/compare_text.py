@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.communication_text import communication_lines
 from slurm_jobs.report.comparison.comparison_model import Comparison
 from slurm_jobs.report.comparison.comparison_words import headline, hours_word
 from slurm_jobs.report.comparison.run_settings import in_short
 from slurm_jobs.report.comparison.speed_verdict import change, mean_value
-from slurm_jobs.shared import units
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
 _SINGLE_RUN_WORDS = {"different here", "alike here"}

@@ -57,7 +57,7 @@ class RunMeasure:
     """Share of its requested cores that others kept busy during the steps, on the worst node; None
     without readings."""
     start_share: float | None = None
-    """For a run without `token_stretches`: see `shared.statistics.start_share`."""
+    """For a run without `token_stretches`: see `step_stretches.start_share`."""
     num_profiled_steps: int = 0
     """Steps after the warm-up that were profiled, or warmed up the profiler: also excluded."""
     notes: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.comparison_model import Comparison, RunMeasure
 from slurm_jobs.report.comparison.speed_verdict import (
     EQUAL_SHARE,
@@ -12,9 +13,8 @@ from slurm_jobs.report.comparison.speed_verdict import (
     change,
     width_text,
 )
+from slurm_jobs.report.numbers.step_stretches import MIN_BLOCK_STEPS
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS
-from slurm_jobs.shared import units
-from slurm_jobs.shared.step_stretches import MIN_BLOCK_STEPS
 
 
 def headline(comparison: Comparison) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_jobs.formats.timings.step_records import NOT_TRAINING, PROFILE_WRITE_SPAN
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
-from slurm_jobs.shared.timings.step_records import NOT_TRAINING, PROFILE_WRITE_SPAN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

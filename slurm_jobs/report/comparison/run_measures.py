@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from slurm_jobs.base import units
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
+from slurm_jobs.formats.timings.step_records import NOT_TRAINING, PROFILE_WRITE_SPAN
 from slurm_jobs.report.comparison.comparison_model import RunMeasure
 from slurm_jobs.report.comparison.plain_steps import plain_steps
 from slurm_jobs.report.comparison.run_settings import settings_of
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
+from slurm_jobs.report.numbers.step_stretches import start_share, stretch_speeds
 from slurm_jobs.report.numbers.trainings.node_load import cores_taken, node_loads
 from slurm_jobs.report.numbers.trainings.rank_numbers import exposed_communication
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_attempts
 from slurm_jobs.report.steps.newest_steps import of_newest
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.stages import WARMUP_STEPS
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.step_stretches import start_share, stretch_speeds
-from slurm_jobs.shared.timings.step_records import NOT_TRAINING, PROFILE_WRITE_SPAN
 
 
 def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:

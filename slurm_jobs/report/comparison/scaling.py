@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.comparison_model import RunMeasure
 from slurm_jobs.report.comparison.comparison_words import notes_once, too_few_steps
 from slurm_jobs.report.comparison.run_settings import ABSENT, DIFFERS_BETWEEN_REPEATS
 from slurm_jobs.report.comparison.scaling_base import MOST_EFFICIENCY, memory_not_judged, problems
 from slurm_jobs.report.comparison.speed_verdict import MIN_RUNS, interval, judge
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS
-from slurm_jobs.shared import units
 
 Kind = Literal["strong", "weak", "neither"]
 """Strong: the same global batch on more ranks. Weak: the same batch per rank."""

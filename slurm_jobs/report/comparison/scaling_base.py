@@ -10,8 +10,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.comparison_model import RunMeasure
-from slurm_jobs.shared import units
 
 MEMORY_SHARE = 0.80
 """Peak share of a GPU's memory from which on it is under pressure. It was 81 % in the case above;

@@ -10,9 +10,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.scaling import Point, Scaling, Series
 from slurm_jobs.report.comparison.speed_verdict import width_text
-from slurm_jobs.shared import units
 
 _BAR_CELLS = 14
 """Width left in 80 columns by numbers of usual size."""

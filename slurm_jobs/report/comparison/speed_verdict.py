@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.shared.student_t import CONFIDENCE, two_sided
+from slurm_jobs.base.student_t import CONFIDENCE, two_sided
 
 Word = Literal["faster", "slower", "equal", "cannot tell", "different here", "alike here"]
 """Verdict on the second arm. The last two are for single runs, and claim nothing about the next

@@ -10,6 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.redact import hidden_values, known_secrets
+from slurm_jobs.base.texts.truncation import truncated_values
+from slurm_jobs.formats.records.attempt_records import AttemptRecord
 from slurm_jobs.report.inputs.record_files import UNREADABLE, Record, read_each
 from slurm_jobs.report.values.provenance_model import (
     PACKAGES_THAT_MATTER,
@@ -18,10 +22,6 @@ from slurm_jobs.report.values.provenance_model import (
     SubmissionFacts,
 )
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.records.attempt_records import AttemptRecord
-from slurm_jobs.shared.redact import hidden_values, known_secrets
-from slurm_jobs.shared.texts.truncation import truncated_values
 
 
 def read_secrets(paths: RunPaths, spec: Mapping[str, Any]) -> frozenset[str]:

@@ -13,6 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.redact import hidden_text, hidden_values
+from slurm_jobs.base.texts.truncation import truncated, truncated_values
+from slurm_jobs.formats.records.attempt_records import (
+    CompletionRecord,
+    TaskAccounting,
+    attempt_from_json,
+    completion_from_json,
+    parse_attempt_name,
+    parse_completion_name,
+)
 from slurm_jobs.nodes.probe.probe_files import newest_probes
 from slurm_jobs.report.inputs.provenance_records import (
     read_nodes,
@@ -31,18 +43,6 @@ from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.run_folder.submission_lock import open_command
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.records.attempt_records import (
-    CompletionRecord,
-    TaskAccounting,
-    attempt_from_json,
-    completion_from_json,
-    parse_attempt_name,
-    parse_completion_name,
-)
-from slurm_jobs.shared.redact import hidden_text, hidden_values
-from slurm_jobs.shared.texts.truncation import truncated, truncated_values
 
 
 def read_inputs(

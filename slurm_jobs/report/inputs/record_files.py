@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slurm_jobs.shared.files import read_json
+from slurm_jobs.base.files import read_json
 
 Record = TypeVar("Record")
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.profiles.occupancy import Occupancy
-from slurm_jobs.report.values.provenance_model import NodeFacts, PythonFacts, SubmissionFacts
-from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.formats.node_records.probe_measures import NodeProbe
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionRecord,
     TaskAccounting,
 )
-from slurm_jobs.shared.timings.profiler_files import OperatorTable
-from slurm_jobs.shared.timings.step_records import StepFile
+from slurm_jobs.formats.timings.profiler_files import OperatorTable
+from slurm_jobs.formats.timings.step_records import StepFile
+from slurm_jobs.report.profiles.occupancy import Occupancy
+from slurm_jobs.report.values.provenance_model import NodeFacts, PythonFacts, SubmissionFacts
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.schedulers.protocol import Answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class NodeReadings:
     metadata: Mapping[str, Any]
     """Header of the file: `cores`, `gpus`, `disks` and more."""
     readings: np.ndarray
-    """Structured, fields as in `slurm_jobs.shared.timings`."""
+    """Structured, fields as in `slurm_jobs.formats.timings`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slurm_jobs.shared.json_values import is_amount, is_count, is_number
+from slurm_jobs.base.json_values import is_amount, is_count, is_number
 
 PREPROCESS_RUN = "preprocess"
 """`run:` of the built-in preprocessing, whose results have known types."""

@@ -11,16 +11,16 @@ from typing import Any, cast
 
 import numpy as np
 
+from slurm_jobs.base import units
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.formats.timings import read_operators, read_steps, read_system
+from slurm_jobs.formats.timings.profiler_files import trace_path
+from slurm_jobs.formats.timings.step_records import StepFile, read_spans, spans_path, steps_path
 from slurm_jobs.report.inputs.record_files import list_files
 from slurm_jobs.report.inputs.run_inputs import NodeReadings, ProfileTable, RankTiming
 from slurm_jobs.report.inputs.step_columns import StepColumns
 from slurm_jobs.report.profiles.occupancy import occupancy
 from slurm_jobs.report.profiles.profile_trace import read_trace
-from slurm_jobs.shared import units
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.timings import read_operators, read_steps, read_system
-from slurm_jobs.shared.timings.profiler_files import trace_path
-from slurm_jobs.shared.timings.step_records import StepFile, read_spans, spans_path, steps_path
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")

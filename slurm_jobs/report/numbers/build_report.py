@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.configs.command_stages import TUNE_RUN
+from slurm_jobs.formats.configs.stages import ReportConfig
 from slurm_jobs.report.attempts.attempt_table import explained_attempts
 from slurm_jobs.report.attempts.gathered_attempts import (
     REPORT_RUN,
@@ -34,9 +37,6 @@ from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.report_model import RunHeader, RunReport
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.command_stages import TUNE_RUN
-from slurm_jobs.shared.configs.stages import ReportConfig
 
 
 def build_report(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.base.quantities import Quantity, known, missing
 from slurm_jobs.report.numbers.trainings.training_time import AGAIN
 from slurm_jobs.report.values.cost_model import CostNumbers, CostPart, StageCost
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.quantities import Quantity, known, missing
 
 NO_PRICE = "the cluster profile names no price"
 _PARTS = {

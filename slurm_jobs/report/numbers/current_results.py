@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
-from slurm_jobs.shared.records.attempt_records import CompletionRecord
 
 _EVALUATION_KEYS = frozenset({"evaluation", "exact_match"})
 

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slurm_jobs.base.quantities import Quantity, known, missing
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN
 from slurm_jobs.report.numbers.current_results import SliceResults
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import read_statistics
-from slurm_jobs.shared.quantities import Quantity, known, missing
 
 CONSOLIDATE_RUN = "consolidate"
 _MOST_NOTES = 10

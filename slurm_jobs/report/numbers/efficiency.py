@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.base.quantities import Quantity, known, missing
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
 from slurm_jobs.report.attempts.wasted_hours import wasted_hours
@@ -25,7 +26,6 @@ from slurm_jobs.report.numbers.current_results import current_completions
 from slurm_jobs.report.numbers.stage_numbers import OUT_OF_MEMORY
 from slurm_jobs.report.values.efficiency_model import MemoryExcess, StageEfficiency, Use, Waste
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.shared.quantities import Quantity, known, missing
 
 
 def efficiency_numbers(

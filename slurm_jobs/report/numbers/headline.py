@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.attempts.attempt_table import entry_name
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare
 
 _STATUS_WORDS = {
     "waiting": "Waiting after",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.run_folder.ledger import latest_intents
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.attempt_records import CompletionRecord
 
 _SHOWN_CHARS = 8
 """Characters of a snapshot's name that tell the few of a run apart."""

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.records.job_resources import gpus_of_options
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.numbers.cost_numbers import money_of
+from slurm_jobs.report.numbers.step_stretches import MIN_BLOCK_STEPS
 from slurm_jobs.report.steps.pace import time_of
 from slurm_jobs.report.values.cost_model import Projection, Span
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import Pace, TrainingNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.records.job_resources import gpus_of_options
-from slurm_jobs.shared.step_stretches import MIN_BLOCK_STEPS
 
 TO_THE_END = "to the end"
 _NONE_BEGUN: Mapping[str, float] = MappingProxyType({})

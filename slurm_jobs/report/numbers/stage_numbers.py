@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from slurm_jobs.base import units
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.quantities import Quantity, known, missing
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.attempts.gathered_attempts import (
     REPORT_RUN,
     AttemptFacts,
@@ -22,11 +27,6 @@ from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.numbers.trainings.node_load import level_of
 from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.quantities import Quantity, known, missing
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"

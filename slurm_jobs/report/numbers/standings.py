@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slurm_jobs.formats.records.attempt_records import CompletionName, TaskAccounting
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import DECIDING_FIRST
 from slurm_jobs.status.slice_status import SliceStatus, Status

@@ -10,6 +10,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.attempts.gathered_attempts import (
     REPORT_RUN,
     AttemptFacts,
@@ -20,9 +23,6 @@ from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.steps.intervals import Interval, budget
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare
-from slurm_jobs.shared.records.job_key import JobKey
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from slurm_jobs.formats.configs.command_stages import SAID, TUNE_RUN
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.numbers.current_results import SliceResults
-from slurm_jobs.shared.configs.command_stages import SAID, TUNE_RUN
 
 
 def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> dict[str, str]:

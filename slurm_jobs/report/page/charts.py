@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare, shown
 from slurm_jobs.report.page.markup import Html, el
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare, shown
 
 _WIDTH, _HEIGHT = 1000.0, 240.0
 """SVG coordinates; the page stretches them."""

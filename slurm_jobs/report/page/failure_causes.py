@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.report.page.markup import Html, bullets
 from slurm_jobs.run.attempt_history import AttemptEntry
-from slurm_jobs.shared import units
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
 
 _MAX_CAUSES = 12
 _MAX_RANGES = 12

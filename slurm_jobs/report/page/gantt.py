@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from slurm_jobs.base import units
 from slurm_jobs.report.page.bar_pieces import KINDS, Piece, key, kinds_of, pieces
 from slurm_jobs.report.page.charts import bar_with_legend
 from slurm_jobs.report.page.crowd import crowd
@@ -14,7 +15,6 @@ from slurm_jobs.report.steps.intervals import Interval, max_overlap
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import Bar
-from slurm_jobs.shared import units
 
 _MAX_SLICES = 32
 """A stage with more slices is drawn as the number of its attempts over time."""

@@ -1,7 +1,7 @@
 """HTML builder that escapes all text except `Html`. PURE.
 
 Values cannot hide a part of themselves or change the direction of writing:
-`slurm_jobs/shared/errors.py`.
+`slurm_jobs/base/errors.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from slurm_jobs.shared.texts.control_characters import plain
+from slurm_jobs.base.texts.control_characters import plain
 
 
 class Html(str):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from string import Template
 
+from slurm_jobs.base.shipped_files import shipped_text
 from slurm_jobs.report.page.markup import Html, join
-from slurm_jobs.shared.shipped_files import shipped_text
 
 
 def render_page(

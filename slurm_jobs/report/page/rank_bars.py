@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.numbers.trainings.rank_numbers import phase_name
 from slurm_jobs.report.page.charts import stacked_bar
 from slurm_jobs.report.page.markup import Html, el, join
 from slurm_jobs.report.rules.training.straggler import not_compared
 from slurm_jobs.report.values.rank_model import RankNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.quantities import TimeShare
 
 _MAX_RANKS = 16
 """Above this, only the slowest and the fastest ranks are drawn, each with all its rows."""

@@ -6,6 +6,7 @@ order of the terminal report. Its sections are in `page/`.
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.page.gantt import timeline_section
 from slurm_jobs.report.page.markup import definitions, el
 from slurm_jobs.report.page.page_file import render_page
@@ -17,7 +18,6 @@ from slurm_jobs.report.page.sections.provenance_section import provenance_sectio
 from slurm_jobs.report.page.sections.stages_section import stages_section
 from slurm_jobs.report.page.sections.training_section import step_section, training_section
 from slurm_jobs.report.values.report_model import RunReport
-from slurm_jobs.shared import units
 
 
 def render_html(report: RunReport) -> str:

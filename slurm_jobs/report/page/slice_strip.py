@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.report.page.bar_pieces import KINDS, key
 from slurm_jobs.report.page.failure_causes import failure_causes, some_slices
 from slurm_jobs.report.page.markup import Html, el
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.run.attempt_history import AttemptEntry
-from slurm_jobs.shared.index_ranges import parse_ranges
 from slurm_jobs.status.slice_status import Status
 
 _MAX_COLUMNS = 200

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_values import stages_named
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.index_ranges import ranges_text
 from slurm_jobs.spec.combinations import origin_of
 
 _FILES = "*/rank-*.trace.json.gz"

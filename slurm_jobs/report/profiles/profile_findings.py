@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from slurm_jobs.base import units
 from slurm_jobs.report.profiles.occupancy import Occupancy
-from slurm_jobs.shared import units
 
 EXPOSED_SHARE = 0.10
 """PyTorch's profiler calls communication of 10 % of a step or more a bottleneck."""

@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.timings.profiler_files import OperatorTable
 from slurm_jobs.report.profiles.occupancy import Occupancy, occupancy
 from slurm_jobs.report.profiles.profile_findings import find, overlap_text
 from slurm_jobs.report.profiles.profile_trace import Trace
-from slurm_jobs.shared import units
-from slurm_jobs.shared.timings.profiler_files import OperatorTable
 
 _CELLS = 24
 """Width left in 80 columns by the longest name and the numbers."""

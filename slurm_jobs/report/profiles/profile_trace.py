@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.shared.errors import DamagedFileError
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.regular_files import open_regular
 
 _STEP = re.compile(r"step (\d+)")
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})

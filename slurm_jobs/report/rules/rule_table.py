@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.rules.loading.data_wait import data_wait
 from slurm_jobs.report.rules.loading.foreign_load import foreign_load
 from slurm_jobs.report.rules.loading.storage_and_network import full_network, slow_storage
@@ -54,7 +55,6 @@ from slurm_jobs.report.values.efficiency_model import StageEfficiency
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.quantities import TimeShare
 
 _TRAINING_RULES = (
     data_wait,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from slurm_jobs.shared.quantities import TimeShare
+from slurm_jobs.base.quantities import TimeShare
 
 Interval = tuple[float, float]
 """Start and end in seconds, start <= end."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_jobs.base import units
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
-from slurm_jobs.shared import units
 
 
 def of_newest(

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from slurm_jobs.base.student_t import CONFIDENCE, two_sided
 from slurm_jobs.report.inputs.run_inputs import RankTiming
+from slurm_jobs.report.numbers.step_stretches import stretch_speeds
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.steps.newest_steps import of_newest, phase_of
 from slurm_jobs.report.values.training_model import Pace
-from slurm_jobs.shared.step_stretches import stretch_speeds
-from slurm_jobs.shared.student_t import CONFIDENCE, two_sided
 
 
 def find_pace(

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from slurm_jobs.formats.timings.step_records import PROFILE_WRITE_SPAN
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.intervals import Interval, merge
-from slurm_jobs.shared.timings.step_records import PROFILE_WRITE_SPAN
 
 _SPANS = frozenset({"profile_prepare", PROFILE_WRITE_SPAN})
 _WAITS = (("rank_wait_s", "step_s"), ("device_rank_wait_s", "device_step_s"))

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from slurm_jobs.base import units
 from slurm_jobs.report.steps.attempt_steps import CLOCK_TOLERANCE, AttemptSteps
 from slurm_jobs.report.steps.intervals import merge, subtract, total_s
 from slurm_jobs.report.steps.profile_waits import profile_times
-from slurm_jobs.shared import units
 
 
 def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:

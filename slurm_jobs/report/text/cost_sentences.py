@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slurm_jobs.base import units
 from slurm_jobs.report.values.cost_model import CostNumbers, Projection, Span
-from slurm_jobs.shared import units
 
 
 def taken(cost: CostNumbers) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.values.data_statistics import Bin, DataStatistics
-from slurm_jobs.shared import units
 
 
 def statistics_lines(numbers: DataStatistics) -> list[str]:

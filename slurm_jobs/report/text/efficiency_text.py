@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.report.values.efficiency_model import StageEfficiency, Use
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import Quantity
 
 _DASH = "-"
 """Shown for an unknown number; the reason is below the table."""

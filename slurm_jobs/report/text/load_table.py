@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.values.load_model import Level, NodeLoad
-from slurm_jobs.shared import units
 
 LOAD_COLUMNS = (
     "node", "GPU busy", "p5 to p95", "GPU memory", "CPU busy", "job's cores", "waits for disks",

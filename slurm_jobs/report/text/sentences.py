@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.values.finding_model import Check
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import RankCountRates
-from slurm_jobs.shared import units
 
 _EXCHANGE_UNSEEN = (
     "A profile of some steps would show what the exchange between ranks costs; "

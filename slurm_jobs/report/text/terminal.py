@@ -12,6 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import shown
+from slurm_jobs.formats.manifests.row_notes import note_name
 from slurm_jobs.report.attempts.attempt_table import ended_lines
 from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table
 from slurm_jobs.report.text.data_lines import statistics_lines
@@ -24,9 +27,6 @@ from slurm_jobs.report.values.finding_model import Finding
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.manifests.row_notes import note_name
-from slurm_jobs.shared.quantities import shown
 
 _SHOWN_ENDED = 3
 """Per stage; the page has all."""

@@ -9,8 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare, shown
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare, shown
 
 _BAR_CELLS = 28
 _MIN_BAR_CELLS = 8

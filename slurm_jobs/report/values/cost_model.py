@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_jobs.shared.quantities import Quantity
+from slurm_jobs.base.quantities import Quantity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

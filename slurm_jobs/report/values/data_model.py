@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.report.values.data_statistics import DataStatistics
-from slurm_jobs.shared.quantities import Quantity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

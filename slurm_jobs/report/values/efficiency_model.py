@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.shared.quantities import Quantity
+from slurm_jobs.base.quantities import Quantity
 
 WasteKind = Literal["failed", "repeated", "idle"]
 """`failed`: work that left nothing because its attempt failed or was cancelled. `repeated`: work

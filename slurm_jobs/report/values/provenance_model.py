@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
+from slurm_jobs.formats.node_records.probe_measures import NodeProbe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_jobs.base.files import plain_json
+from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.cost_model import CostNumbers, Projection
 from slurm_jobs.report.values.data_model import DataNumbers, EvaluationNumbers
@@ -15,8 +17,6 @@ from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.provenance_model import ProvenanceNumbers
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.files import plain_json
-from slurm_jobs.shared.quantities import TimeShare
 from slurm_jobs.status.slice_status import Status
 
 

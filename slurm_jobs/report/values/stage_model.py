@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_jobs.shared.quantities import Quantity
+from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.status.slice_status import Status
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_jobs.base.quantities import Quantity, TimeShare
 from slurm_jobs.report.profiles.occupancy import Occupancy
 from slurm_jobs.report.values.load_model import LoaderLoad, NodeLoad, NodeProbes
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers, Straggler
-from slurm_jobs.shared.quantities import Quantity, TimeShare
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

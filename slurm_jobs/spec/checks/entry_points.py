@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem, did_you_mean
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
-from slurm_jobs.shared.config import AddressMarker
-from slurm_jobs.shared.configs.output_references import REFERENCE, referenced_stage
-from slurm_jobs.shared.configs.stages import ChatTemplateName
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.config import AddressMarker
+from slurm_jobs.formats.configs.output_references import REFERENCE, referenced_stage
+from slurm_jobs.formats.configs.stages import ChatTemplateName
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.value_types import NodePathMarker, ProgramMarker, TextMarker, check_one_line

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from slurm_jobs.shared.configs.output_references import (
+from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.formats.configs.output_references import (
     REFERENCE,
     UNESCAPED_REFERENCE,
     output_dir_variable,
     referenced_stage,
     stage_that_begins,
 )
-from slurm_jobs.shared.errors import Problem, did_you_mean
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.combinations import axis_variable, is_member, origin_of
 from slurm_jobs.spec.graph import ancestors

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.records.job_resources import gpus_of_options
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.records.job_resources import gpus_of_options
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.durations import parse_minutes
 from slurm_jobs.spec.model import Resources

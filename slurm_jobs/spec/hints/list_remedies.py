@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from slurm_jobs.shared.written_values import parse_number
+from slurm_jobs.base.written_values import parse_number
 from slurm_jobs.spec.yaml.flow_style import flow_text
 from slurm_jobs.spec.yaml.reader import read_yaml
 

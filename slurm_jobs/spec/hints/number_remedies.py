@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from slurm_jobs.shared.written_values import parse_number
+from slurm_jobs.base.written_values import parse_number
 
 _BYTES: dict[str, int] = {
     **dict.fromkeys(("k", "kb", "kib"), 1024),

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem, did_you_mean
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.written_values import printable
 from slurm_jobs.spec.combinations import origin_of
 from slurm_jobs.spec.stage_views import stage_views
 from slurm_jobs.spec.yaml.document import KeyPath, Place, YamlDocument, problem_at

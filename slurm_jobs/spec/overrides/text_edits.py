@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.written_values import BOOLS, NULLS, parse_number, trap
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.written_values import BOOLS, NULLS, parse_number, trap
 from slurm_jobs.spec.yaml.document import KeyPath
 
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#.*\s+)*|$))+")

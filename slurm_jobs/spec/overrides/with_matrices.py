@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.written_values import printable
 from slurm_jobs.spec.matrix import expand_matrix
 from slurm_jobs.spec.overrides.apply import apply_overrides, lacks_stage, source_of, steps_of
 from slurm_jobs.spec.yaml.document import YamlDocument, problem_at

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.written_values import printable
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indices from the top of a file down to a value."""

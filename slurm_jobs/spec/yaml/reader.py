@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.written_values import BOOLS, NULLS, parse_number, printable, shortened, trap
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.written_values import BOOLS, NULLS, parse_number, printable, shortened, trap
 from slurm_jobs.spec.hints.number_remedies import clock_remedy
 from slurm_jobs.spec.yaml.blanks import SpecLoader, odd_blanks
 from slurm_jobs.spec.yaml.document import KeyPath, Place, YamlDocument

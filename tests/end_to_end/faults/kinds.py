@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
+from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL
 from tests.end_to_end.demo import held
 from tests.end_to_end.driver import wait_for
 from tests.end_to_end.faults.scene import Scene

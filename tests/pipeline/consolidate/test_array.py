@@ -18,9 +18,9 @@ import pytest
 
 from pipeline.consolidate import finish, stage
 from pipeline.data.disk_format.dataset_info import read_dataset_info
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import ParentStage
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -163,7 +163,7 @@ import json, os, signal, sys
 from pathlib import Path
 from pipeline.consolidate import {module}
 from pipeline.consolidate.stage import run
-from slurm_jobs.shared.records.task_context import read_context
+from slurm_jobs.formats.records.task_context import read_context
 
 really = {module}.{name}
 calls = []

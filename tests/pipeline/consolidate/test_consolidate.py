@@ -14,7 +14,7 @@ import xxhash
 from pipeline import stopping
 from pipeline.data.dataset import open_dataset
 from pipeline.data.disk_format.dataset_info import read_dataset_info
-from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
 from tests.pipeline.build import (
     make_context,
     preprocess_23,

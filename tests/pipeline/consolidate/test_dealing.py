@@ -16,7 +16,7 @@ from pipeline.consolidate.dealing import (
     windows,
 )
 from pipeline.preprocess.part import SAMPLE_ROW
-from slurm_jobs.shared.configs.stages import ConsolidateConfig
+from slurm_jobs.formats.configs.stages import ConsolidateConfig
 
 
 @given(st.integers(1, 500), st.integers(1, 50))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import preprocess_23, run_consolidate
 
 

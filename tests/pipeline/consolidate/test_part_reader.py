@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipeline.consolidate import part_reader as reader_module
 from pipeline.consolidate.part_reader import PartReader, cut_runs, open_reader, read_ahead
 from pipeline.preprocess.part import SAMPLE_ROW
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 NUM_PARTS, NUM_OF_A_PART = 12, 40
 

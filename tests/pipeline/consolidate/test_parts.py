@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
 from tests.pipeline.consolidate.conftest import preprocess_again
 

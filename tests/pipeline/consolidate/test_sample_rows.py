@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pipeline.consolidate import sample_rows
 from pipeline.consolidate.parts import Parts, gather_parts
 from pipeline.consolidate.sample_rows import fetch_rows
-from slurm_jobs.shared.errors import StageError
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.records.task_context import ParentStage
 from tests.pipeline.build import preprocess_23
 
 

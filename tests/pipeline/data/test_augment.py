@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pipeline.data.augmentation import Augmentation, check_augmentation, draw_box, make_augmentation
 from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.data.disk_format.sample_members import Sample
-from slurm_jobs.shared.configs.training_parts import AugmentConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import AugmentConfig
 
 EVERYTHING = AugmentConfig(
     mirror_share=0.5, min_crop_share=0.5, brightness=0.3, contrast=0.3, saturation=0.3

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipeline.data.disk_format.dataset_info import dataset_info_to_json, read_dataset_info
-from slurm_jobs.shared.dataset_folder import INFO_NAME
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.dataset_folder import INFO_NAME
 
 
 @pytest.fixture

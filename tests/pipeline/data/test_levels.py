@@ -15,7 +15,7 @@ from pipeline.data.batches.learned_targets import (
     find_learned,
     refuse_batch,
 )
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
 
 
 def class_of(answer: tuple[int, ...]) -> int:

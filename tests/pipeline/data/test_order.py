@@ -21,7 +21,7 @@ from pipeline.data.order import (
     whole_batches,
 )
 from pipeline.data.packing.deal import WINDOW_GROUPS
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 
 def layout(

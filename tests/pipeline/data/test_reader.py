@@ -25,8 +25,8 @@ from pipeline.data.order import BatchLayout
 from pipeline.data.reading_plan import plan_shuffled
 from pipeline.data.shard_reading import opened_shards
 from pipeline.data.shard_reading import shard_files as shards
-from slurm_jobs.shared.configs.training_parts import AugmentConfig
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.configs.training_parts import AugmentConfig
 
 ONE = BatchLayout(global_batch_size=4, num_lanes=1, num_ranks=1, num_microbatches=1)
 

@@ -25,8 +25,8 @@ from pipeline.data.disk_format.tar_format import BLOCK, END_OF_ARCHIVE, sample_b
 from pipeline.data.order import BatchLayout
 from pipeline.data.shard_reading import shard_files as shards_module
 from pipeline.data.webdataset_reader import ShardStream, StreamReader, expand_urls, own_shards
-from slurm_jobs.shared.configs.training_parts import AugmentConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.training_parts import AugmentConfig
 from tests.pipeline.batches import images_of
 
 

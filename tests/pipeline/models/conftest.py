@@ -14,8 +14,8 @@ from pipeline.data.disk_format.sample_members import Sample
 from pipeline.models.build import build_model
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.vision_language import VisionLanguageModel
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
+from slurm_jobs.formats.configs.model_parts import ModelConfig
+from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 

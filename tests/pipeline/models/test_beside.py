@@ -14,8 +14,8 @@ import torch
 
 from pipeline.models.build import build_model, make_unloaded
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
-from slurm_jobs.shared.configs.model_parts import ModelConfig, VisionConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import ModelConfig, VisionConfig
 from tests.pipeline.kinds import write_kind
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts

@@ -14,8 +14,8 @@ from transformers import dynamic_module_utils
 from pipeline.models import data_facts
 from pipeline.models.loading import pretrained as loading
 from pipeline.preprocess.chat import tokenizer
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 from tests.pipeline.models.tiny_towers import write_tokenizer
 
 ROOT = Path(__file__).parents[3]

@@ -27,8 +27,8 @@ from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.models.loading.weight_files import check_weight_files, fp16_warning
 from pipeline.models.position_limits import longest_sample, max_positions, positions_problem
 from pipeline.train.optimizer.optimizers import parameter_groups
-from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import LanguageConfig, ModelConfig
 from tests.pipeline.infos import make_info
 from tests.pipeline.models.test_hugging_face import prompt_of
 from tests.pipeline.models.tiny import tiny_config

@@ -14,8 +14,8 @@ from huggingface_hub import constants, snapshot_download
 
 from pipeline.models.hub import DOWNLOAD_ERRORS, DownloadFailure, download_failure, failure_text
 from pipeline.models.loading.pretrained import find_folder, read_hugging_face_config
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 
 MODEL = "some/model"
 

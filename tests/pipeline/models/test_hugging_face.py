@@ -23,8 +23,8 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.export import check_weights
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 from tests.pipeline.kinds import KINDS, encode_as_hugging_face
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, _messages, write_tiny

@@ -13,8 +13,8 @@ import torch
 from pipeline.models.finetuning.classifier_heads import HEADS_WEIGHTS, LEVELS_NAME, load_heads
 from pipeline.models.loading.pretrained import load_whole, read_hugging_face_config
 from pipeline.models.small_vlm import WEIGHTS_NAME, SmallVLM
-from slurm_jobs.shared.configs.model_parts import ModelConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 from tests.pipeline.models.test_towers import build
 from tests.pipeline.models.tiny import write_tiny
 from tests.pipeline.models.tiny_towers import write_qwen2

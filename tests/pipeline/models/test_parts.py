@@ -8,8 +8,8 @@ from pipeline.models.build import build_model
 from pipeline.models.finetuning.adapters import add_adapters
 from pipeline.models.finetuning.parameter_names import near_patterns, visible_name
 from pipeline.models.finetuning.trained_parts import choose, parts_of, set_trainable
-from slurm_jobs.shared.configs.model_parts import AdaptersConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import AdaptersConfig
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
 
 

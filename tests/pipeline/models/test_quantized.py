@@ -25,8 +25,8 @@ from pipeline.models.finetuning.packed_linear import (
 )
 from pipeline.models.finetuning.quantized_linear import QuantizedLinear, quantize_model
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.finetuning.test_adapters import loss, shake
@@ -230,7 +230,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers import AutoModelForCausalLM
 from pipeline.models.loading.pretrained import load_whole
 from pipeline.models.finetuning.quantized_linear import quantize_model
-from slurm_jobs.shared.configs.model_parts import QuantizeConfig
+from slurm_jobs.formats.configs.model_parts import QuantizeConfig
 
 def held():
     lines = Path("/proc/self/status").read_text().splitlines()

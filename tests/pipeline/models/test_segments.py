@@ -27,7 +27,7 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.attention.kernel_selection import call_of, uses_of
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.training_parts import CompileConfig
+from slurm_jobs.formats.configs.training_parts import CompileConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import gradients, packed_rows
 

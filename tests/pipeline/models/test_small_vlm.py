@@ -13,8 +13,8 @@ from pipeline.models.generation import Prompt, pad_left
 from pipeline.models.layouts.image_layout import StoredImages
 from pipeline.models.layouts.pixel_scale import PixelScale, stack_images
 from pipeline.models.small_vlm import SmallVLM
-from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from tests.pipeline.infos import make_info
 
 IMAGE, PAD, EOS = 4, 0, 1

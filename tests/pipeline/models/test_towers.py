@@ -19,8 +19,8 @@ from pipeline.models.build import build_model, load_model, make_unloaded
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.models.data_fit import check_images
 from pipeline.models.small_vlm import SmallVLM
-from slurm_jobs.shared.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from tests.pipeline.models.test_small_vlm import make_facts, make_images, make_prompts
 from tests.pipeline.models.tiny_towers import (
     CHATML_TOKENS,

@@ -17,7 +17,7 @@ from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.timing.flops import WorkCounts, model_flops
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.model_parts import AdaptersConfig
+from slurm_jobs.formats.configs.model_parts import AdaptersConfig
 from tests.pipeline.models.test_small_vlm import CONFIG as SMALL
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss
 from tests.pipeline.models.test_small_vlm import make_facts, make_images

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.nodes.probe_stage import _node_name, asked_cores, run
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.node_records.probe_files import ProbePaths, read_probe
-from slurm_jobs.shared.node_records.probe_measures import MEASURES, NodeProbe
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.node_records.probe_files import ProbePaths, read_probe
+from slurm_jobs.formats.node_records.probe_measures import MEASURES, NodeProbe
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 

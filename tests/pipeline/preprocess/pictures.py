@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.preprocess.images.load_pixels import load_pixels
 from pipeline.preprocess.images.resize import Resize, Target
-from slurm_jobs.shared.configs.stages import ImageDecoding
+from slurm_jobs.formats.configs.stages import ImageDecoding
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:

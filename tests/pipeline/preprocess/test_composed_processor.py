@@ -15,9 +15,9 @@ from pipeline.preprocess.composed_processor import SIGLIP_DEFAULTS, write_compos
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.processor_folders import hash_folder
-from slurm_jobs.shared.configs.stages import ComposedProcessor
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.processors.folder import read_processor
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.stages import ComposedProcessor
+from slurm_jobs.formats.processors.folder import read_processor
 from tests.pipeline.build import CHAT_TEMPLATE, run_consolidate, run_preprocess, write_csv_manifest
 from tests.pipeline.models.tiny_towers import (
     CHATML_TOKENS,

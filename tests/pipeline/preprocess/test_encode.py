@@ -13,8 +13,8 @@ import pytest
 from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow
 from tests.pipeline.build import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, write_image, write_processor
 
 ALTERNATING = (

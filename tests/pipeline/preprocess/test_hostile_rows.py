@@ -26,9 +26,9 @@ from pipeline.preprocess.images.image_formats import MAX_JPEG_SCANS
 from pipeline.preprocess.manifests import table_manifest
 from pipeline.preprocess.manifests.arrow_table import ArrowTable
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifests import bounded_lines
-from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.manifests import bounded_lines
+from slurm_jobs.formats.manifests.values import RowOptions
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.preprocess.test_stage import rejects_of
 

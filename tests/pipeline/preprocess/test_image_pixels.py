@@ -15,10 +15,10 @@ from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.preprocess.processor_folders import hash_folder
 from pipeline.preprocess.stage import run
 from pipeline.train.export import copy_processor
-from slurm_jobs.shared.configs.stages import ImagePixels, PreprocessConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.processors.pixel_limits import with_image_pixels
-from slurm_jobs.shared.records.task_context import ParentStage
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.stages import ImagePixels, PreprocessConfig
+from slurm_jobs.formats.processors.pixel_limits import with_image_pixels
+from slurm_jobs.formats.records.task_context import ParentStage
 from tests.pipeline.build import make_context, run_consolidate, run_preprocess
 from tests.pipeline.kinds import encode_as_hugging_face, make_processor, write_kind
 

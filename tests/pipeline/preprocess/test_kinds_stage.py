@@ -15,7 +15,7 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.models.data_fit import check_small_images
 from pipeline.preprocess.part import PartPaths
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import (
     KINDS,

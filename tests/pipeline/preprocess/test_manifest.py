@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.preprocess.manifest import read_manifest, slice_range
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.manifests.messages import ManifestRow
 
 
 def write(path: Path, text: str) -> Path:

@@ -16,9 +16,9 @@ from pipeline.preprocess.chat.chat_templates import REPLACEMENTS, prepare_folder
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.stages import PreprocessConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.stages import PreprocessConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_image
 from tests.pipeline.kinds import SMOLVLM_TEMPLATE, make_processor, without_marks, write_kind
 

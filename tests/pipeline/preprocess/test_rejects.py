@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.preprocess.rejects import RejectLimit
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import run_preprocess, write_csv_manifest, write_image
 
 

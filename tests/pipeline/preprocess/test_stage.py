@@ -21,9 +21,9 @@ from pipeline.preprocess import slice_writer
 from pipeline.preprocess.images import load_pixels, row_images
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import run, token_histogram
-from slurm_jobs.shared.configs.stages import ImageFormat, PreprocessConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError, StageStoppedError
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.errors import StageConfigError, StageError, StageStoppedError
+from slurm_jobs.formats.configs.stages import ImageFormat, PreprocessConfig
+from slurm_jobs.formats.manifests.messages import ManifestRow
 from tests.pipeline.build import make_context, run_preprocess, write_csv_manifest
 
 Config = dict[str, Any]

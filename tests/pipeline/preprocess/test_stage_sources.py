@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.preprocess import archives
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.tables import captions, chats, picture, write_parquet, write_saved
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess, write_image
 
 TEXT = {"image_id": 7, "question": "What is it?", "answer": "A cat."}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.formats.configs.training_parts import StagingConfig
 from tests.cluster.host import mount_small_disk, unmount_below
 
 BEFORE = StagingConfig(mode="before")

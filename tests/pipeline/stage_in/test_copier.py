@@ -24,8 +24,8 @@ from pipeline.data.shard_reading import shard_files as shards
 from pipeline.stage_in import copier
 from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.stage_in.store import Store
-from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.base.errors import StageError, StageStoppedError
+from slurm_jobs.formats.configs.training_parts import StagingConfig
 from slurm_jobs.worker.hangs import describe_cause
 from slurm_jobs.worker.stacks import read_stacks, request_stacks
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
@@ -212,7 +212,7 @@ STAGES_IN = """
 import sys
 from pathlib import Path
 from pipeline.stage_in.stage import stage_in
-from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.formats.configs.training_parts import StagingConfig
 from slurm_jobs.worker.stacks import register_stacks
 task_dir, dataset_dir, node_dir = map(Path, sys.argv[1:])
 register_stacks(task_dir, 0)

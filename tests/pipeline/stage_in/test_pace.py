@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.stage_in.pace import Pace
-from slurm_jobs.shared.errors import StageStoppedError
+from slurm_jobs.base.errors import StageStoppedError
 
 
 def go_on() -> None:

@@ -17,8 +17,8 @@ from pipeline.data.dataset import open_dataset
 from pipeline.stage_in import copier, stage
 from pipeline.stage_in.stage import stage_in
 from pipeline.stage_in.store import Store
-from slurm_jobs.shared.configs.training_parts import StagingConfig
-from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.base.errors import StageError, StageStoppedError
+from slurm_jobs.formats.configs.training_parts import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.stage_in.store import Store
-from slurm_jobs.shared.errors import StageStoppedError
+from slurm_jobs.base.errors import StageStoppedError
 
 
 def go_on() -> None:

@@ -13,7 +13,7 @@ import xxhash
 from pipeline.stage_in import verified_copy as module
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.verified_copy import copy_verified, is_intact
-from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.base.errors import StageError, StageStoppedError
 
 CONTENT = bytes(range(256)) * 9_000  # more than two blocks
 XXH3 = xxhash.xxh3_64_hexdigest(CONTENT)

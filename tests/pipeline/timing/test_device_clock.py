@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.timing.device_clock import CudaClock
 from pipeline.timing.recorder import StepRecorder
-from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS
+from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS
 from tests.pipeline.clock import stop_the_clock
 from tests.pipeline.timing.test_recorder import COUNTS, OUTCOME, record, steps_of
 

@@ -9,14 +9,14 @@ import torch
 
 from pipeline.timing.profiler import Profiling, make_profiling
 from pipeline.timing.span_log import SpanLog
-from slurm_jobs.shared.configs.training_parts import ProfileConfig
-from slurm_jobs.shared.timings.profiler_files import (
+from slurm_jobs.formats.configs.training_parts import ProfileConfig
+from slurm_jobs.formats.timings.profiler_files import (
     operators_path,
     operators_text_path,
     read_operators,
     trace_path,
 )
-from slurm_jobs.shared.timings.step_records import read_spans, spans_path
+from slurm_jobs.formats.timings.step_records import read_spans, spans_path
 from tests.contexts import make_context
 
 WEIGHT = torch.zeros(8, 8, requires_grad=True)

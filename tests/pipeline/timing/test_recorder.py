@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.timing import recorder
 from pipeline.timing.recorder import StepCounts, StepOutcome, StepRecorder
-from slurm_jobs.shared.timings.record_headers import HEADERS_FORMAT_NAME
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.formats.timings.record_headers import HEADERS_FORMAT_NAME
+from slurm_jobs.formats.timings.step_records import (
     ADDED_FIELDS,
     DEVICE_FIELDS,
     STEP_FIELDS,

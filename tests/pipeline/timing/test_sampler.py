@@ -8,9 +8,9 @@ import pytest
 
 from pipeline.timing import sampler as sampler_module
 from pipeline.timing.sampler import Sources, SystemSampler, find_sources, sample_system
-from slurm_jobs.shared.configs.training_parts import SamplerConfig
-from slurm_jobs.shared.timings import read_system
-from slurm_jobs.shared.timings.system_readings import system_path
+from slurm_jobs.formats.configs.training_parts import SamplerConfig
+from slurm_jobs.formats.timings import read_system
+from slurm_jobs.formats.timings.system_readings import system_path
 from tests.contexts import make_context
 from tests.pipeline.timing.test_recorder import full_disk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.timing.span_log import SpanLog
-from slurm_jobs.shared.timings.step_records import read_spans, spans_path
+from slurm_jobs.formats.timings.step_records import read_spans, spans_path
 from tests.pipeline.timing.test_recorder import full_disk
 
 

@@ -20,7 +20,7 @@ from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES, format_key
 from pipeline.data.disk_format.sample_members import pack_sample
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.tools.raw_samples import RawSample, parse
-from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.base.files import write_json_atomic
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import write_kind
 

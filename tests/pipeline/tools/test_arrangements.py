@@ -21,9 +21,9 @@ from pipeline.tools.arrangements import (
     plan_of,
     work_of_step,
 )
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 
 TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
 RNG = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pytest
 from pipeline.tools import packing_timing
 from pipeline.tools.arrangements import SETTINGS
 from pipeline.tools.packing import run
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
 SMALL: dict[str, Any] = {
@@ -104,9 +104,9 @@ def test_an_unfit_model_is_noted_and_the_rest_is_shown(dataset_dir):
 def test_a_model_in_a_folder_has_its_sizes_and_other_weights(dataset_dir, tmp_path):
     from pipeline.data.dataset import open_dataset
     from pipeline.tools.packing_timing import make_bench
-    from slurm_jobs.shared.config import build_config
-    from slurm_jobs.shared.configs.train import TrainConfig
-    from slurm_jobs.shared.files import write_json_atomic
+    from slurm_jobs.base.files import write_json_atomic
+    from slurm_jobs.formats.config import build_config
+    from slurm_jobs.formats.configs.train import TrainConfig
 
     config = {"device": "cpu", "model": SMALL, "num_steps": 1}
     bench = make_bench(build_config(TrainConfig, config), open_dataset(dataset_dir), dataset_dir)
@@ -128,8 +128,8 @@ def test_a_model_in_a_folder_has_its_sizes_and_other_weights(dataset_dir, tmp_pa
 def test_a_training_on_many_ranks_is_timed_on_one(dataset_dir, tmp_path, changes, monkeypatch):
     from pipeline.data.dataset import open_dataset
     from pipeline.tools.packing_timing import make_bench
-    from slurm_jobs.shared.config import build_config
-    from slurm_jobs.shared.configs.train import TrainConfig
+    from slurm_jobs.formats.config import build_config
+    from slurm_jobs.formats.configs.train import TrainConfig
 
     monkeypatch.chdir(tmp_path)
     Path("fp16.yaml").write_text("{distributed_type: MULTI_GPU, mixed_precision: fp16}")

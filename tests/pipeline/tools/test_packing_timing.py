@@ -10,7 +10,7 @@ from pipeline.data.packing.budget import PackBudget
 from pipeline.data.packing.work_model import WorkModel
 from pipeline.tools.arrangements import Lengths, Settings, plan_of
 from pipeline.tools.packing_timing import NUM_ROUNDS, Step, share, summarise, take_turns
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 
 STEP = Step(work=100, spent_s=2.0)
 

@@ -16,7 +16,7 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.tools import sample_audit, show_samples
 from pipeline.tools.show_samples import run
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.tools.build import HOSTILE, change_samples, write_kind_set
 

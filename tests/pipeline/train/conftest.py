@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.timings.step_records import (
     StepFile,
     read_spans,
     read_steps,

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from pipeline.train import run
-from slurm_jobs.shared.errors import SlurmJobsError
-from slurm_jobs.shared.processes.stop_requests import install_stop_handler
-from slurm_jobs.shared.records.record_json import record_from_json
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import SlurmJobsError
+from slurm_jobs.base.processes.stop_requests import install_stop_handler
+from slurm_jobs.formats.records.record_json import record_from_json
+from slurm_jobs.formats.records.task_context import TaskContext
 
 
 def main() -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.train import run
-from slurm_jobs.shared.records.record_json import record_from_json
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.record_json import record_from_json
+from slurm_jobs.formats.records.task_context import TaskContext
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from pipeline.train.checkpoints.lasting_config import describe_changes, fingerprint, lasting_config
-from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_parts import CompileConfig, OptimizerConfig, ShardingConfig
-from slurm_jobs.shared.configs.training_phases import LevelConfig
+from slurm_jobs.formats.configs.model_parts import AdaptersConfig, QuantizeConfig
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_parts import CompileConfig, OptimizerConfig, ShardingConfig
+from slurm_jobs.formats.configs.training_phases import LevelConfig
 
 QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfig()}
 

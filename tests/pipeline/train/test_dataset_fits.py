@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pipeline.data.dataset import open_dataset
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import write_kind
 from tests.pipeline.models.tiny import write_tiny

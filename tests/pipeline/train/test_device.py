@@ -13,9 +13,9 @@ from pipeline.train.device.device_memory import read_device_memory
 from pipeline.train.device.numa_cores import cores_near, far_text, near_cores
 from pipeline.train.device.precision import choose_precision
 from pipeline.train.device.rank_device import threads_per_rank
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_parts import AccelerateConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_parts import AccelerateConfig
 
 
 @pytest.mark.parametrize(

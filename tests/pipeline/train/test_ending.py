@@ -12,8 +12,8 @@ from pipeline.stopping import Pace
 from pipeline.train import ending
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.ending import TimeLimitError, answer_after_steps
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageStoppedError
-from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE, StageStoppedError
+from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL
 from tests.pipeline.train.conftest import run_ranks
 
 # Two minutes before the end of an hour; half of the held-out samples took twenty minutes.
@@ -57,7 +57,7 @@ from pathlib import Path
 from pipeline.train import ending
 from pipeline.train.ending import Ending
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
-from slurm_jobs.shared.errors import StageStoppedError
+from slurm_jobs.base.errors import StageStoppedError
 from tests.contexts import make_context
 
 rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])

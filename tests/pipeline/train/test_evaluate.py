@@ -13,8 +13,8 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.evaluate import Generation, evaluation_dtype, summarise
 from pipeline.train.held_out_rows import make_encoder, read_rows
 from pipeline.train.trainer import Trainer
-from slurm_jobs.shared.configs.train import EvaluateConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import EvaluateConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from pipeline.train import export
 from pipeline.train.export import _write, check_names, check_weights, export_model
 from pipeline.train.ranks.process_group import Ranks
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 from tests.pipeline.train.conftest import full_disk
 
 

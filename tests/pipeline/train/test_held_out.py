@@ -13,9 +13,9 @@ from pipeline.models.build import load_model
 from pipeline.train import held_out
 from pipeline.train.held_out import HELD_OUT_NAME, HeldOutLog, HeldOutResult, lowest, read_results
 from pipeline.train.training_data.batches import losses_of, to_device
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import EvaluateConfig, TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import EvaluateConfig, TrainConfig
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.tiny import ROWS
 from tests.pipeline.train.reporting.test_trackers import curve

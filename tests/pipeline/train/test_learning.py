@@ -10,7 +10,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.train.tiny_runs import DECAYING, LORA, SAVED, rows_of, tiny_config
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.train import stage
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.models.tiny import CHAINS
 from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 

@@ -26,10 +26,10 @@ from pipeline.train.optimizer.learning_rate import learning_rate_at
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.strategies.single import Single
 from pipeline.train.training_data.batches import Copied
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 from tests.pipeline.train.test_scaling import poison_step
 

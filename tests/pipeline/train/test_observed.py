@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records.activity import ActiveProgress
-from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators, trace_path
-from slurm_jobs.shared.timings.system_readings import read_system, system_path
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.records.activity import ActiveProgress
+from slurm_jobs.formats.timings.profiler_files import operators_path, read_operators, trace_path
+from slurm_jobs.formats.timings.system_readings import read_system, system_path
 
 EVERY_S = 0.1
 

@@ -10,8 +10,8 @@ from pipeline.train.optimizer import optimizers as optimizer
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.optimizer.learning_rate import set_learning_rate
 from pipeline.train.optimizer.optimizers import make_optimizer, parameter_groups, state_bytes
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import OptimizerConfig
 from tests.pipeline.train.tiny_runs import SAVED, tiny_config
 
 

@@ -13,9 +13,9 @@ from pipeline.train.checkpoints import checkpoint_folders, restoring
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.checkpoints.lasting_config import describe_changes, lasting_config
 from pipeline.train.phase import phases_of
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.pipeline.models.tiny import write_dataset
 from tests.pipeline.train.reporting.test_trackers import curve
 from tests.pipeline.train.tiny_runs import tiny_config

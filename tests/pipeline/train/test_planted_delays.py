@@ -19,7 +19,7 @@ from pipeline.train.checkpoints.timed_saver import TimedSaver
 from pipeline.train.held_out import HeldOut
 from pipeline.train.optimizer.loss_scaling import Scaling
 from pipeline.train.training_data.batches import StepCounter
-from slurm_jobs.shared.timings.step_records import STEP_PHASES
+from slurm_jobs.formats.timings.step_records import STEP_PHASES
 from tests.plants.sitecustomize import delayed
 
 DELAY_S, NOISE_S = 0.1, 0.04

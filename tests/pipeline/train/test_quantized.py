@@ -11,7 +11,7 @@ from transformers import AutoModelForImageTextToText
 
 from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.train.training_data.batches import to_device
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.train.strategies import reference_qlora

@@ -12,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.timing.device_clock import CudaClock
 from pipeline.train.device.rank_device import RankDevice, prepare_device
 from pipeline.train.trainer import choose_clock, describe_flops
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
 

@@ -19,8 +19,8 @@ from pipeline.train.loop import Boundary
 from pipeline.train.optimizer.loss_scaling import Scaling, _Scaler
 from pipeline.train.trained_model import bare_model
 from pipeline.train.verdict import judge
-from slurm_jobs.shared.configs.training_parts import ScalerConfig
-from slurm_jobs.shared.errors import StageError, StageStoppedError
+from slurm_jobs.base.errors import StageError, StageStoppedError
+from slurm_jobs.formats.configs.training_parts import ScalerConfig
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.train.conftest import TINY_MODEL
 

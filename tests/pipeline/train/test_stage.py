@@ -13,9 +13,9 @@ from pipeline.models.small_vlm import SmallVLM
 from pipeline.train.checkpoints import saver
 from pipeline.train.checkpoints.checkpoint_folders import damaged_files, list_checkpoints
 from pipeline.train.checkpoints.checkpoint_record import read_info
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
-from slurm_jobs.shared.timings.step_records import STEP_PHASES
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL
+from slurm_jobs.formats.timings.step_records import STEP_PHASES
 
 NUM_STEPS = 120
 

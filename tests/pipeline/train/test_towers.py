@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import COLOURS, run_consolidate, run_preprocess, write_image
 from tests.pipeline.models.tiny_towers import (
     write_image_processor,

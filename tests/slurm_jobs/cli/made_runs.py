@@ -2,7 +2,7 @@
 
 import json
 
-from slurm_jobs.shared.timings.step_records import read_steps, steps_header, steps_path
+from slurm_jobs.formats.timings.step_records import read_steps, steps_header, steps_path
 from tests.slurm_jobs.report import fabricate_run
 
 NUM_RUNS = 3

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.cli.data_sets import verify
 from slurm_jobs.cli.data_sets.verify import verdict_lines
 from slurm_jobs.commands.data_sets.dataset_choice import DatasetPlace, Verdict
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.pipeline.tools.build import change_samples
 from tests.slurm_jobs.cli.command import Command

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.cli.nodes.probe import _print_probe
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.timings.profiler_files import (
+from slurm_jobs.formats.timings.profiler_files import (
     OPERATORS_FORMAT_NAME,
     operators_path,
     trace_path,
 )
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.cli.made_runs import make_runs
 from tests.slurm_jobs.nodes.fabricate_probes import probe

@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
+from slurm_jobs.base.files import write_bytes_atomic
 from slurm_jobs.cli.run_view.follow_run import lines_of, watch
 from slurm_jobs.cli.run_view.live_view import FOOTER
 from slurm_jobs.cli.runs.watch import end_lines
 from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_bytes_atomic
 from slurm_jobs.status.slice_status import Status
 from tests.slurm_jobs.cli.statuses import seen, stage
 from tests.slurm_jobs.run.fabricate import end, submitted_run

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.cli.nodes.probe import _print_probe, probe_values
-from slurm_jobs.shared.node_records.probe_files import ProbePaths, keep_probe
+from slurm_jobs.formats.node_records.probe_files import ProbePaths, keep_probe
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 
 RUN_ID = "mine-20260101-000000-abcd"

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from slurm_jobs.formats.timings.profiler_files import trace_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.timings.profiler_files import trace_path
 from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
 
 

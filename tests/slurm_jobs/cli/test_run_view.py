@@ -12,9 +12,9 @@ from slurm_jobs.cli.run_view.live_view import FOOTER, live_view, printable
 from slurm_jobs.cli.run_view.problems import Failure
 from slurm_jobs.cli.run_view.run_snapshot import RunView, task_progress
 from slurm_jobs.cli.run_view.slice_grid import LETTERS, grid_lines, legend, make_grid
+from slurm_jobs.formats.records.activity import ActiveProgress, Activity
+from slurm_jobs.formats.records.progress_file import Progress
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.records.activity import ActiveProgress, Activity
-from slurm_jobs.shared.records.progress_file import Progress
 from slurm_jobs.status.slice_status import SliceStatus, Status
 from slurm_jobs.worker.rank import exit_path
 from tests.slurm_jobs.cli.statuses import NOW_S, seen, stage

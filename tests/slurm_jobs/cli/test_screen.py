@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.base.texts.control_characters import escaped_json, plain
+from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS
 from slurm_jobs.cli.terminal.console import page_console, table_of
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.texts.control_characters import escaped_json, plain
-from slurm_jobs.shared.texts.truncation import MAX_LINE_CHARS
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -187,7 +187,7 @@ main()
     [
         ("slurm_jobs.cli.main", ["status"]),
         ("argparse", ["status"]),
-        ("slurm_jobs.shared.errors", ["status"]),
+        ("slurm_jobs.base.errors", ["status"]),
         ("slurm_jobs.cli.runs.status", ["status"]),
         ("slurm_jobs.cli.arguments", ["status"]),
         ("slurm_jobs.commands.run_search.find_run", ["status"]),

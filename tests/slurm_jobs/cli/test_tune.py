@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.cli.reports.tune import _copy, _is_final, _more_lines, _spec_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
 from slurm_jobs.commands.tuned_spec import TunedSpec
 from slurm_jobs.commands.tuning_spec import read_tune_run
-from slurm_jobs.shared.configs.command_stages import TUNE_RUN
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import write_json_atomic
+from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 

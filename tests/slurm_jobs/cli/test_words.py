@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.cli import command_parser
 from slurm_jobs.cli.arguments import check_place
 from slurm_jobs.cli.help_examples import EXAMPLES, examples_text
-from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.cli.command import Command
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.run_folder.ledger import append_entry
-from slurm_jobs.run_folder.orders import name_of_job
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     Outcome,
     StopRequest,
 )
-from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import name_of_job
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import make_run
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
 

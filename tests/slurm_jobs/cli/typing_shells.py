@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from slurm_jobs.shared.processes.python_commands import module_command
+from slurm_jobs.base.processes.python_commands import module_command
 from tests.cluster.processes import is_readable
 
 ROOT = Path(__file__).resolve().parents[3]

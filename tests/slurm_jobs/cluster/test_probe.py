@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.schedulers.cluster_query import probe_profile
-from slurm_jobs.shared.errors import SchedulerError
 
 
 def test_without_slurm_the_error_names_the_way_out(

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.load import read_profile
 
 SPEC = "name: a\ncluster: profile.yaml\nstages: {s: {shell: make}}\n"

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurm_jobs.base.errors import InputError, RunFailedError, SchedulerError
 from slurm_jobs.commands.cancel import cancel, is_anything_to_cancel
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
-from slurm_jobs.shared.errors import InputError, RunFailedError, SchedulerError
 from tests.slurm_jobs.run.fabricate import end, make_run, submit, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,

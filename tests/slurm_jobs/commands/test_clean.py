@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError, RunFailedError, SchedulerError
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.commands.cleaning.clean import CleanRequest, clean, last_activity_unix_s, plan_clean
 from slurm_jobs.commands.resuming.cleaned_run import refuse_lost_metrics, refuse_unfinished_clean
 from slurm_jobs.run.observe import status_of
@@ -19,8 +21,6 @@ from slurm_jobs.run_folder.cleanings import Kind, cleaned_note, read_cleanings
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.submission_lock import open_command, submitting
-from slurm_jobs.shared.errors import InputError, RunFailedError, SchedulerError
-from slurm_jobs.shared.files import write_json_atomic
 from tests.slurm_jobs.run.cleanable import FILES, NUM_BYTES, cleanable_run, files_gone
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 

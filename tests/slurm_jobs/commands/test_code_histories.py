@@ -17,11 +17,21 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.commands import resume as resume_module
 from slurm_jobs.commands import submit as submit_module
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
+from slurm_jobs.formats.records.attempt_records import (
+    AttemptRecord,
+    CompletionName,
+    CompletionRecord,
+)
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.run import observe
 from slurm_jobs.run.library import Library
 from slurm_jobs.run_folder.ledger import intents, read_ledger
@@ -30,16 +40,6 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.run_folder.used_code import record_used_files
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.index_ranges import parse_ranges
-from slurm_jobs.shared.records.attempt_records import (
-    AttemptRecord,
-    CompletionName,
-    CompletionRecord,
-)
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.records.record_json import record_to_json
 
 NUM_SLICES = 6
 NUM_HISTORIES = 16 * int(os.environ.get("SLURM_JOBS_FUZZ", "1"))

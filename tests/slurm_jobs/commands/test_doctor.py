@@ -18,9 +18,9 @@ from slurm_jobs.commands.node_checks.check_specs import (
 )
 from slurm_jobs.commands.node_checks.login_node import ask_slurm, measure_folder, measure_python
 from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.formats.configs.command_stages import DRILL_RUN, NODE_RUN
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable
 from slurm_jobs.run.snapshot import own_functions
-from slurm_jobs.shared.configs.command_stages import DRILL_RUN, NODE_RUN
 from slurm_jobs.spec.checked_spec import LoadedSpec
 
 

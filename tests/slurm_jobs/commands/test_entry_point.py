@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.errors import FileError, InputError, RunFailedError
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.processes.process_table import living_process
 from slurm_jobs.commands.data_sets import stage_python as calls
 from slurm_jobs.commands.data_sets.stage_python import (
     StagePython,
@@ -23,9 +26,6 @@ from slurm_jobs.commands.data_sets.stage_python import (
 )
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import FileError, InputError, RunFailedError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.processes.process_table import living_process
 from tests.cluster.processes import is_readable
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.worker.orders import order
@@ -33,7 +33,7 @@ from tests.slurm_jobs.worker.orders import order
 ROOT = Path(__file__).resolve().parents[3]
 FUNCTIONS = """
 import os, signal, sys, time
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 def echo(arguments, report):
     for done in range(3):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError, SpecError
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.commands.node_checks import one_stage_spec
 from slurm_jobs.commands.node_checks import submit_probe as probe
 from slurm_jobs.commands.node_checks.one_stage_spec import source_stage
 from slurm_jobs.commands.node_checks.submit_probe import ProbeRequest, probe_spec
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import InputError, SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 
 SPEC = """\

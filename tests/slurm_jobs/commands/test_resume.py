@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.commands.resume import ResumeRequest, resume
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm, queue_row
 
 SPEC = """\

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError, SchedulerError
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
-from slurm_jobs.shared.errors import InputError, SchedulerError
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.schedulers.fake_slurm import (

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.resuming.given_spec import spec_of
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.tuned_spec import write_tuned_spec
 from slurm_jobs.commands.tuning_spec import Wanted, longest_phase, read_tune_run, tuning_spec
+from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.configs.command_stages import TUNE_RUN
-from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.tuning.trial_model import budget_settings
 

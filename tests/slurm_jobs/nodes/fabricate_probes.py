@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
+from slurm_jobs.formats.node_records.probe_measures import NodeProbe
 
 NUMBERS = {
     "cores_usable": 15.8,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_jobs.nodes.doctor.check import Check
-from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
-from slurm_jobs.shared.node_records.doctor_facts import (
+from slurm_jobs.formats.node_records.doctor_facts import (
     ClockFacts,
     FolderFacts,
     NodeFacts,
     ProgramFacts,
     TorchFacts,
 )
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
 from tests.slurm_jobs.schedulers.fake_slurm import QUEUE_HEADER
 
 CONFIG = """Configuration data as of 1000000

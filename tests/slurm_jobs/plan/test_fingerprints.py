@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.plan.fingerprints import changed_fields, deciding_fields, without_new_defaults
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
 from slurm_jobs.spec.model import RunSpec
 
 SPEC = """\

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from slurm_jobs.formats.configs.stages import ReportConfig
+from slurm_jobs.formats.timings.profiler_files import OPERATORS_FORMAT_NAME, operators_path
+from slurm_jobs.formats.timings.step_records import StepFile, spans_path
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
 from slurm_jobs.report.numbers.build_report import build_report
 from slurm_jobs.report.numbers.trainings.training_numbers import training_numbers
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.text.terminal import print_report
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.timings.profiler_files import OPERATORS_FORMAT_NAME, operators_path
-from slurm_jobs.shared.timings.step_records import StepFile, spans_path
 from tests.slurm_jobs.report.fabricate_run import CREATED, STEP_DTYPE, Scenario, fabricate_steps
 
 # Changes to the files of a run.

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from slurm_jobs.formats.configs.stages import ReportConfig
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.build_report import build_report
-from slurm_jobs.shared.configs.stages import ReportConfig
 from tests.slurm_jobs.report import fabricate_run
 
 

@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.records.attempt_records import (
+    AttemptRecord,
+    CompletionName,
+    CompletionRecord,
+    TaskAccounting,
+)
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.report.stage import build_and_write, make_report
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.attempt_records import (
-    AttemptRecord,
-    CompletionName,
-    CompletionRecord,
-    TaskAccounting,
-)
-from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.status.slice_status import Status
 
 End = Literal["completed", "retried", "failed", "timeout", "scancelled", "running", "waiting"]

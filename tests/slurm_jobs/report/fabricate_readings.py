@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
-from slurm_jobs.shared.timings.system_readings import ReadingPacker, system_path
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
+from slurm_jobs.formats.timings.system_readings import ReadingPacker, system_path
 
 GIB = 1024.0**3
 

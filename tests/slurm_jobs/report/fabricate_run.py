@@ -17,19 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.run_folder.ledger import append_entry
-from slurm_jobs.run_folder.orders import name_of_job
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.index_ranges import ranges_text
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     TaskAccounting,
 )
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.timings.step_records import (
     DEVICE_FIELDS,
     LOADER_FIELDS,
     STEP_FIELDS,
@@ -37,6 +34,9 @@ from slurm_jobs.shared.timings.step_records import (
     steps_header,
     steps_path,
 )
+from slurm_jobs.run_folder.ledger import append_entry
+from slurm_jobs.run_folder.orders import name_of_job
+from slurm_jobs.run_folder.paths import RunPaths
 
 CREATED = 1_700_000_000.0
 STEP_DTYPE = np.dtype([(name, "<" + code) for name, code in STEP_FIELDS])

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.base.errors import SlurmJobsError
+from slurm_jobs.base.shipped_files import shipped_path
+from slurm_jobs.base.texts.control_characters import STEERING
+from slurm_jobs.formats.timings.step_records import STEP_PHASES
 from slurm_jobs.report.numbers.trainings.rank_numbers import PHASE_KINDS
 from slurm_jobs.report.page.markup import join, prose
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import SlurmJobsError
-from slurm_jobs.shared.shipped_files import shipped_path
-from slurm_jobs.shared.texts.control_characters import STEERING
-from slurm_jobs.shared.timings.step_records import STEP_PHASES
 from tests.fuzz import test_shown_names
 from tests.fuzz.budget import examples
 from tests.slurm_jobs.report.builders import change_steps, report_on

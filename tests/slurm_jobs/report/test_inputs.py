@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.timings.step_records import read_steps, spans_path, steps_path
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.inputs.step_columns import UNUSED, StepColumns
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.timings.step_records import read_steps, spans_path, steps_path
 from tests.slurm_jobs.report.builders import edited, notes_with, report_on, stage_of
 from tests.slurm_jobs.report.fabricate_run import STEP_DTYPE
 

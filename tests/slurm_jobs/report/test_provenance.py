@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from slurm_jobs.base.redact import NOT_SHOWN
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.page.sections.provenance_section import code_text
 from slurm_jobs.report.stage import build_and_write
 from slurm_jobs.report.values.report_model import report_to_json
-from slurm_jobs.shared.redact import NOT_SHOWN
 from tests.slurm_jobs.report.builders import edited, notes_with, report_on
 
 EVIL = "<script>alert(1)</script>"

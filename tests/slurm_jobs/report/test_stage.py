@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from slurm_jobs.base.shipped_files import shipped_path
+from slurm_jobs.formats.configs.stages import ReportConfig
 from slurm_jobs.report.stage import build_and_write, run
-from slurm_jobs.shared.configs.stages import ReportConfig
-from slurm_jobs.shared.shipped_files import shipped_path
 from tests.contexts import make_context
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 
 STAGES = ("preprocess", "consolidate", "train", "own")

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.attempt_records import CompletionName, CompletionRecord, Outcome
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import CompletionName, CompletionRecord, Outcome
-from slurm_jobs.shared.records.record_json import record_to_json
 from tests.slurm_jobs.schedulers.fake_slurm import name_of
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
-from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.formats.records.attempt_records import (
     AFTER_SIGTERM,
     AttemptRecord,
     CompletionRecord,
     TaskAccounting,
 )
+from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.slice_status import UNRECORDED
 
 NAME = "r.train.t"

@@ -3,12 +3,12 @@ from collections.abc import Mapping
 import pytest
 
 from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.formats.config import DependencyKind
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Done, Plan
 from slurm_jobs.run.parents import SubmittedJob
 from slurm_jobs.run.submission import Connections, dependency_notes, job_dependencies
-from slurm_jobs.shared.config import DependencyKind
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.commands import cancel as commands
 from slurm_jobs.run.observe import answers, status_of
 from slurm_jobs.run.resume import prepare_resume
@@ -13,7 +14,6 @@ from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.schedulers.slurm import SlurmScheduler
-from slurm_jobs.shared.errors import SchedulerError
 from tests.slurm_jobs.run.fabricate import submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError, SchedulerError
 from slurm_jobs.commands.cancel import cancel
 from slurm_jobs.commands.resume import resume
 from slurm_jobs.run.observe import accounting_of, status_of
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import InputError, SchedulerError
 from tests.slurm_jobs.run.fabricate import end, make_run, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     FakeSlurm,

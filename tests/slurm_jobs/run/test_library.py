@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.run import library as library_module
 from slurm_jobs.run.code_tree import CodeTree
 from slurm_jobs.run.snapshot import take_snapshot
 from slurm_jobs.run.static_imports import static_imports
-from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.from_archive import run_in
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.formats.records.attempt_records import (
+    CompletionName,
+    TaskAccounting,
+    completion_name,
+)
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedJob
 from slurm_jobs.run.parents import REMEMBERED_S, TRUSTED_S, Parents, SubmittedJob
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.records.attempt_records import (
-    CompletionName,
-    TaskAccounting,
-    completion_name,
-)
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

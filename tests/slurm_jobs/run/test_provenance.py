@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.redact import NOT_SHOWN
 from slurm_jobs.run import provenance
 from slurm_jobs.run.git_facts import MAX_NAMES
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.redact import NOT_SHOWN
 
 
 @pytest.fixture(autouse=True)

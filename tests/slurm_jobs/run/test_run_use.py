@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.run.run_use import RunUse, run_use
-from slurm_jobs.run_folder.orders import order_to_json
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_records import read_run
-from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import (
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.attempt_records import (
     AttemptRecord,
     CompletionName,
     CompletionRecord,
     TaskAccounting,
 )
-from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.run.run_use import RunUse, run_use
+from slurm_jobs.run_folder.orders import order_to_json
+from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.run_records import read_run
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.reconcile import reconcile
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import name_of

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import slurm_jobs
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.run.code_files import public_files
 from slurm_jobs.run.snapshot import (
     refuse_uncopyable,
@@ -17,8 +19,6 @@ from slurm_jobs.run.snapshot import (
     tree_fingerprint,
     user_sources,
 )
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.from_archive import run_in
 

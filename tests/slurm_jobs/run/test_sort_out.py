@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.formats.records.attempt_records import Outcome
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.run.resume import Preparation, sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import StageSummary
-from slurm_jobs.shared.records.attempt_records import Outcome
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.status.reconcile import reconcile

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import DamagedFileError, InputError
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import (
@@ -10,8 +12,6 @@ from slurm_jobs.run_folder.run_records import (
     read_plan_values,
     read_run,
 )
-from slurm_jobs.shared.errors import DamagedFileError, InputError
-from slurm_jobs.shared.files import write_json_atomic
 
 META = {
     "run_id": "words-20250101-000000-aaaa",

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.errors import RunFailedError, SchedulerError, SubmissionUnknownError
+from slurm_jobs.formats.config import DependencyKind
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Done, Plan, PlannedJob
 from slurm_jobs.run.parents import TRUSTED_S, SubmittedJob
@@ -26,9 +29,6 @@ from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
-from slurm_jobs.shared.config import DependencyKind
-from slurm_jobs.shared.errors import RunFailedError, SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.errors import RunFailedError
+from slurm_jobs.base.processes.process_table import process_entry
 from slurm_jobs.run_folder.ledger import Entry, EntryKind, append_entry, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.submission_lock import (
@@ -21,8 +23,6 @@ from slurm_jobs.run_folder.submission_lock import (
     refuse_if_lost,
     submitting,
 )
-from slurm_jobs.shared.errors import RunFailedError
-from slurm_jobs.shared.processes.process_table import process_entry
 from tests.end_to_end.driver import wait_for
 
 HOLDER = """
@@ -46,7 +46,7 @@ ctypes.CDLL(None).pthread_exit(None)
 CROWD = """
 import sys
 from pathlib import Path
-from slurm_jobs.shared.errors import RunFailedError
+from slurm_jobs.base.errors import RunFailedError
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.submission_lock import submitting
 paths = RunPaths(Path(sys.argv[1]))

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.ledger import (
     Entry,
     append_entry,
@@ -11,7 +12,6 @@ from slurm_jobs.run_folder.ledger import (
     latest_intents,
     read_ledger,
 )
-from slurm_jobs.shared.records.job_key import JobKey
 
 INTENT = {
     "stage": "tokens",

@@ -10,6 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.job_resources import JobResources
+from slurm_jobs.formats.records.task_context import ParentStage
 from slurm_jobs.run_folder.gpu_kinds import kind_begun_on
 from slurm_jobs.run_folder.orders import (
     ORDER_FORMAT,
@@ -22,10 +26,6 @@ from slurm_jobs.run_folder.orders import (
 )
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_values import stages_named
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.job_resources import JobResources
-from slurm_jobs.shared.records.task_context import ParentStage
 from tests.slurm_jobs.worker.orders import order
 
 PARENT = ParentStage(stage="p", run="shell", output_dir=Path("/run/p"), num_slices=2)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.schedulers.job_rows import SACCT_FIELDS
 from slurm_jobs.schedulers.protocol import Question
-from slurm_jobs.shared.records.job_key import JobKey
 
 ACCOUNTS_OFF = "Slurm accounting storage is disabled"
 DATABASE_DOWN = (

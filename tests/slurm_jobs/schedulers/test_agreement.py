@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.schedulers.agreement import AGREE_S, AgreedState, Words, agree
 from slurm_jobs.schedulers.protocol import Doubt
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 FRESH_S, OLD_S = 20.0, AGREE_S
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.schedulers.batch_script import (
     dependency_text,
     gpu_options,
     mem_text,
     time_limit_text,
 )
-from slurm_jobs.shared.errors import SpecError
-from slurm_jobs.shared.records.job_key import JobKey
 from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
 from tests.slurm_jobs.worker.orders import order
 

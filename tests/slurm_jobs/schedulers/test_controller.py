@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.schedulers.controller import entries, parse_jobs
-from slurm_jobs.shared.errors import SchedulerError
 
 SHOWN = """\
 scontrol: show job 5

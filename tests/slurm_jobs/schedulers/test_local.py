@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.processes.process_sessions import NotedProcess, note_process
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.local import RUNNER_START_S, LocalBook, LocalScheduler
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Question
-from slurm_jobs.shared.processes.process_sessions import NotedProcess, note_process
-from slurm_jobs.shared.records.job_key import JobKey
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.schedulers import local
 from slurm_jobs.schedulers.local import LocalBook
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": 2, "num_cpus": 1}
 RUNNER = """

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.processes.process_sessions import Session, left_of_session, note_session
+from slurm_jobs.base.processes.process_table import living_process
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.schedulers import local
 from slurm_jobs.schedulers.local import LocalBook
-from slurm_jobs.shared.processes.process_sessions import Session, left_of_session, note_session
-from slurm_jobs.shared.processes.process_table import living_process
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
 VARIABLE = "SLURM_JOBS_LOCAL_START=t-1-17.5"

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurm_jobs.base.errors import DamagedFileError
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers import local_runner
 from slurm_jobs.schedulers.local import LocalBook
-from slurm_jobs.shared.errors import DamagedFileError
 
 TASK_S = 0.4
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.attempt_records import CompletionName, TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.formats.timings.step_records import STEP_FIELDS, pack_step, steps_header
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
@@ -17,10 +21,6 @@ from slurm_jobs.run_folder.run_records import read_stage_records
 from slurm_jobs.schedulers import local
 from slurm_jobs.schedulers.local import LocalBook, LocalScheduler, last_sign_unix_s
 from slurm_jobs.schedulers.protocol import Question
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import CompletionName, TaskAccounting
-from slurm_jobs.shared.records.job_key import JobKey
-from slurm_jobs.shared.timings.step_records import STEP_FIELDS, pack_step, steps_header
 from tests.slurm_jobs.worker.orders import order
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}

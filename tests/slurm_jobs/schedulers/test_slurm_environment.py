@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.formats.records.task_context import ParentStage
 from slurm_jobs.schedulers import slurm
 from slurm_jobs.schedulers.slurm import SlurmScheduler
 from slurm_jobs.schedulers.slurm_environment import (
@@ -16,8 +18,6 @@ from slurm_jobs.schedulers.slurm_environment import (
     sbatch_environment,
     step_environment,
 )
-from slurm_jobs.shared.errors import SchedulerError, SubmissionUnknownError
-from slurm_jobs.shared.records.task_context import ParentStage
 from slurm_jobs.worker.environment import RANK_VARIABLES
 from slurm_jobs.worker.rank_command import rank_environment
 from tests.contexts import make_context

@@ -2,6 +2,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.schedulers.job_rows import (
     SACCT_FIELDS,
     is_refusal,
@@ -9,8 +11,6 @@ from slurm_jobs.schedulers.job_rows import (
     parse_sacct,
     parse_squeue,
 )
-from slurm_jobs.shared.errors import SchedulerError
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.spec.durations import parse_duration_s
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.schedulers.agreement import AGREE_S
 from slurm_jobs.schedulers.controller import MOST_SINGLE_REQUESTS
 from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm import MAX_IDS_NAMED, accounting, find, query
-from slurm_jobs.shared.errors import SchedulerError
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     DATABASE_DOWN,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError
 
 Check = Callable[..., list[str]]
 Notes = Callable[..., list[str]]

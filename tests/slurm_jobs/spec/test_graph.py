@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.references import reference_problems
 from slurm_jobs.spec.graph import ancestors, graph_problems, stage_order

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.hints.foreign_keys import OWN_KEYS, OwnKey, foreign_key
 from slurm_jobs.spec.hints.list_remedies import list_remedy

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.load import load_spec, name_and_runs_dir
 from slurm_jobs.spec.spec_files import Files
 from tests.slurm_jobs.spec.conftest import Check

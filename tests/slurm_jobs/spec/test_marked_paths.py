@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.marked_paths import absolute, references
 from tests.slurm_jobs.spec.conftest import Check

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.resume import ResumeRequest, resume
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
-from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.load import read_profile
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm, queue_row
 from tests.slurm_jobs.spec.conftest import Check, Notes

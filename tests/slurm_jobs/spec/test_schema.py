@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
+from slurm_jobs.base.files import dump_json
 from slurm_jobs.commands.spec_reading.json_schema import profile_schema, spec_schema
-from slurm_jobs.shared.files import dump_json
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = sorted((ROOT / "configs").glob("*.yaml"))

@@ -1,7 +1,7 @@
 import pytest
 
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
-from slurm_jobs.shared.errors import did_you_mean
+from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.formats.configs.training_parts import OptimizerConfig
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml.document import path_text

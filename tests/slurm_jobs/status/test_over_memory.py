@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.status.slice_status import UNRECORDED, unrecorded_text
 
 MIB = float(1 << 20)

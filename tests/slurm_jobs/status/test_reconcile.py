@@ -2,10 +2,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from slurm_jobs.formats.records.attempt_records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import RunRecords, StageRecords
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus, completed_slices, slice_status

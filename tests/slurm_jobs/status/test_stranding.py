@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.run_values import StageSummary
-from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.run_status import RunStatus
 from tests.slurm_jobs.runs import (
     DONE,

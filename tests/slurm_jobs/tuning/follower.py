@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from slurm_jobs.shared.records.task_context import read_context
+from slurm_jobs.formats.records.task_context import read_context
 from slurm_jobs.tuning import job_trials
 
 job_trials._start_script = lambda: Path(sys.argv[2])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from slurm_jobs.shared.timings.step_records import STEP_FIELDS, pack_step, steps_header, steps_path
+from slurm_jobs.formats.timings.step_records import STEP_FIELDS, pack_step, steps_header, steps_path
 
 STEP_S, COMPUTE_S = 0.02, 0.015
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from slurm_jobs.shared.configs.command_stages import TuneConfig
+from slurm_jobs.formats.configs.command_stages import TuneConfig
 from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.search import progress_of
 from slurm_jobs.tuning.trial_config import base_config

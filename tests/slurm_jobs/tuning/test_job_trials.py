@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.processes import stop_requests
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageStoppedError
+from slurm_jobs.base.processes import stop_requests
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.tuning import job_trials
 from tests.contexts import make_context
 

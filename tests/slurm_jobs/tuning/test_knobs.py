@@ -1,6 +1,6 @@
 """Which knobs a finding names."""
 
-from slurm_jobs.shared.configs.train import MAY_CHANGE
+from slurm_jobs.formats.configs.train import MAY_CHANGE
 from slurm_jobs.tuning.knobs import KNOBS, Hardware, propose
 from slurm_jobs.tuning.trial_model import Cause
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, train_config

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.formats.configs.command_stages import RESULT_NAME, SAID
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.configs.command_stages import RESULT_NAME, SAID
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.tuning import job_trials, stage
 from slurm_jobs.tuning.trial_journal import read_trials
 from tests.contexts import make_context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.base.errors import StageError
 from slurm_jobs.report.comparison.run_measures import measure
-from slurm_jobs.shared.errors import StageError
 from slurm_jobs.tuning.trial_results import read_trial
 from tests.slurm_jobs.report import fabricate_run as fabrication
 

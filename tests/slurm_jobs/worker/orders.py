@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.records.job_resources import JobResources
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.job_resources import JobResources
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.records.task_context import TaskContext
 from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.records.record_json import record_to_json
-from slurm_jobs.shared.texts.truncation import MAX_LINE_CHARS
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.worker import call
 from slurm_jobs.worker.late_exit import returned_path
 from slurm_jobs.worker.rank import error_path, result_path

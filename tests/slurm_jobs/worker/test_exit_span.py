@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN, read_spans, spans_path
+from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.formats.timings.step_records import PROCESS_EXIT_SPAN, read_spans, spans_path
 from slurm_jobs.worker.fact_recording import note_exit
 from tests.contexts import make_context
 

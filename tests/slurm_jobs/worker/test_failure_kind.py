@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from slurm_jobs.shared.errors import (
+from slurm_jobs.base.errors import (
     DeviceMemoryError,
     StageConfigError,
     StageDataError,
     StageError,
 )
-from slurm_jobs.shared.files import read_json
+from slurm_jobs.base.files import read_json
 from slurm_jobs.worker.call import find_function
 from slurm_jobs.worker.failure_kind import kind_of
 from slurm_jobs.worker.rank import error_path, write_error

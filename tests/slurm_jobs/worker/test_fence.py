@@ -16,14 +16,14 @@ from typing import Any, cast
 
 import pytest
 
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.base.processes.process_sessions import note_process
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
+from slurm_jobs.formats.records.attempt_records import AttemptRecord, CompletionName, Outcome
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.run_folder.ledger import append_entry, entry_path
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.processes.process_sessions import note_process
-from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
-from slurm_jobs.shared.records.attempt_records import AttemptRecord, CompletionName, Outcome
-from slurm_jobs.shared.records.record_json import record_to_json
 from slurm_jobs.worker import fence
 from slurm_jobs.worker.fence import await_earlier_attempts
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.run_folder import ledger
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.worker import supervisor
 from slurm_jobs.worker.environment import JobEnvironment
 from slurm_jobs.worker.supervisor import LISTING_PATIENCE_S, own_intent

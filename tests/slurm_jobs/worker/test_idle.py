@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.records.heartbeat import Heartbeat, heartbeat_path
+from slurm_jobs.formats.records.heartbeat import Heartbeat, heartbeat_path
 from slurm_jobs.worker import idle
 from slurm_jobs.worker.idle import MOST_NAMED, PATIENCE_VARIABLE, IdleWatch, idle_text
 from tests.end_to_end.driver import wait_for

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.shared.files import read_json, write_json_atomic
-from slurm_jobs.shared.processes.stop_requests import STOP_SIGNAL
+from slurm_jobs.base.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.base.files import read_json, write_json_atomic
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.worker import launch
 from slurm_jobs.worker.environment import RANK_VARIABLES
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.redact import looks_secret
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.records.task_context import TaskContext
-from slurm_jobs.shared.redact import looks_secret
 from slurm_jobs.worker import node_facts
 from slurm_jobs.worker.node_facts import SHOWN_VARIABLES, note_node, read_gpus
 from tests.contexts import make_context

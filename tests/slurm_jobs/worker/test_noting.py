@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.processes.process_table import living_process
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.processes.process_table import living_process
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.worker import fact_recording
 from slurm_jobs.worker.fact_recording import end_noting, facts_path, start_noting
 from tests.contexts import make_context

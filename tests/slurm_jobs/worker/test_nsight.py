@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.errors import STOPPED_EXIT_CODE
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.processes.stop_requests import RELAY_SIGNAL
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE
+from slurm_jobs.base.files import read_json
+from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.worker.launch import read_end
 from slurm_jobs.worker.nsight import find_rank, nsight_command
 from slurm_jobs.worker.rank import exit_path

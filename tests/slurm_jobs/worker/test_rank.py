@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.worker.rank import _node_local_dir
 from tests.contexts import make_context
 

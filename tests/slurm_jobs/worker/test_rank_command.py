@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.worker.launch import RanksEnd, read_end
 from slurm_jobs.worker.rank_command import MAX_WORD_BYTES, rank_command, rank_environment
 from tests.contexts import make_context

@@ -6,7 +6,7 @@ import dataclasses
 import signal
 from pathlib import Path
 
-from slurm_jobs.shared.files import read_json
+from slurm_jobs.base.files import read_json
 from slurm_jobs.worker.rank import exit_path, result_path
 from tests.contexts import make_context
 from tests.end_to_end.driver import wait_for
@@ -15,7 +15,7 @@ from tests.slurm_jobs.worker.orders import start_keeper
 START = "import sys\nfrom slurm_jobs.worker import main\nmain(sys.argv[1:])\n"
 STAGE = """
 import signal, time
-from slurm_jobs.shared.processes.stop_requests import stop_requested
+from slurm_jobs.base.processes.stop_requests import stop_requested
 
 def run(config, context):
     got = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.records.heartbeat import (
+from slurm_jobs.formats.records.heartbeat import (
     Heartbeat,
     heartbeat_path,
     read_heartbeat,

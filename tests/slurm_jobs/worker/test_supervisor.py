@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.shared.records.attempt_records import CompletionName
 from slurm_jobs.worker.launch import RanksEnd
 from slurm_jobs.worker.supervisor import SliceTask, _slices_to_skip
 from tests.slurm_jobs.worker.orders import environment, order

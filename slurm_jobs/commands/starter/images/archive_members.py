@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.units import number_of
 from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.units import number_of
 
 _SUFFIXES = (".tar", ".zip")
 _MOST_TRIED = 3

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.units import number_of
+from slurm_jobs.base.written_values import printable
 from slurm_jobs.commands.starter.images.archive_members import member_syntax
 from slurm_jobs.commands.starter.images.suffixes import REMEDIES, Kind, kind_of
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.manifests.foreign_files import HEAD_BYTES, foreign_format
-from slurm_jobs.shared.manifests.image_heads import begins_as_image
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.units import number_of
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.formats.manifests.foreign_files import HEAD_BYTES, foreign_format
+from slurm_jobs.formats.manifests.image_heads import begins_as_image
 
 _LEFTOVERS = frozenset(
     {

@@ -15,6 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.units import number_of
+from slurm_jobs.base.written_values import printable
 from slurm_jobs.commands.starter.images.folder_files import (
     file_notes,
     list_files,
@@ -30,11 +34,7 @@ from slurm_jobs.commands.starter.images.image_splits import (
 )
 from slurm_jobs.commands.starter.images.label_files import is_number, label_kind
 from slurm_jobs.commands.starter.images.picture_lists import lists_of_pictures
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.manifests.splits import Split, split_of
-from slurm_jobs.shared.regular_files import open_regular
-from slurm_jobs.shared.units import number_of
-from slurm_jobs.shared.written_values import printable
+from slurm_jobs.formats.manifests.splits import Split, split_of
 
 _TRAIN: Split = "train"
 _VALIDATION: Split = "validation"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.shared.manifests.splits import Split, split_and_rest, split_of
+from slurm_jobs.formats.manifests.splits import Split, split_and_rest, split_of
 
 _PLAIN = (
     "images image imgs img photos photo pictures picture pics pic data dataset jpegimages jpegs "

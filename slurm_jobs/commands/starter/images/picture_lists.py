@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from slurm_jobs.shared.manifests.splits import split_and_rest
-from slurm_jobs.shared.regular_files import open_regular
+from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.formats.manifests.splits import split_and_rest
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".tsv", ".parquet"})
 _MOST_LISTS = 50

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare
+from slurm_jobs.formats.timings.step_records import DEVICE_PHASES, NOT_TRAINING
 from slurm_jobs.report.numbers.trainings.rank_numbers import phase_name
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare
-from slurm_jobs.shared.timings.step_records import DEVICE_PHASES, NOT_TRAINING
 
 NOT_RECORDED = "device timeline (busy, idle, communicating): not recorded"
 

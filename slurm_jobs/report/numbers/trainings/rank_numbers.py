@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
+from slurm_jobs.base.quantities import TimeShare
+from slurm_jobs.formats.timings.step_records import STEP_PHASES
 from slurm_jobs.report.inputs.run_inputs import ProfileTable, RankTiming
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.rank_model import FarRank, RankNumbers
 from slurm_jobs.report.values.training_model import ExposedCommunication
-from slurm_jobs.shared.index_ranges import parse_ranges, ranges_text
-from slurm_jobs.shared.quantities import TimeShare
-from slurm_jobs.shared.timings.step_records import STEP_PHASES
 
 
 def exposed_communication(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:

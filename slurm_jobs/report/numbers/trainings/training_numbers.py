@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from slurm_jobs.base.quantities import Quantity, known, missing
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.numbers.current_results import has_newest_steps
@@ -39,7 +40,6 @@ from slurm_jobs.report.steps.pace import find_pace
 from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.run_folder.ledger import Intent
-from slurm_jobs.shared.quantities import Quantity, known, missing
 
 TRAIN_RUN = "train"
 """`run:` of the stage whose config is known here; a user's stage may record steps, too."""

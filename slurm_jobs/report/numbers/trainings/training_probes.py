@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slurm_jobs.formats.node_records.probe_measures import NodeProbe
 from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, compare, others_busy
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.values.load_model import NodeProbes, ProbedNode
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared.node_records.probe_measures import NodeProbe
 
 _DAY_S = 86400.0
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from slurm_jobs.base.quantities import Quantity, known, missing
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.training_model import RankCountRates
-from slurm_jobs.shared.quantities import Quantity, known, missing
 
 
 def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:

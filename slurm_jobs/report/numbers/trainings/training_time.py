@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from slurm_jobs.base.quantities import TimeShare
+from slurm_jobs.formats.timings.step_records import PROCESS_EXIT_SPAN
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.attempt_steps import CLOCK_TOLERANCE, AttemptSteps
 from slurm_jobs.report.steps.intervals import Interval, budget, merge, total_s
 from slurm_jobs.report.steps.profile_waits import profile_times
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S
-from slurm_jobs.shared.quantities import TimeShare
-from slurm_jobs.shared.timings.step_records import PROCESS_EXIT_SPAN
 
 
 def usual_start_s(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.manifests.row_notes import note_name
 from slurm_jobs.report.page.charts import count_bars
 from slurm_jobs.report.page.markup import Html, definitions, el, table
 from slurm_jobs.report.text import data_lines
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import SUMMARY, Bin, DataStatistics
-from slurm_jobs.shared import units
-from slurm_jobs.shared.manifests.row_notes import note_name
 
 
 def data_section(numbers: DataNumbers) -> Html:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from slurm_jobs.base import units
 from slurm_jobs.nodes.probe.probe_text import (
     COMPUTE_COLUMNS,
     FILE_COLUMNS,
@@ -19,7 +20,6 @@ from slurm_jobs.nodes.probe.probe_text import (
 from slurm_jobs.report.page.markup import Html, bullets, definitions, el, table
 from slurm_jobs.report.values.provenance_model import NodeKind, PythonFacts, SubmissionFacts
 from slurm_jobs.report.values.report_model import RunReport
-from slurm_jobs.shared import units
 
 _MAX_NODES = 6
 """Maximum names of nodes in a row; the JSON has all."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
 from slurm_jobs.report.page.markup import Html, bullets, el, table
 from slurm_jobs.report.page.sections.efficiency_tables import efficiency_tables
 from slurm_jobs.report.text import sentences
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.shared import units
 
 _WAITS = {
     "dependency wait": "dependency_wait_median_s",

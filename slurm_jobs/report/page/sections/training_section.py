@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.page.charts import Series, bar_with_legend, line_chart
 from slurm_jobs.report.page.markup import Html, definitions, el, join, table
 from slurm_jobs.report.page.rank_bars import rank_bars
 from slurm_jobs.report.text import load_table, sentences
 from slurm_jobs.report.values.training_model import Curves, TrainingNumbers
-from slurm_jobs.shared import units
 
 _MAX_LOAD_NODES = 16
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import (
     ceiling,
     clear,
@@ -14,7 +15,6 @@ from slurm_jobs.report.rules.loading.loader_threads import CAUSE_TITLES
 from slurm_jobs.report.rules.loading.node_cores import find_cause
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 
 @rule(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, cores_taken
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _TAKEN = 0.25
 """Share of the requested cores. Less may be the kernel's work for disks and networks."""

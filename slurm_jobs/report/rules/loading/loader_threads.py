@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import cores_of_others, has_readings, mean_of
 from slurm_jobs.report.rules.loading.foreign_load import (
     END_OTHERS_KNOB,
@@ -18,7 +19,6 @@ from slurm_jobs.report.rules.loading.foreign_load import (
     taken_text,
 )
 from slurm_jobs.report.values.load_model import LoaderLoad, NodeLoad
-from slurm_jobs.shared import units
 
 _IDLE_THREADS = 0.60
 _NO_CORE = 0.25

@@ -7,6 +7,7 @@ one: there are too few threads, or they wait for a network file system.
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import has_readings, mean_of
 from slurm_jobs.report.rules.loading.foreign_load import (
     END_OTHERS_KNOB,
@@ -22,7 +23,6 @@ from slurm_jobs.report.rules.loading.loader_threads import (
 )
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _IDLE = 0.50
 """Share of busy cores below which they count as idle. Own choice."""

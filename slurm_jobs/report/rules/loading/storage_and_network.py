@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _SLOW_STORAGE = 0.10
 _FULL_LINK, _CORES_BUSY = 0.80, 0.85

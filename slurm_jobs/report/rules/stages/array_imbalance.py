@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.shared import units
 
 
 @rule("array-imbalance", "slowest array task over the mean of all is 1.5 or more, of at least 4")

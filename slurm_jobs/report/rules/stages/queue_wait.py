@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Check, Finding
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare
 
 
 @rule("queue-wait", "queue wait is half of the time from submit to end or more")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import Quantity
+from slurm_jobs.formats.configs.stages import CHOSEN_REASONS
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.finding_model import Check, Finding
-from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.stages import CHOSEN_REASONS
-from slurm_jobs.shared.quantities import Quantity
 
 _LIMIT, _HIGH = 0.05, 0.5
 _KNOBS = {

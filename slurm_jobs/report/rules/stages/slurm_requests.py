@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
-from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.command_stages import TUNE_RUN
 
 JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
 _USED_ENOUGH = 0.70

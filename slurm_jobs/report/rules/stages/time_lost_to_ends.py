@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from slurm_jobs.base import units
 from slurm_jobs.report.attempts.attempt_losses import loss_text
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.run.attempt_history import AttemptEnding
-from slurm_jobs.shared import units
 
 _LIMIT, _HIGH = 0.10, 0.25
 _NAMED = 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import (
     SHORT_RUN_S,
     abstain,
@@ -14,7 +15,6 @@ from slurm_jobs.report.rules.base import (
 )
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _TRIGGERS = ("every_min", "every_steps")
 """Keys of the config's `checkpoint` that save a state before the end."""

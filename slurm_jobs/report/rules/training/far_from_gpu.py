@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.rules.training.straggler import place_of
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _MOST_NAMED = 4
 _NEARER_CORES = (

@@ -5,13 +5,13 @@ They use readings that a sampler takes every second on each node.
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.rules.loading.storage_and_network import data_wait_text
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _LOW, _NOTE = 0.15, 0.25
 _HIGH_P95, _LOW_P5 = 0.70, 0.10

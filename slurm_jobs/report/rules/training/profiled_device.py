@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.profiles.profile_findings import LAUNCHES, ON_DEVICES, PAGEABLE, SMALL_COPIES
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 
 @rule("kernel-launches", LAUNCHES, gpus_only=True)

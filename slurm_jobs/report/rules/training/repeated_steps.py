@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of
 from slurm_jobs.report.rules.training.around_the_steps import AROUND_KINDS
 from slurm_jobs.report.rules.training.checkpoint_and_evaluation import CHECKPOINT_LIMIT
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 
 @rule("repeated-steps", "repeated steps are 5 % of all recorded steps or more")

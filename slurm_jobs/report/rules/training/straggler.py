@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of, times_without
 from slurm_jobs.report.rules.loading.foreign_load import foreign_load
 from slurm_jobs.report.rules.training.slow_node import probe_evidence
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.rank_model import Straggler
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _LIMIT = 0.05
 _SLOWEST = "In synchronous training every rank waits for the slowest in each step."

@@ -6,10 +6,10 @@ double the peak, because weights and optimizer state do not grow.
 
 from __future__ import annotations
 
+from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import ON_CPUS, abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.values.finding_model import Check, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
-from slurm_jobs.shared import units
 
 _ROOM = 0.45
 """Half of the 90 % that `num_microbatches: auto` fills."""

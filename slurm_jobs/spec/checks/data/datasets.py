@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from slurm_jobs.shared.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.processors.processor_files import changed_files, changed_processor
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.processors.processor_files import changed_files, changed_processor
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 

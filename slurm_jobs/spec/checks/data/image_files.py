@@ -6,20 +6,20 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.shared.configs.stages import PreprocessConfig
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.manifests.image_heads import begins_as_image
-from slurm_jobs.shared.manifests.image_paths import (
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.truncation import truncated
+from slurm_jobs.base.written_values import printable, shortened
+from slurm_jobs.formats.configs.stages import PreprocessConfig
+from slurm_jobs.formats.manifests.image_heads import begins_as_image
+from slurm_jobs.formats.manifests.image_paths import (
     ABSOLUTE_HINT,
     is_within,
     missing_hint,
     normal_forms,
     place_of,
 )
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow
-from slurm_jobs.shared.manifests.row_sizes import pick_rows, spread
-from slurm_jobs.shared.texts.truncation import truncated
-from slurm_jobs.shared.written_values import printable, shortened
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow
+from slurm_jobs.formats.manifests.row_sizes import pick_rows, spread
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, row_options, row_problem

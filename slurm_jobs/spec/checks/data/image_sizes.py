@@ -13,10 +13,10 @@ from dataclasses import replace
 from fractions import Fraction
 from statistics import median
 
-from slurm_jobs.shared.configs.stages import DEFAULT_MAX_PIXELS, PreprocessConfig
-from slurm_jobs.shared.manifests.messages import Content, ManifestRow
-from slurm_jobs.shared.manifests.row_sizes import ImageSize, image_tokens, measure, pick_rows
-from slurm_jobs.shared.processors.image_plans import ImageRules, NativeImages, Size
+from slurm_jobs.formats.configs.stages import DEFAULT_MAX_PIXELS, PreprocessConfig
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow
+from slurm_jobs.formats.manifests.row_sizes import ImageSize, image_tokens, measure, pick_rows
+from slurm_jobs.formats.processors.image_plans import ImageRules, NativeImages, Size
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.manifests import row_options
 from slurm_jobs.spec.spec_files import Files

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_jobs.shared.configs.stages import ConsolidateConfig, PreprocessConfig
-from slurm_jobs.shared.manifests.text_rows import first_text_row, text_alone, text_so_far
+from slurm_jobs.formats.configs.stages import ConsolidateConfig, PreprocessConfig
+from slurm_jobs.formats.manifests.text_rows import first_text_row, text_alone, text_so_far
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, has_all_rows, row_options, row_problem
 from slurm_jobs.spec.graph import consolidates_of, may_be_made, preprocess_of

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from slurm_jobs.shared.configs.stages import ConsolidateConfig, PreprocessConfig
-from slurm_jobs.shared.manifests.image_heads import begins_as_image
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.formats.configs.stages import ConsolidateConfig, PreprocessConfig
+from slurm_jobs.formats.manifests.image_heads import begins_as_image
+from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_files import (
     MAX_CHECKED_IMAGES,

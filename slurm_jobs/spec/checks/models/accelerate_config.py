@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from slurm_jobs.shared.accelerate_file import Asker, find_problems
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.accelerate_file import Asker, find_problems
 from slurm_jobs.spec.checked_spec import CheckedSpec
 
 _PLACE = ("config", "accelerate", "config")

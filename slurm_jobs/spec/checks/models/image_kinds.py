@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slurm_jobs.shared.configs.stages import ImagePixels
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.processors.model_types import (
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.configs.stages import ImagePixels
+from slurm_jobs.formats.processors.model_types import (
     MADE_IMAGES,
     MODEL_CONFIG,
     SMALL_VLM,
@@ -20,7 +20,7 @@ from slurm_jobs.shared.processors.model_types import (
     ImageKind,
     image_processor_class,
 )
-from slurm_jobs.shared.processors.pixel_limits import PixelLimitsError, with_image_pixels
+from slurm_jobs.formats.processors.pixel_limits import PixelLimitsError, with_image_pixels
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.graph import preprocess_of
 from slurm_jobs.spec.marked_paths import MarkedString

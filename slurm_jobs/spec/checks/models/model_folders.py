@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.processors.model_types import (
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.processors.model_types import (
     LANGUAGE_PART,
     MODEL_CONFIG,
     SMALL_VLM,

@@ -1,6 +1,6 @@
 """Check that a processor folder has the files of `preprocess`, without reading a model.
 
-The content of the files is left to the job: `slurm_jobs/shared/processors` and `tokenizer.py`.
+The content of the files is left to the job: `slurm_jobs/formats/processors` and `tokenizer.py`.
 PURE.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.processors.model_types import MODEL_CONFIG
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.processors.model_types import MODEL_CONFIG
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath

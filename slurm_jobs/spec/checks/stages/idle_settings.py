@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.shared.configs.model_parts import RANDOM_LANGUAGE, RANDOM_VISION
-from slurm_jobs.shared.configs.training_phases import OWN
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.processors.model_types import LANGUAGE_PART, SMALL_VLM, VISION_PART
-from slurm_jobs.shared.written_values import describe
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.written_values import describe
+from slurm_jobs.formats.configs.model_parts import RANDOM_LANGUAGE, RANDOM_VISION
+from slurm_jobs.formats.configs.training_phases import OWN
+from slurm_jobs.formats.processors.model_types import LANGUAGE_PART, SMALL_VLM, VISION_PART
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
 from slurm_jobs.spec.yaml.document import KeyPath

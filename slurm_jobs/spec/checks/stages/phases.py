@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_jobs.shared.configs.training_phases import as_training
+from slurm_jobs.formats.configs.training_phases import as_training
 
 
 def parts_of(config: Any) -> list[Any]:

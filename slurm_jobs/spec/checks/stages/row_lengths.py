@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slurm_jobs.shared.dataset_folder import INFO_NAME
-from slurm_jobs.shared.errors import Problem
-from slurm_jobs.shared.processors.model_types import MODEL_CONFIG, TAKEN_IMAGES
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.dataset_folder import INFO_NAME
+from slurm_jobs.formats.processors.model_types import MODEL_CONFIG, TAKEN_IMAGES
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
 from slurm_jobs.spec.graph import preprocess_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from slurm_jobs.shared.configs.output_references import output_dir_variable
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.configs.output_references import output_dir_variable
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.model import Stage
 from slurm_jobs.spec.stage_views import StageView

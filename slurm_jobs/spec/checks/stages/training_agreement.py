@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from slurm_jobs.shared.configs.training_phases import own_values
-from slurm_jobs.shared.errors import Problem
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.formats.configs.training_phases import own_values
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.yaml.document import KeyPath, path_text

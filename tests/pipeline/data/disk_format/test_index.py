@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.disk_format.index import INDEX_TYPES
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipeline.data.packing import pack_files
 from pipeline.data.packing.budget import Packs
 from pipeline.data.packing.pack_files import open_packs, plan_name, write_packs
-from slurm_jobs.shared.errors import DamagedFileError
+from slurm_jobs.base.errors import DamagedFileError
 
 KEY = {"fingerprint": "abc", "strategy": "exact", "budget": [4096, None], "words": [0, 1]}
 

@@ -15,7 +15,7 @@ import pytest
 from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.shard_reading import opened_shards
 from pipeline.data.shard_reading import shard_files as shards
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from pipeline.models.small_vlm import SmallVLM
 from pipeline.timing.compile_watch import CompileWatch
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.training_parts import CompileConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.records.heartbeat import begin_steps
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import CompileConfig
+from slurm_jobs.formats.records.heartbeat import begin_steps
 from tests.pipeline.models.computation.test_recompute import passes
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
 from tests.pipeline.models.test_small_vlm import loss_of as small_loss

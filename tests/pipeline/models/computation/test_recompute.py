@@ -20,7 +20,7 @@ from pipeline.models.finetuning.adapters import add_adapters
 from pipeline.models.finetuning.quantized_linear import quantize_model
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.model_parts import (
+from slurm_jobs.formats.configs.model_parts import (
     AdaptersConfig,
     LanguageConfig,
     ModelConfig,

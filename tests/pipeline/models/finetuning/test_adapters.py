@@ -25,8 +25,8 @@ from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.model_parts import AdaptersConfig, QuantizeConfig
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.model_parts import AdaptersConfig, QuantizeConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts

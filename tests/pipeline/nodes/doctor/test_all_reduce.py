@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.nodes.doctor import all_reduce as module
 from pipeline.nodes.doctor.all_reduce import all_reduce
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 from tests.contexts import make_context
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.nodes.doctor.clock_exchange import Question, signal_was_sent
+from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.commands.node_checks import doctor_runs
 from slurm_jobs.commands.node_checks.doctor_runs import Answering
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import SchedulerError
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.nodes.doctor import meeting
 from pipeline.nodes.doctor.meeting import meet
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.task_context import TaskContext
 from tests.contexts import make_context
 
 

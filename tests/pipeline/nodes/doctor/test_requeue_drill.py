@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipeline.nodes.doctor import requeue_drill
-from slurm_jobs.shared.errors import StageConfigError, StageStoppedError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.node_records.doctor_facts import drill_name
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.node_records.doctor_facts import drill_name
 from tests.contexts import make_context
 
 

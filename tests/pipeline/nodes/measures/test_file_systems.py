@@ -14,7 +14,7 @@ import pytest
 from pipeline.nodes.measures.file_systems import measure_file_system
 from pipeline.nodes.measures.measurement import Deadline
 from pipeline.nodes.measures.scratch_folder import remove_left_behind
-from slurm_jobs.shared.configs.stages import ProbeConfig
+from slurm_jobs.formats.configs.stages import ProbeConfig
 from tests.end_to_end.driver import wait_for
 
 SMALL = ProbeConfig(file_mb=8, num_small_files=5)
@@ -99,7 +99,7 @@ def test_a_large_file_goes_with_the_process_that_wrote_it(tmp_path: Path) -> Non
         "import sys; from pathlib import Path\n"
         "from pipeline.nodes.measures.file_systems import measure_file_system\n"
         "from pipeline.nodes.measures.measurement import Deadline\n"
-        "from slurm_jobs.shared.configs.stages import ProbeConfig\n"
+        "from slurm_jobs.formats.configs.stages import ProbeConfig\n"
         "print('ready', flush=True)\n"
         "while True:\n"
         "    measure_file_system('local', Path(sys.argv[1]), ProbeConfig(file_mb=64), "

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipeline.nodes.measures.network import rounds
-from slurm_jobs.shared.node_records.probe_files import ProbePaths, read_probe
-from slurm_jobs.shared.records.record_json import record_to_json
+from slurm_jobs.formats.node_records.probe_files import ProbePaths, read_probe
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.worker.environment import free_port
 from tests.contexts import make_context
 
@@ -21,8 +21,8 @@ SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}
 ROOT = Path(__file__).parents[4]
 _RANK = """
 import json, sys
-from slurm_jobs.shared.records.record_json import record_from_json
-from slurm_jobs.shared.records.task_context import TaskContext
+from slurm_jobs.formats.records.record_json import record_from_json
+from slurm_jobs.formats.records.task_context import TaskContext
 from pipeline.nodes.probe_stage import run
 values = json.loads(sys.stdin.read())
 print(json.dumps(run(values["config"], record_from_json(TaskContext, values["context"]))))

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.nodes.measures.file_systems import measure_file_system
 from pipeline.nodes.measures.measurement import Deadline
 from pipeline.nodes.measures.page_cache import drop_from_cache, resident_share
-from slurm_jobs.shared.configs.stages import ProbeConfig
+from slurm_jobs.formats.configs.stages import ProbeConfig
 
 SMALL = ProbeConfig(file_mb=8, num_small_files=5)
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.preprocess.chat.answer_spans import TemplateRefusedError, marks_answers
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
 from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 from tests.pipeline.kinds import (
     LLAVA_TEMPLATE,

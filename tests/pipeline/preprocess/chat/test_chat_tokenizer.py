@@ -14,7 +14,7 @@ from pipeline.preprocess.chat.answer_spans import TemplateRefusedError
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
 from pipeline.preprocess.chat.token_sequences import mark_spans
 from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 
 ENDS_WITH_THE_TEXT = CHAT_TEMPLATE.replace(

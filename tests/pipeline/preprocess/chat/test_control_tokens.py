@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.preprocess.chat.control_tokens import compile_control_tokens, find_control_token
 from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
-from slurm_jobs.shared.manifests.messages import Content, Message
+from slurm_jobs.formats.manifests.messages import Content, Message
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 
 

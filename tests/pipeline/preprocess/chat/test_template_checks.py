@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 from tests.pipeline.kinds import without_marks
 

@@ -12,7 +12,7 @@ from PIL import Image, PngImagePlugin, TiffImagePlugin
 from pipeline.preprocess.images.decode import decode_upright, open_image, read_upright_size
 from pipeline.preprocess.images.image_metadata import without_metadata
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import ImageDecoding
+from slurm_jobs.formats.configs.stages import ImageDecoding
 from tests.pipeline.preprocess.pictures import encode, every_way, gradient, load
 
 WIDE = gradient().crop((0, 0, 16, 9))

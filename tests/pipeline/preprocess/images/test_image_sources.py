@@ -17,8 +17,8 @@ from pipeline.preprocess import archives
 from pipeline.preprocess.archives import ArchiveChangedError
 from pipeline.preprocess.images.image_sources import ImageSource
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifests.messages import Content
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.manifests.messages import Content
 
 
 def read(folder: Path, name: str, **options: Path) -> bytes:

@@ -15,7 +15,7 @@ from pipeline.preprocess.images import load_pixels as module
 from pipeline.preprocess.images.decode import limit_inner_pixels
 from pipeline.preprocess.images.resize import Resize
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import ImageDecoding
+from slurm_jobs.formats.configs.stages import ImageDecoding
 from tests.pipeline.preprocess.pictures import (
     WAYS,
     difference,

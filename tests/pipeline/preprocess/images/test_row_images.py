@@ -19,12 +19,12 @@ from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.stopping import StopGuard
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.processors.folder import ProcessorInfo
-from slurm_jobs.shared.processors.image_plans import FixedImages, ImagePlan, Recipe
-from slurm_jobs.shared.records.progress_file import Progress
-from slurm_jobs.shared.records.rows_in_progress import RowsInProgress
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.processors.folder import ProcessorInfo
+from slurm_jobs.formats.processors.image_plans import FixedImages, ImagePlan, Recipe
+from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.records.rows_in_progress import RowsInProgress
 from tests.pipeline.build import make_context
 from tests.pipeline.kinds import write_kind
 

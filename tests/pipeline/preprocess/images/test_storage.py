@@ -12,7 +12,7 @@ from benchmarks.photographs import make_photograph
 from pipeline.data.disk_format.sample_members import decode_stored_image
 from pipeline.preprocess.images.storage import MEMBER_SUFFIX, image_to_bytes, mean_price, price_of
 from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.shared.configs.stages import ImageFormat
+from slurm_jobs.formats.configs.stages import ImageFormat
 from tests.pipeline.preprocess.pictures import psnr
 
 PIXELS = np.asarray(make_photograph(0, 160, 121))

@@ -11,7 +11,7 @@ import pytest
 from pipeline.preprocess.manifests.parquet_pages import UNKNOWN_BYTES, dictionary_bytes
 from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import MAX_SHARED_BYTES
-from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.formats.manifests.values import RowOptions
 
 VALUE = bytes(7_000_000)
 NUM_ROWS = 30

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.preprocess.manifest import read_manifest
-from slurm_jobs.shared.configs.stages import Columns
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.manifests.messages import ManifestRow
-from slurm_jobs.shared.manifests.tables import needed_columns
-from slurm_jobs.shared.manifests.values import RowOptions
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.stages import Columns
+from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.tables import needed_columns
+from slurm_jobs.formats.manifests.values import RowOptions
 
 Row = Mapping[str, Any]
 Write = Callable[[Path, Row], Path]

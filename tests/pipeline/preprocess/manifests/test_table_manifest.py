@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from pipeline.preprocess.manifest import folder_of, open_manifest, read_manifest, slice_range
 from pipeline.preprocess.manifests import table_manifest
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.manifests.messages import ManifestRow
 from tests.pipeline.tables import (
     IMAGE,
     TURNS,

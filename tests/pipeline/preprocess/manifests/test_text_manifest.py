@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pipeline.preprocess.manifest import open_manifest, slice_range
 from pipeline.preprocess.manifests import text_manifest
-from slurm_jobs.shared.errors import StageConfigError, StageError
-from slurm_jobs.shared.manifests import text as text_module
-from slurm_jobs.shared.manifests.messages import ManifestRow
+from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.manifests import text as text_module
+from slurm_jobs.formats.manifests.messages import ManifestRow
 
 CELLS = st.sampled_from(
     ["x.png", "a", '"a, b"', '"two\nlines"', '"q""q"', 'a "b" c', "", " ", "é", '"r\r\nn"']

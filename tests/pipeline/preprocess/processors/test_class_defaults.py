@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.shared.processors.builders import BUILDERS
-from slurm_jobs.shared.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
+from slurm_jobs.formats.processors.builders import BUILDERS
+from slurm_jobs.formats.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
 
 
 @pytest.mark.parametrize("name", sorted(CLASS_DEFAULTS))

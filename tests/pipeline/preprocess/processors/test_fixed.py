@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_jobs.shared.processors.image_plans import FixedImages
+from slurm_jobs.formats.processors.image_plans import FixedImages
 
 SIDE = st.integers(1, 12_000)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slurm_jobs.shared.processors.image_plans import IdeficsTiles
+from slurm_jobs.formats.processors.image_plans import IdeficsTiles
 
 SIDE = st.integers(1, 12_000)
 SMOLVLM, IDEFICS3, NO_MULTIPLE = (2048, 512), (4 * 364, 364), (1000, 384)

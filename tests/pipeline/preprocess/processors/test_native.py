@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slurm_jobs.shared.processors.image_plans import NativeImages, UnfitImageError, smart_resize
+from slurm_jobs.formats.processors.image_plans import NativeImages, UnfitImageError, smart_resize
 
 QWEN2_5_VL = {"factor": 28, "min_pixels": 3136, "max_pixels": 12_845_056}
 QWEN3_VL = {"factor": 32, "min_pixels": 65_536, "max_pixels": 16_777_216}

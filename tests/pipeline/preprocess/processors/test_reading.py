@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.processors.folder import read_processor
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.processors.folder import read_processor
 
 
 def test_a_processor_of_the_clip_kind_is_understood(processor_dir: Path, tmp_path: Path) -> None:

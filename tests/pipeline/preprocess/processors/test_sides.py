@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.shared.processors.image_plans import (
+from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
     ImageRules,

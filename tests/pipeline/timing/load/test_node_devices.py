@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pipeline.timing.load.node_devices import disk_behind, infiniband_ports, whole_disks
-from slurm_jobs.shared.machine import mount_of, network_cards
+from slurm_jobs.base.machine import mount_of, network_cards
 
 MOUNTS = """22 1 0:20 / / rw - btrfs /dev/nvme0n1p2 rw,subvol=/root
 30 22 0:31 / /scratch rw,noatime shared:1 - zfs tank rw

@@ -23,7 +23,7 @@ from pipeline.train.attention.kernel_selection import (
     lengths_are_fixed,
 )
 from pipeline.train.attention.varlen_check import tolerance
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.train.strategies.trainer import Alone, Trainer
 

@@ -32,7 +32,7 @@ from pipeline.train.checkpoints.restoring import restore
 from pipeline.train.checkpoints.saver import Saver
 from pipeline.train.checkpoints.training_state import Checkpoints, TrainingState
 from pipeline.train.ranks.process_group import join_ranks, new_host_group
-from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.base.errors import SlurmJobsError
 from tests.contexts import make_context
 
 WIDTH = 16

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.train.checkpoints import checkpoint_folders, checkpoint_record
 from pipeline.train.checkpoints.checkpoint_record import INFO_NAME, FileFacts
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 from tests.pipeline.train.checkpoints.folders import (
     INFO,
     UNREADABLE_NOW,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 CPU = torch.device("cpu")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.train.checkpoints.keep_after_end import not_kept_after_end
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 
 PHASES = [{"name": "one", "num_steps": 1}, {"name": "two", "num_steps": 1}]
 

@@ -12,7 +12,7 @@ import torch.distributed.checkpoint as dcp
 from pipeline.train.checkpoints.checkpoint_reading import PlainPlanner, PlainReader
 from pipeline.train.checkpoints.generator_state import rng_state, set_rng_state
 from pipeline.train.checkpoints.training_state import TrainingState
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

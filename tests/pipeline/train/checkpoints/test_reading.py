@@ -22,7 +22,7 @@ from pipeline.train.checkpoints.checkpoint_reading import (
     PlainReader,
 )
 from pipeline.train.checkpoints.generator_state import rng_state
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

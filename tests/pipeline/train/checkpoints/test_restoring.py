@@ -12,7 +12,7 @@ from pipeline.train.checkpoints.checkpoint_folders import keep_newest
 from pipeline.train.checkpoints.checkpoint_record import Identity, Work, read_info
 from pipeline.train.checkpoints.restoring import Restored, restore
 from pipeline.train.checkpoints.training_state import Checkpoints
-from slurm_jobs.shared.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageConfigError, StageError
 from tests.pipeline.train.checkpoints.folders import UNREADABLE_NOW
 from tests.pipeline.train.conftest import fail_on
 

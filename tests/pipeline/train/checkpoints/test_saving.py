@@ -17,7 +17,7 @@ from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
 from pipeline.train.checkpoints.checkpoint_record import read_info
 from pipeline.train.checkpoints.restoring import restore
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
-from slurm_jobs.shared.errors import StageError
+from slurm_jobs.base.errors import StageError
 from tests.contexts import make_context
 from tests.pipeline.train.checkpoints import rank_cases
 from tests.pipeline.train.checkpoints.folders import Gate

@@ -17,8 +17,8 @@ from pipeline.train.checkpoints.state_differences import compare
 from pipeline.train.checkpoints.training_state import TrainingState
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.optimizer.optimizers import make_optimizer
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.training_parts import OptimizerConfig
 
 NUM_UPDATES = 3
 

@@ -11,9 +11,9 @@ from pipeline.train.checkpoints.checkpoint_record import read_info
 from pipeline.train.checkpoints.saver import Upload
 from pipeline.train.checkpoints.stop_time import StopTime
 from pipeline.train.checkpoints.timed_saver import TimedSaver
-from slurm_jobs.shared.errors import StageStoppedError
-from slurm_jobs.shared.processes import stop_requests
-from slurm_jobs.shared.timings.step_records import read_spans, spans_path
+from slurm_jobs.base.errors import StageStoppedError
+from slurm_jobs.base.processes import stop_requests
+from slurm_jobs.formats.timings.step_records import read_spans, spans_path
 from tests.pipeline.clock import FakeClock
 from tests.pipeline.train.checkpoints.folders import Gate
 

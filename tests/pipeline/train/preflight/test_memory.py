@@ -41,11 +41,11 @@ from pipeline.train.memory.tensor_sizes import ModelSizes, TensorSizes
 from pipeline.train.preflight.disk_space import disk_warning
 from pipeline.train.preflight.rank_checks import node_warning
 from pipeline.train.strategies.rank_mesh import Place
-from slurm_jobs.shared.accelerate_file import understand
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.machine import memory_bytes
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.machine import memory_bytes
+from slurm_jobs.formats.accelerate_file import understand
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.contexts import make_context
 from tests.pipeline.train.preflight.cards import A100, CPU, H100, V100, V100_32, card
 from tests.pipeline.train.tiny_runs import rows_of, tiny_config

@@ -12,8 +12,8 @@ from pipeline.train.device.card_support import card_problem, compile_warning, ru
 from pipeline.train.phase import phases_of
 from pipeline.train.preflight.library_check import library_problem
 from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.pipeline.train.preflight.cards import A100, CPU, CU130, H100, V100, V100_32, card
 
 

@@ -10,8 +10,8 @@ from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.preflight.rank_comparison import RankFacts, compare_ranks
 from pipeline.train.preflight.shared_gpus import shared_gpu_problems
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.contexts import make_context
 from tests.pipeline.train.preflight.cards import A100, CPU
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from slurm_jobs.shared.records.heartbeat import stacks_path
+from slurm_jobs.formats.records.heartbeat import stacks_path
 from slurm_jobs.worker.hangs import describe_cause
 from slurm_jobs.worker.stacks import read_stacks, request_stacks
 from tests.pipeline.train.conftest import rank_env

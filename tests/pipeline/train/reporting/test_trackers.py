@@ -16,11 +16,11 @@ from pipeline.train.reporting import training_reporter
 from pipeline.train.reporting.trackers import Trackers, check_packages
 from pipeline.train.reporting.training_rates import Done, rates_between, time_left
 from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
-from slurm_jobs.shared.configs.training_parts import TrackersConfig
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.records import progress_file
-from slurm_jobs.shared.records.progress_file import Progress
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.configs.training_parts import TrackersConfig
+from slurm_jobs.formats.records import progress_file
+from slurm_jobs.formats.records.progress_file import Progress
 from tests.contexts import make_context
 from tests.pipeline.timing.test_recorder import COUNTS
 

@@ -22,9 +22,9 @@ from pipeline.train.strategy_checks.effect import check_effect, check_gradients
 from pipeline.train.strategy_checks.equal_weights import check_equal_weights
 from pipeline.train.trained_model.trained_model import TrainedModel
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_parts import ProfileConfig
-from slurm_jobs.shared.timings.profiler_files import operators_path, read_operators
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_parts import ProfileConfig
+from slurm_jobs.formats.timings.profiler_files import operators_path, read_operators
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of
 

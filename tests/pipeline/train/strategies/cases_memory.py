@@ -21,7 +21,7 @@ from pipeline.train.trained_model.bare_model import make_shell
 from pipeline.train.trained_model.learned_parameters import what_learns
 from pipeline.train.trained_model.trained_model import TrainedModel
 from pipeline.train.training_data.batches import loss_of, to_device
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.pipeline.train.strategies.cases import TIED, case
 from tests.pipeline.train.strategies.trainer import Trainer, rank_device_of
 

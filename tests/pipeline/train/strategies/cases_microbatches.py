@@ -13,7 +13,7 @@ from pipeline.train.trained_model.trained_model import TrainedModel, switch_phas
 from pipeline.train.trials.microbatch_choice import settle_microbatches
 from pipeline.train.trials.microbatch_search import search
 from pipeline.train.trials.trial import Trial
-from slurm_jobs.shared.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.pipeline.train.strategies.accelerate_cases import FSDP, write
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.cases import case

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from pipeline.train.optimizer import optimizers as optimizer
 from pipeline.train.optimizer.gradient_clipping import clip_gradients
 from pipeline.train.optimizer.local_adamw import LocalAdamW
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
+from slurm_jobs.formats.configs.training_parts import OptimizerConfig
 from tests.pipeline.train.strategies.cases import case, single, training
 from tests.pipeline.train.strategies.trainer import Trainer
 

@@ -11,8 +11,8 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.job import Job
 from pipeline.train.phase import phases_of
 from pipeline.train.preflight.preflight import PREFLIGHT_NAME, preflight
-from slurm_jobs.shared.files import read_json
-from slurm_jobs.shared.timings.step_records import read_spans, spans_path
+from slurm_jobs.base.files import read_json
+from slurm_jobs.formats.timings.step_records import read_spans, spans_path
 from tests.contexts import make_context
 from tests.pipeline.train.strategies.cases import case
 from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of

@@ -15,7 +15,7 @@ from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.trained_model import bare_model, trained_model
 from pipeline.train.training_data.batches import to_device
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.train.strategies import reference_qlora
 from tests.pipeline.train.strategies import trainer as trainer_module
 from tests.pipeline.train.strategies.cases import case, single, training

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
-from slurm_jobs.shared.errors import SlurmJobsError
+from slurm_jobs.base.errors import SlurmJobsError
 from tests.contexts import make_context
 from tests.pipeline.train.strategies import (
     accelerate_cases,

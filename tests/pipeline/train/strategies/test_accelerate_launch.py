@@ -12,9 +12,9 @@ from accelerate.commands.launch import launch_command_parser
 
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.accelerator import _file_variables, make_accelerator
-from slurm_jobs.shared.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
-from slurm_jobs.shared.errors import StageConfigError
-from slurm_jobs.shared.shipped_files import shipped_path
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.shipped_files import shipped_path
+from slurm_jobs.formats.accelerate_file import KNOWN_FSDP_KEYS, KNOWN_KEYS, AccelerateFile
 from tests.pipeline.train.strategies.trainer import Alone
 
 ALONE = AccelerateFile(

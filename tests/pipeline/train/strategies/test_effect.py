@@ -7,7 +7,7 @@ import torch
 
 from pipeline.train.strategies.weight_distribution import check_can_be_shared
 from pipeline.train.strategy_checks.effect import check_optimizer
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.train.strategies.cases import SABOTAGED
 from tests.pipeline.train.strategies.cases_preflight import PROBLEMS
 

@@ -17,7 +17,7 @@ from pipeline.train.strategies.fully_sharded import prefetch_in_order, units_of
 from pipeline.train.strategies.rank_mesh import Place, shape_by_nodes
 from pipeline.train.strategies.strategy import ParallelModel, StrategyFacts
 from pipeline.train.strategy_checks.strategy_description import describe_parallel_model
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 
 def places(*names):

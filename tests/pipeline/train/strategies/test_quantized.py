@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.shared.configs.model_parts import storage_problem
+from slurm_jobs.formats.configs.model_parts import storage_problem
 from tests.pipeline.train.strategies.cases_quantized import COMBINATIONS, PARALLEL
 
 FP16 = 1e-4

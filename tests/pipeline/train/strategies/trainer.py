@@ -20,9 +20,9 @@ from pipeline.train.loop import run_steps
 from pipeline.train.phase import phases_of
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.trained_model.trained_model import TrainedModel, build_trained_model
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.dataset_folder import PROCESSOR_DIR
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import Kind
 

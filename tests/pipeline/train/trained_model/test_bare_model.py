@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.train.trained_model import bare_model
 from pipeline.train.trained_model.bare_model import build_together
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 
 class TalkingRanks:

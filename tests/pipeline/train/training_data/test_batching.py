@@ -14,8 +14,8 @@ from pipeline.data.order import BatchLayout, shuffled_order
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.train.training_data.batching import batch_layout, rows_per_step, steps_to_make
 from pipeline.train.trials.trial import _TRAINED
-from slurm_jobs.shared.configs.train import MAY_CHANGE, TrainConfig
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import MAY_CHANGE, TrainConfig
 from tests.contexts import make_context
 from tests.pipeline.train.conftest import TINY_MODEL, parent
 

@@ -19,7 +19,7 @@ from pipeline.timing.span_log import SpanLog
 from pipeline.train.ranks import patient_wait
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.training_data.staging import stage_together
-from slurm_jobs.shared.configs.training_parts import StagingConfig
+from slurm_jobs.formats.configs.training_parts import StagingConfig
 from tests.contexts import make_context
 
 rank, port, folder, dataset = int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:])

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.train.memory import measured_memory
 from pipeline.train.memory.host_memory import HostMemory
-from slurm_jobs.shared.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError
 
 SHARE = 0.9
 SIZES = {"global_batch_size": 32, "num_lanes": 4, "num_steps": 2}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
 from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import make_run

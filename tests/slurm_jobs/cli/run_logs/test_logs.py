@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.cli.run_logs import log_files
 from slurm_jobs.cli.run_logs.log_files import last_lines, numbered_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
+from slurm_jobs.formats.records.attempt_records import AttemptRecord
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import AttemptRecord
-from slurm_jobs.shared.records.record_json import record_to_json
 from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from slurm_jobs.formats.records.attempt_records import Outcome
 from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.records.attempt_records import Outcome
 from tests.slurm_jobs.cli.command import Command
 from tests.slurm_jobs.cli.tried_again import (
     NAME,

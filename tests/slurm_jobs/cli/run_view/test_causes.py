@@ -9,8 +9,8 @@ import pytest
 
 from slurm_jobs.cli.run_view.causes import MAX_SLICES_READ, causes_of
 from slurm_jobs.cli.run_view.problems import problem_lines
+from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.records.attempt_records import CompletionName
 from slurm_jobs.status.run_status import RunStatus, StageStatus
 from tests.slurm_jobs.cli.statuses import stage
 from tests.slurm_jobs.run.fabricate import end, submitted_run

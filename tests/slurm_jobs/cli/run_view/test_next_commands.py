@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
+from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import CompletionName
 from slurm_jobs.status.run_status import RunStatus, StageStatus
 from tests.slurm_jobs.cli.statuses import stage
 from tests.slurm_jobs.run.fabricate import end

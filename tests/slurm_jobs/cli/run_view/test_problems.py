@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.job_states import NEVER
-from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.status.run_status import RunStatus, StageStatus
 from tests.slurm_jobs.cli.statuses import stage
 from tests.slurm_jobs.runs import job

@@ -15,7 +15,7 @@ from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
-from slurm_jobs.shared.files import read_json, write_json_atomic
+from slurm_jobs.base.files import read_json, write_json_atomic
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError, SpecError
+from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.commands.resuming.given_spec import file_differs, keep_spec, spec_of
 from slurm_jobs.commands.spec_reading.read_spec import load
+from slurm_jobs.formats.config import build_config
+from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.training_parts import OptimizerConfig
+from slurm_jobs.formats.configs.training_phases import as_training
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.config import build_config
-from slurm_jobs.shared.configs.train import TrainConfig
-from slurm_jobs.shared.configs.training_parts import OptimizerConfig
-from slurm_jobs.shared.configs.training_phases import as_training
-from slurm_jobs.shared.errors import InputError, SpecError
-from slurm_jobs.shared.files import read_json, write_json_atomic
 from slurm_jobs.spec.profile import LOCAL
 from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 

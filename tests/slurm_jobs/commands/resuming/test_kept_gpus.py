@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.commands.resuming.kept_gpus import kinds_begun_on, kinds_kept
 from slurm_jobs.commands.resuming.slice_requests import with_kinds
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Done, Plan
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.resuming.named_slices import slices_named
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import PlannedStage
-from slurm_jobs.shared.errors import InputError
 from slurm_jobs.spec.profile import LOCAL
 
 

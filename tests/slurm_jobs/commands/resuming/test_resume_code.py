@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
 SPEC = """\

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.commands.resuming.slice_requests import plain_overrides
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 SPEC = """\

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.commands.resuming.training_starts import (
     learns_differently,
     start_of,
     training_starts,
 )
 from slurm_jobs.dependencies import Dependency
+from slurm_jobs.formats.records.attempt_records import CompletionName
+from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.fingerprints import hash_of
 from slurm_jobs.plan.planned import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.records.attempt_records import CompletionName
-from slurm_jobs.shared.records.job_resources import JobResources
 
 FIELDS = {
     "run": "r",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import FileError, InputError, SpecError
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.run_search.remembered_dirs import remember
-from slurm_jobs.shared.errors import FileError, InputError, SpecError
 from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.run.closed import close
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.run_search.newest_run import NewestRun, newest_run
 from slurm_jobs.commands.run_search.remembered_dirs import remember
-from slurm_jobs.shared.errors import InputError
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.commands.unmounted import remember_unmounted
 

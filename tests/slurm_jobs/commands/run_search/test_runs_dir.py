@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import FileError
 from slurm_jobs.commands.run_search.runs_dir import (
     default_runs_dir,
     refuse_missing_place,
     unreadable_place,
 )
-from slurm_jobs.shared.errors import FileError
 from tests.slurm_jobs.cli.command import run_command
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.files import read_json
 from slurm_jobs.commands.resume import ResumeRequest, resume
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.files import read_json
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
 SPEC = "name: words\nruns_dir: {runs}\nstages:\n  a:\n    shell: {shell}\n"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.starter.data_inspection import captions_win, inspect_data, is_image_folder
 from slurm_jobs.commands.starter.first_spec import Request, begin
 from slurm_jobs.commands.starter.place_choice import inspect_cluster
-from slurm_jobs.shared.errors import InputError
 
 
 def touch(*paths: Path) -> None:

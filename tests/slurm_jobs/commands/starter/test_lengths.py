@@ -6,7 +6,7 @@ import pytest
 
 from slurm_jobs.commands.starter.model_inspection import image_rules
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths, row_length
-from slurm_jobs.shared.manifests.row_sizes import RowSize
+from slurm_jobs.formats.manifests.row_sizes import RowSize
 
 PHOTO = (4032, 3024)
 NAMES = (

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.formats.node_records.doctor_facts import FolderFacts
 from slurm_jobs.nodes.doctor.login_folders import (
     folder_checks,
     quota_checks,
@@ -13,7 +14,6 @@ from slurm_jobs.nodes.doctor.login_folders import (
     shared_check,
 )
 from slurm_jobs.nodes.doctor.site_facts import Asked, MeasuredFolder
-from slurm_jobs.shared.node_records.doctor_facts import FolderFacts
 
 GB = 10**9
 QUOTA = """Disk quotas for user me (uid 7):

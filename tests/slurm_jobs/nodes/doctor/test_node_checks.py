@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor.check import Check
-from slurm_jobs.nodes.doctor.node_checks import node_checks
-from slurm_jobs.shared.node_records.doctor_facts import (
+from slurm_jobs.formats.node_records.doctor_facts import (
     AllReduceFacts,
     CardFacts,
     ClockFacts,
@@ -18,6 +16,8 @@ from slurm_jobs.shared.node_records.doctor_facts import (
     TorchFacts,
     node_from_json,
 )
+from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.node_checks import node_checks
 from tests.slurm_jobs.nodes.made_facts import named, node, spec
 
 REQUIRES = ("pyyaml<7,>=6", 'torch<2.15,>=2.11; extra == "train"')

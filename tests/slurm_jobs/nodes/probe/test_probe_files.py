@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.files import private_umask
+from slurm_jobs.formats.node_records import probe_files as node_records
+from slurm_jobs.formats.node_records.probe_files import MAX_KEPT, ProbePaths, keep_probe
 from slurm_jobs.nodes.probe import probe_files
 from slurm_jobs.nodes.probe.host_lists import num_named
 from slurm_jobs.nodes.probe.probe_files import newest_probes, probes_of_run
@@ -27,9 +30,6 @@ from slurm_jobs.nodes.probe.probe_text import (
     reasons,
 )
 from slurm_jobs.run.catalogue import list_runs
-from slurm_jobs.shared.files import private_umask
-from slurm_jobs.shared.node_records import probe_files as node_records
-from slurm_jobs.shared.node_records.probe_files import MAX_KEPT, ProbePaths, keep_probe
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 from tests.slurm_jobs.run.closed import close
 

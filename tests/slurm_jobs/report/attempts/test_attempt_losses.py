@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_jobs.formats.timings.step_records import StepFile
 from slurm_jobs.report.attempts.attempt_losses import loss_text, stage_loss, with_steps
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.attempt_model import StageLoss
 from slurm_jobs.run.attempt_history import AttemptEntry
-from slurm_jobs.shared.timings.step_records import StepFile
 from tests.slurm_jobs.report.fabricate_run import STEP_DTYPE
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from slurm_jobs.base import units
 from slurm_jobs.report.page.sections.stages_section import stages_section
-from slurm_jobs.shared import units
 from tests.slurm_jobs.report.builders import report_from, row_of, stage_of, with_rows
 from tests.slurm_jobs.report.fabricate_array import report_on_ends
 

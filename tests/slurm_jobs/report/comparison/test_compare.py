@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.base import units
 from slurm_jobs.report.comparison.communication_text import communication_lines
 from slurm_jobs.report.comparison.compare import compare
 from slurm_jobs.report.comparison.comparison_words import headline
 from slurm_jobs.report.comparison.run_settings import ABSENT, differences, in_short
 from slurm_jobs.report.comparison.scaling_base import HELD_SHARE, problems
 from slurm_jobs.report.values.training_model import ExposedCommunication
-from slurm_jobs.shared import units
 from tests.slurm_jobs.report.comparison.measured import measured
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.formats.timings.step_records import read_steps, steps_path
+from slurm_jobs.formats.timings.system_readings import ReadingPacker, system_path
 from slurm_jobs.report.comparison.run_measures import made_of_planned, measure
 from slurm_jobs.report.comparison.run_settings import unlike_within
-from slurm_jobs.shared.errors import InputError
-from slurm_jobs.shared.timings.step_records import read_steps, steps_path
-from slurm_jobs.shared.timings.system_readings import ReadingPacker, system_path
 from tests.slurm_jobs.report.builders import add_span, change_steps, edited, write_operators
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.quantities import TimeShare, known
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.rules.stages.array_imbalance import array_imbalance
 from slurm_jobs.report.rules.stages.queue_wait import queue_dominates
@@ -14,7 +15,6 @@ from slurm_jobs.report.rules.stages.slurm_requests import time_request
 from slurm_jobs.report.rules.training.around_the_steps import around_steps
 from slurm_jobs.report.rules.training.checkpoint_and_evaluation import checkpoint_stall
 from slurm_jobs.report.rules.training.repeated_steps import repeated_steps
-from slurm_jobs.shared.quantities import TimeShare, known
 from tests.slurm_jobs.report.builders import check, edited, finding, report_on, stage_of
 
 HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_ranks": 4}

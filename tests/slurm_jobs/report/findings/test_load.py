@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from slurm_jobs.formats.timings.system_readings import ReadingPacker, system_path
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.trainings.node_load import num_ranks_at_a_time, of_others
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.rules.loading.loader_threads import cause_by_threads
 from slurm_jobs.report.values.load_model import Level, LoaderLoad, NodeLoad
-from slurm_jobs.shared.timings.system_readings import ReadingPacker, system_path
 from tests.slurm_jobs.report.builders import (
     change_steps,
     check,

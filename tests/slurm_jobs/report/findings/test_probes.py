@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.formats.node_records.probe_files import ProbePaths, keep_probe
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.values.provenance_model import NodeFacts
 from slurm_jobs.report.values.report_model import report_to_json
-from slurm_jobs.shared.node_records.probe_files import ProbePaths, keep_probe
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 from tests.slurm_jobs.report.builders import (
     check,

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from slurm_jobs.formats.timings.profiler_files import operators_path, trace_path
 from slurm_jobs.report.inputs.read_inputs import read_inputs
-from slurm_jobs.shared.timings.profiler_files import operators_path, trace_path
 from tests.slurm_jobs.report.builders import (
     change_steps,
     finding,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base.quantities import known, missing
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.rules.stages.no_pictures import no_pictures
 from slurm_jobs.report.rules.stages.rows_left_out import left_out, rejected
 from slurm_jobs.report.rules.stages.tokenising import slow_tokenising
 from slurm_jobs.report.text.sentences import next_request
-from slurm_jobs.shared.quantities import known, missing
 from tests.slurm_jobs.report.builders import (
     check,
     finding,

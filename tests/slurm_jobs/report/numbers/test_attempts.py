@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base import units
+from slurm_jobs.formats.records.attempt_records import CompletionRecord, TaskAccounting
+from slurm_jobs.formats.timings.step_records import spans_path
 from slurm_jobs.report.attempts.gathered_attempts import why_end_is_the_rows
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.values.report_model import report_to_json
-from slurm_jobs.shared import units
-from slurm_jobs.shared.records.attempt_records import CompletionRecord, TaskAccounting
-from slurm_jobs.shared.timings.step_records import spans_path
 from tests.slurm_jobs.report.builders import (
     NOT_STARTED,
     add_span,

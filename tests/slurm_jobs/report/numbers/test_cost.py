@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base.quantities import missing
 from slurm_jobs.report.numbers.cost_numbers import cost_numbers
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.text import cost_sentences
-from slurm_jobs.shared.quantities import missing
 from tests.slurm_jobs.report.builders import printed, stage_of
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.5, "currency": "CHF"}

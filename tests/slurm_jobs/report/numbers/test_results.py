@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base import units
+from slurm_jobs.base.files import write_json_atomic
+from slurm_jobs.formats.configs.command_stages import SAID, TUNE_RUN
+from slurm_jobs.formats.timings.step_records import spans_path, steps_header, steps_path
 from slurm_jobs.report.inputs.read_inputs import parents_first
 from slurm_jobs.report.numbers.current_results import evaluation_numbers, flat_numbers
 from slurm_jobs.report.page.report_page import render_html
@@ -14,10 +18,6 @@ from slurm_jobs.report.values.data_statistics import read_statistics
 from slurm_jobs.report.values.report_model import report_to_json
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import name_of_job
-from slurm_jobs.shared import units
-from slurm_jobs.shared.configs.command_stages import SAID, TUNE_RUN
-from slurm_jobs.shared.files import write_json_atomic
-from slurm_jobs.shared.timings.step_records import spans_path, steps_header, steps_path
 from tests.slurm_jobs.report.builders import (
     add_span,
     check,

@@ -9,13 +9,13 @@ from typing import get_args
 
 import pytest
 
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.standings import OverallStatus, Standing, overall_status
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.run_values import RunRecords, StageRecords, StageSummary
 from slurm_jobs.run_folder.submission_lock import submitting
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.shared.records.attempt_records import TaskAccounting
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.slice_status import Status
 from tests.slurm_jobs.report.builders import (

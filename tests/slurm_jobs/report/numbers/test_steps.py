@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS
 from slurm_jobs.report.numbers.trainings.device_times import (
     device_notes,
     device_timeline,
@@ -14,7 +15,6 @@ from slurm_jobs.report.numbers.trainings.rank_numbers import attempt_means
 from slurm_jobs.report.numbers.trainings.training_rates import rates
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.steps.step_notes import step_notes
-from slurm_jobs.shared.timings.step_records import DEVICE_FIELDS
 from tests.slurm_jobs.report.builders import attempts_of, make_steps, rank_timing, seconds_of
 
 

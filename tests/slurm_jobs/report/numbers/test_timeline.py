@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.report.numbers.trainings.training_time import attempt_budget
-from slurm_jobs.report.steps.intervals import budget, max_overlap, merge, subtract, total_s
-from slurm_jobs.run_folder.orders import name_of_job
-from slurm_jobs.shared.timings.step_records import (
+from slurm_jobs.formats.timings.step_records import (
     PROCESS_EXIT_SPAN,
     STEP_FIELDS,
     spans_path,
     steps_path,
 )
+from slurm_jobs.report.numbers.trainings.training_time import attempt_budget
+from slurm_jobs.report.steps.intervals import budget, max_overlap, merge, subtract, total_s
+from slurm_jobs.run_folder.orders import name_of_job
 from tests.slurm_jobs.report.builders import (
     NOT_STARTED,
     add_span,

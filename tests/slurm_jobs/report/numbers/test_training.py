@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from slurm_jobs.formats.records.attempt_records import AttemptRecord
 from slurm_jobs.report.numbers.headline import make_tiles
 from slurm_jobs.report.numbers.trainings.training_rates import ranks_of, rates
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.rules.training.meetings import meetings
 from slurm_jobs.report.rules.training.straggler import straggler
 from slurm_jobs.report.values.report_model import report_to_json
-from slurm_jobs.shared.records.attempt_records import AttemptRecord
 from tests.slurm_jobs.report.builders import (
     attempts_of,
     edited,

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from slurm_jobs.base.shipped_files import shipped_path
 from slurm_jobs.report.page.bar_pieces import KINDS, pieces
 from slurm_jobs.report.page.gantt import timeline_section
 from slurm_jobs.report.page.report_page import render_html
-from slurm_jobs.shared.shipped_files import shipped_path
 from tests.slurm_jobs.report.fabricate_array import STARTUP_S, STATUS_OF, mixed_ends, report_on_ends
 
 SIZES = (3, 40, 500, 10_000)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base.shipped_files import shipped_path
 from slurm_jobs.report.page.rank_bars import rank_bars
-from slurm_jobs.shared.shipped_files import shipped_path
 from tests.slurm_jobs.report.builders import make_steps, rank_timing, training_of
 
 NUM_ATTEMPTS = 3

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_jobs.base.errors import DamagedFileError
 from slurm_jobs.report.profiles.occupancy import occupancy
 from slurm_jobs.report.profiles.profile_findings import find, overlap_text
 from slurm_jobs.report.profiles.profile_text import shares
 from slurm_jobs.report.profiles.profile_trace import Pieces, Trace, read_trace
-from slurm_jobs.shared.errors import DamagedFileError
 from tests.slurm_jobs.report.profiles.made_up import event, step, write_trace
 
 GPU_STEP = (

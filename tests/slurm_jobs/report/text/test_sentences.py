@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare, known, missing
 from slurm_jobs.report.numbers.headline import make_tiles, make_verdict
 from slurm_jobs.report.rules.stages.slurm_requests import memory_request, time_request
 from slurm_jobs.report.text.sentences import next_request, no_finding
 from slurm_jobs.report.values.data_model import EvaluationNumbers
 from slurm_jobs.report.values.finding_model import Check
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare, known, missing
 from tests.slurm_jobs.report.builders import stage_of
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_jobs.base import units
+from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.page.report_page import render_html
-from slurm_jobs.shared import units
-from slurm_jobs.shared.quantities import TimeShare
 from tests.slurm_jobs.report.builders import printed
 
 

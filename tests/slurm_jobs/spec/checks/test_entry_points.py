@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import StageConfigError
 from slurm_jobs.worker.call import result_text
 from tests.slurm_jobs.spec.conftest import Check
 

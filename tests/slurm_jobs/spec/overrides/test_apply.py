@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.shared.errors import SpecError
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.overrides.apply import apply_overrides
 from slurm_jobs.spec.yaml.reader import read_yaml

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.starter.data_inspection import inspect_data
 from slurm_jobs.commands.starter.images.archive_members import archive_note, member_syntax
 from slurm_jobs.commands.starter.images.image_folder import read_image_folder
-from slurm_jobs.shared.errors import InputError
 
 
 @pytest.fixture

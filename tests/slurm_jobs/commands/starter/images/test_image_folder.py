@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.preprocess.manifest import read_manifest
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.starter.data_inspection import is_image_folder
 from slurm_jobs.commands.starter.images.image_folder import metadata_files, read_image_folder
-from slurm_jobs.shared.errors import InputError
 
 BOX = "0 0.5 0.5 0.2 0.3\n"
 NEITHER = "neither train nor evaluation"

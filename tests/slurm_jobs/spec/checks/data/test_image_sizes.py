@@ -17,7 +17,7 @@ from PIL import Image
 
 from pipeline.preprocess.images.image_formats import FORMATS
 from slurm_jobs.commands.spec_reading import image_sizes
-from slurm_jobs.shared.manifests.image_heads import IMAGE_HEAD_BYTES, begins_as_image
+from slurm_jobs.formats.manifests.image_heads import IMAGE_HEAD_BYTES, begins_as_image
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
 from tests.slurm_jobs.spec.conftest import Check, Notes

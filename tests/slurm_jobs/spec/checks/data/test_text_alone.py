@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.shared.manifests.text import MAX_ROWS
+from slurm_jobs.formats.manifests.text import MAX_ROWS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 from tests.slurm_jobs.spec.conftest import Check, Notes
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.shared.shipped_files import shipped_path
+from slurm_jobs.base.shipped_files import shipped_path
 from tests.slurm_jobs.spec.conftest import Check
 
 

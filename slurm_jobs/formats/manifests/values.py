@@ -1,0 +1,702 @@
+"""Conversion of a row's values to messages: captions, questions and conversations.
+
+Each file format reads values in its own way; this module interprets them for all formats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
+from slurm_jobs.formats.manifests.first_turns import check_first_question, without_leading_answers
+from slurm_jobs.formats.manifests.keys import (
+    FILE_NAMES,
+    LOSS_KEYS,
+    QUESTION_PARTS,
+    SPELLINGS,
+    TURN_KEYS,
+    UNLEARNED_KEYS,
+    BadRowError,
+    Meaning,
+    has_learning_word,
+    is_chat_part,
+    is_empty,
+    is_metadata,
+    kind_of,
+    left_out_media,
+    lettered_choice,
+    looks_like_picture,
+    names_answers,
+    normal,
+    question_part,
+    says_nothing,
+    says_number,
+    selects_answers,
+    shorten,
+    unread_problem,
+    values_of_keys,
+    yes_or_no,
+)
+from slurm_jobs.formats.manifests.marks import foreign_mark
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow, Message, RowOrigin, bad_row
+from slurm_jobs.formats.manifests.row_notes import RowNote, answer_note
+from slurm_jobs.formats.manifests.splits import split_of_column
+from slurm_jobs.formats.manifests.turns import (
+    IMAGE_KEYS,
+    INDEX_KEYS,
+    check_characters,
+    fill_images,
+    image_of,
+    name_images,
+    printable,
+    read_turns,
+    split_marks,
+    turns_of,
+)
+
+TOO_DEEP = "lists or mappings are nested too deeply to be read"
+_MAPPED: tuple[tuple[str, Meaning], ...] = (
+    ("image", "image"),
+    ("text", "text"),
+    ("prompt", "prompt"),
+    ("system", "system"),
+    ("messages", "turns"),
+)
+"""Keys of the config `columns`, with the meaning of the columns that they name."""
+_WEB = ("http://", "https://")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowOptions:
+    """Options for rows from the config."""
+
+    prompt: str = DEFAULT_PROMPT
+    """Prompt next to the image of a caption whose row has none."""
+    system_prompt: str = ""
+    """System prompt of captions and questions whose row has none; empty for no system message."""
+    columns: Columns = KNOWN_COLUMNS
+    _meanings: dict[str, Meaning | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def meaning(self, key: str) -> Meaning | None:
+        """Return the meaning of a column; None if it is not read."""
+        if key not in self._meanings:
+            given = {getattr(self.columns, name): meaning for name, meaning in _MAPPED}
+            given.pop(None, None)
+            meaning = given.get(key) or SPELLINGS.get(normal(key))
+            if key not in given and (meaning in given.values() or self.ignores(key)):
+                meaning = None
+            self._meanings[key] = meaning
+        return self._meanings[key]
+
+    def ignores(self, key: str) -> bool:
+        """Check whether the user ignores a column, or named another one for its meaning."""
+        if key in self.columns.ignore:
+            return True
+        is_picture = SPELLINGS.get(normal(key)) == "image" or normal(key) in FILE_NAMES
+        return is_picture and self.columns.image not in (None, key)
+
+    def reads(self, key: str) -> bool:
+        """Check whether a column is a part of samples."""
+        return self.meaning(key) is not None or (
+            normal(key) in FILE_NAMES and not self.ignores(key)
+        )
+
+    def holds_picture(self, key: str) -> bool:
+        """Check whether a column has pictures, or names of their files."""
+        return self.reads(key) and self.meaning(key) in (None, "image")
+
+    def looks_at(self, key: str) -> bool:
+        """Check whether a column's values are needed: as content, or to detect content."""
+        return self.reads(key) or key not in self.columns.ignore
+
+    def replaced_by(self, key: str) -> tuple[str, str] | None:
+        """Return the key of `columns`, and the column it names, that replaces this one."""
+        name = "image" if normal(key) in FILE_NAMES else SPELLINGS.get(normal(key))
+        option = next((option for option, meaning in _MAPPED if meaning == name), None)
+        column = getattr(self.columns, option) if option else None
+        if option is None or column in (None, key) or key in self.columns.ignore:
+            return None
+        return None if self.meaning(key) is not None else (option, column)
+
+    def wrong_columns(self, names: Sequence[str]) -> str:
+        """Return what is wrong with the columns of a table or CSV; empty if they make samples.
+
+        If several columns have one meaning, the rows decide: all but one may be empty.
+        """
+        missing = missing_columns(self.columns, names)
+        if missing:
+            return missing
+        twice = sorted({name for name in names if self.reads(name) and names.count(name) > 1})
+        if twice:
+            return f"column {', '.join(twice)} named twice"
+        held = {self.meaning(name) for name in names}
+        if any(map(self.holds_picture, names)):
+            held.add("image")
+        if "turns" in held or {"text", "image"} <= held or {"text", "prompt"} <= held:
+            return ""
+        key = "image" if "text" in held else "text"
+        lacks = {
+            "image": "no column has images (`image`, `image_path`, `file_name`, ...)",
+            "text": "no column has turns (`messages`, `conversations`, `texts`) or answers "
+            "(`text`, `caption`, `answer`, ...)",
+        }[key]
+        listed_names = ", ".join(names) or "nothing"
+        if looks_like_picture(list(names)):
+            return f"{lacks}; found: {listed_names}. The first line must name the columns"
+        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+            return f"{lacks}; found: {listed_names}. Put commas between the columns"
+        return f"{lacks}; found: {listed_names}. Name it in the config: `columns: {{{key}: NAME}}`"
+
+
+def missing_columns(columns: Columns, names: Collection[str]) -> str:
+    """Return config columns that do not exist; empty if all do. `ignore` may name any."""
+    mapped = {key: getattr(columns, key) for key, _ in _MAPPED}
+    for key, name in mapped.items():
+        if name is None:
+            continue
+        keys = [f"`columns.{other}`" for other, value in mapped.items() if value == name]
+        if len(keys) > 1:
+            return f"{' and '.join(keys)} name the same column, `{name}`"
+        if name not in names:
+            return (
+                f"no column `{name}`, which `columns.{key}` names"
+                f"{did_you_mean(name, names) or ';'} found: {', '.join(names) or 'nothing'}"
+            )
+    return ""
+
+
+def read_row(
+    origin: RowOrigin, value: object, options: RowOptions, *, unread: Iterable[str] = ()
+) -> ManifestRow:
+    """Return a row of any format; one that cannot be used has its `problem`.
+
+    `value` maps its columns or keys; `unread` names columns whose values were not read.
+    """
+    if not isinstance(value, Mapping):
+        problem = (
+            f"the row is {kind_of(value)}, expected an object with keys such as `messages`, or "
+            "`image` and `text`"
+        )
+        return bad_row(origin, problem)
+    row = _Row(value, options)
+    source, problem = "", ""
+    messages: tuple[Message, ...] = ()
+    try:
+        row.check_replaced()
+        pictures = row.pictures()
+        source = row.source(pictures)
+        messages = row.messages(pictures)
+        row.check_unread(has_picture=bool(pictures) or _has_image(messages))
+        _check_marks(messages)
+        check_characters(messages)
+    except BadRowError as error:
+        problem = printable(str(error))
+    except RecursionError:  # printing a value that was just parsed
+        problem = TOO_DEEP
+    names = options.columns.ignore
+    left_out = dict.fromkeys(key for key, _ in values_of_keys(value, names)) if names else ()
+    keys = tuple(printable(str(key)) for key in value)
+    if problem:
+        bad = bad_row(origin, problem, source=source)
+        return replace(bad, keys=keys, left_out=tuple(left_out))
+    if not source:
+        images = (item for message in messages for item in message.content)
+        source = next((printable(item.value) for item in images if item.kind == "image"), "")
+    ignored = dict.fromkeys((*row.ignored, *(key for key in unread if not is_metadata(key))))
+    return ManifestRow(
+        origin=origin,
+        source=source,
+        messages=name_images(messages),
+        ignored=tuple(printable(key) for key in ignored),
+        keys=keys,
+        splits=row.splits(),
+        notes=tuple(dict.fromkeys(row.notes)),
+        left_out=(*(key for key, _ in row.left_out), *left_out),
+    )
+
+
+class _Row:
+    """Values of one row by their meaning."""
+
+    def __init__(self, value: Mapping[str, Any], options: RowOptions) -> None:
+        self._value = value
+        self._options = options
+        self._held: dict[Meaning, dict[str, Any]] = {}
+        self._others: dict[str, Any] = {}
+        self.ignored: list[str] = []
+        self.notes: list[RowNote] = []
+        self.left_out: list[tuple[str, Any]] = []
+        """Keys of `columns.ignore`, and their values."""
+        for key, item in value.items():
+            if not isinstance(key, str):
+                continue
+            meaning = options.meaning(key)
+            if meaning is not None:
+                self._held.setdefault(meaning, {})[key] = item
+            elif not options.ignores(key):
+                self._others[key] = item
+            elif key in options.columns.ignore:
+                self.left_out.append((key, item))
+
+    def source(self, pictures: Sequence[Content]) -> str:
+        """Return the row's own `id`, else its first image, else empty."""
+        own_id = next((v for v in self._held.get("id", {}).values() if v is not None), None)
+        if own_id is not None:
+            return printable(str(own_id))
+        return printable(pictures[0].value) if pictures else ""
+
+    def splits(self) -> tuple[tuple[str, str], ...]:
+        """Return columns that name the row's split of the data set, with their values."""
+        return tuple(
+            (printable(key), printable(str(value)))
+            for key, value in self._others.items()
+            if split_of_column(normal(key), value) is not None
+        )
+
+    def pictures(self) -> list[Content]:
+        """Return images that the row lists, in any column.
+
+        Exporters write several columns, and leave all but one null or empty. A row in which all are
+        empty has no picture: InternVL's format writes `image: ""` for text alone.
+
+        Raises:
+            BadRowError: two columns contradict each other.
+        """
+        given = {key: v for key, v in self._held.get("image", {}).items() if not _no_picture(v)}
+        lists = {key: _images(value) for key, value in given.items()}
+        for key in lists:
+            self._check_listed(key, given[key])
+        on_disk = {
+            key: images
+            for key, images in lists.items()
+            if normal(key) not in ("image_url", "image_urls")
+            or any(image.data is not None or not image.value.startswith(_WEB) for image in images)
+        }
+        lists = on_disk or lists
+        self.ignored += [key for key in given if key not in lists]
+        named = {
+            key: _images(value)
+            for key, value in self._others.items()
+            if normal(key) in FILE_NAMES and looks_like_picture(value)
+        }
+        for key in named:
+            del self._others[key]
+        lists |= named
+        if not lists:
+            return []
+        first_key, first = next(iter(lists.items()))
+        for key, images in lists.items():
+            is_by_name = key in named or first_key in named
+            if len(images) != len(first) or not all(
+                image == other
+                or (
+                    (is_by_name or (image.data is None) != (other.data is None))
+                    and _has_name_of(image, other)
+                )
+                for image, other in zip(images, first, strict=True)
+            ):
+                names = [shorten([image.value for image in listed]) for listed in (first, images)]
+                message = f"`{first_key}` lists {names[0]}, `{key}` {names[1]}"
+                raise BadRowError(message)
+        return next((images for images in lists.values() if any(i.data for i in images)), first)
+
+    def _check_listed(self, column: str, value: Any) -> None:
+        """Record the keys of listed images that are not read.
+
+        Raises:
+            BadRowError: one holds content, or gives the image another index than its place.
+        """
+        for place, item in enumerate(value if isinstance(value, list) else [value]):
+            for key, other in item.items() if isinstance(item, Mapping) else ():
+                if key in self._options.columns.ignore or key in IMAGE_KEYS or says_nothing(other):
+                    continue
+                unread = unread_problem(key, other, has_picture=True)
+                problem = None if unread is None else unread.text
+                if normal(key) in INDEX_KEYS and other != place:
+                    problem = f"`{key}` of image {place} is {shorten(other)}: list them in order"
+                if problem is not None:
+                    message = f"in `{column}`: {problem}"
+                    raise BadRowError(message)
+                if not is_metadata(key):
+                    self.ignored.append(f"{column}[].{key}")
+
+    def messages(self, pictures: Sequence[Content]) -> tuple[Message, ...]:
+        """Return the row's conversation.
+
+        Raises:
+            BadRowError: there is none, or it is invalid.
+        """
+        turns = self._held.get("turns", {})
+        order = [key for name in TURN_KEYS for key in turns if normal(key) == name] or list(turns)
+        key = next((key for key in order if not is_empty(turns[key])), None)
+        key = key or next((key for key in order if turns[key] is not None), None)
+        if key is not None and not self._is_answer(key):
+            self._ignore("text", "prompt")
+            self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
+            return self._conversation(normal(key), turns[key], pictures)
+        answers = self._held.get("text", {})
+        if not answers:
+            raise BadRowError(self._no_turns(is_null=bool(turns)))
+        self._ignore("turns")
+        return self._answer(answers, pictures)
+
+    def _is_answer(self, turns: str) -> bool:
+        """Check whether `columns` names the answer of a row that has turns, too.
+
+        Raises:
+            BadRowError: it names the turns as well, or the question without the answer.
+        """
+        columns = self._options.columns
+        if is_empty(self._value[turns]):
+            return False
+        text = columns.text
+        if text is not None and columns.messages is None:
+            if not is_empty(self._value.get(text)):
+                return True
+            message = (
+                f"`{text}`, which `columns.text` names, is empty, but `{turns}` holds turns; set "
+                f"`columns: {{messages: {turns}}}` to read them, or "
+                f"`columns: {{ignore: [{turns}]}}` to leave them out"
+            )
+            raise BadRowError(message)
+        for option in ("text", "prompt"):
+            column = getattr(columns, option)
+            if column is not None and not is_empty(self._value.get(column)):
+                remedy = f"set `columns: {{ignore: [{turns}]}}`"
+                remedy = "take `columns.messages` out" if columns.messages else remedy
+                message = (
+                    f"`{turns}` holds turns, and `{column}`, which `columns.{option}` names, is "
+                    f"no part of them; {remedy}, or take `columns.{option}` out"
+                )
+                raise BadRowError(message)
+        return False
+
+    def check_replaced(self) -> None:
+        """Raise on a row whose configured column is empty, while another with its meaning is not.
+
+        Raises:
+            BadRowError: there is such a column.
+        """
+        has_turns = not all(map(is_empty, self._held.get("turns", {}).values()))
+        for key, value in self._value.items():
+            pair = self._options.replaced_by(key) if isinstance(key, str) else None
+            if pair is None or says_nothing(value) or (isinstance(value, str) and value.isspace()):
+                continue
+            option, column = pair
+            if normal(key) in FILE_NAMES and not looks_like_picture(value):
+                continue
+            if says_nothing(self._value.get(column)) and not (
+                has_turns and option in ("text", "prompt")
+            ):
+                remedy = (
+                    f"write its picture into `{column}`, or remove the row"
+                    if option == "image"
+                    else f"set `columns: {{ignore: [{key}]}}` to leave it out"
+                )
+                message = (
+                    f"`{column}`, which `columns.{option}` names, is empty, but `{key}` is not; "
+                    f"{remedy}"
+                )
+                raise BadRowError(message)
+
+    def _no_turns(self, *, is_null: bool) -> str:
+        if is_null:
+            return "no turns: the cell is null"
+        if {"images", "annotations"} <= self._value.keys():
+            return (
+                "a file of COCO's annotations, which holds no captions with names of pictures; "
+                "write a list of rows with `image` and `text`"
+            )
+        keys = shorten([key for key in self._value if isinstance(key, str)])
+        parts = [*self._held.get("prompt", {}).values(), *self._held.get("image", {}).values()]
+        is_row = not all(map(says_nothing, parts))
+        for key, value in self._value.items():
+            first = value[0] if isinstance(value, list) and value else None
+            names = set(map(normal, map(str, first))) if isinstance(first, Mapping) else set()
+            if names & {"role", "from"}:
+                return f"`{key}` holds turns; set `columns: {{messages: {key}}}` to read them"
+            meanings = {SPELLINGS.get(name) for name in names}
+            if is_row and {"prompt", "text"} <= meanings:
+                return (
+                    f"`{key}` holds questions with answers; write a row for each, or the turns of "
+                    "one conversation as `messages`"
+                )
+            if is_row and first is not None and ("text" in meanings or names_answers(key)):
+                return _several_answers(key, value)
+            if not names.isdisjoint(SPELLINGS):
+                return f"`{key}` holds a list of rows; write that list alone as the manifest"
+        return (
+            "neither `messages` nor `conversations`, nor an answer (`text`, `caption`, `answer`, "
+            f"...); the keys are {keys}. Name one in the config: `columns: {{text: NAME}}`, or "
+            "`columns: {messages: NAME}`"
+        )
+
+    def _conversation(
+        self, column: str, value: Any, pictures: Sequence[Content]
+    ) -> tuple[Message, ...]:
+        wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
+        messages: list[Message] = []
+        for turn in turns_of(value):
+            self.left_out += values_of_keys(turn, self._options.columns.ignore)
+            turn_messages, ignored = read_turns(
+                turn,
+                wanted=wanted.get(column, ("role", "content")),
+                is_first=not messages,
+                ignore=self._options.columns.ignore,
+            )
+            messages += turn_messages
+            self.ignored += [f"{column}[].{key}" for key in ignored]
+        system = self._text("system")
+        given = next((message for message in messages if message.role == "system"), None)
+        if system and (given is None or not given.content):
+            others = [message for message in messages if message is not given]
+            messages = [_text_message("system", system), *others]
+        elif system and given is not None and given.text.strip() != system.strip():
+            texts = f"{shorten(system)}, and a turn of the system {shorten(given.text)}"
+            message = f"`system` is {texts}"
+            raise BadRowError(message)
+        if messages[-1].role != "assistant":
+            message = f"the last turn is the {messages[-1].role}'s, expected the assistant's"
+            raise BadRowError(message)
+        asked = without_leading_answers(messages)
+        if len(asked) < len(messages):
+            self.notes.append("answer_left_out")
+        filled = fill_images(asked, pictures)
+        check_first_question(filled)
+        answers = [turn.text for turn in filled if turn.role == "assistant" and turn.is_learned]
+        notes = (answer_note(answer, is_caption=False) for answer in answers)
+        self.notes += [note for note in notes if note]
+        words = " ".join(" ".join(message.text.split()) for message in filled)
+        for key, other in {**self._held.get("prompt", {}), **self._others}.items():
+            if is_chat_part(key, other) and not all(text in words for text in _texts(other)):
+                message = (
+                    f"`{key}` holds words that the turns do not have, which are not read; write "
+                    f"them into the turns, or set `columns: {{ignore: [{key}]}}` to leave them out"
+                )
+                raise BadRowError(message)
+        return filled
+
+    def _answer(
+        self, answers: Mapping[str, Any], pictures: Sequence[Content]
+    ) -> tuple[Message, ...]:
+        """Return a caption, or a question and its answer."""
+        question = self._text("prompt")
+        letter = lettered_choice(self._others) if question else ""
+        for key, value in self._others.items():
+            part = QUESTION_PARTS["choices"] if key == letter else question_part(key, value)
+            if part and (question or normal(key) in ("input", "inputs")):
+                remedy = (
+                    "write them into the column of the question"
+                    if question
+                    else f"set `columns: {{prompt: {key}}}` if they are the question"
+                )
+                message = (
+                    f"`{key}` holds {part}, which are not read; {remedy}, or set "
+                    f"`columns: {{ignore: [{key}]}}` to leave them out"
+                )
+                raise BadRowError(message)
+        answer = self._text("text")
+        if not answer:
+            name = next(iter(answers))
+            is_null = answers[name] is None
+            message = f"`{name}` is {'null, expected a string' if is_null else 'empty'}"
+            raise BadRowError(message)
+        if not pictures and not question:
+            raise self._no_image()
+        note = answer_note(answer, is_caption=not question)
+        self.notes += [note] if note else []
+        system = self._text("system") or self._options.system_prompt
+        messages = [_text_message("system", system)] if system else []
+        words = (
+            split_marks(question)
+            if question
+            else [Content(kind="text", value=self._options.prompt)]
+        )
+        messages += [Message(role="user", content=tuple(words)), _text_message("assistant", answer)]
+        return fill_images(messages, pictures)
+
+    def _no_image(self) -> BadRowError:
+        """Return the error for a missing image; a key with other content is the better reason."""
+        try:
+            self.check_unread(has_picture=False)
+        except BadRowError as error:
+            return error
+        names = [key for key, value in self._held.get("image", {}).items() if value is not None]
+        problem = "no image: neither a path nor bytes"
+        if names:
+            problem = f"`{names[0]}` is empty, and a caption without a picture describes nothing"
+        for key, value in self._others.items():
+            if isinstance(value, str) and value.startswith(_WEB):
+                problem += f"; `{key}` is a web address, which is not fetched: download the files"
+                break
+        return BadRowError(problem)
+
+    def _ignore(self, *meanings: Meaning) -> None:
+        for meaning in meanings:
+            held = self._held.get(meaning, {})
+            self.ignored += [key for key, value in held.items() if not is_empty(value)]
+
+    def _text(self, meaning: Meaning) -> str:
+        """Return the only text of a meaning; empty if all are blank.
+
+        Raises:
+            BadRowError: columns contradict each other, or one is not text.
+        """
+        held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
+        for key, value in held.items():
+            if isinstance(value, list) and meaning == "text":
+                raise BadRowError(_several_answers(key, value))
+            if not isinstance(value, str):
+                message = f"`{key}` is {kind_of(value)}, expected a string"
+                raise BadRowError(message)
+        held = {key: value for key, value in held.items() if value.strip()}
+        if len(set(held.values())) > 1:
+            names = " and ".join(f"`{key}`" for key in held)
+            message = (
+                f"{names} differ, and each could be the {_NAMES[meaning]}; set "
+                f"`columns: {{{meaning}: {next(iter(held))}}}` in the config, or another of them"
+            )
+            raise BadRowError(message)
+        return next(iter(held.values()), "")
+
+    def check_unread(self, *, has_picture: bool) -> None:
+        """Record the keys that are not read.
+
+        Raises:
+            BadRowError: one holds content, so that the rest of the row has another meaning.
+        """
+        for key, value in self.left_out if not has_picture else ():
+            media = left_out_media(key, value)
+            if media is not None:
+                held = "a picture" if media == "picture" else media
+                message = (
+                    f"`{key}`, which `columns.ignore` names, holds {held}, and the row has no "
+                    "picture that is read: its answer would be learned blind. Remove the row, or "
+                    "this key from it if the answer does not depend on it"
+                )
+                raise BadRowError(message)
+        for key, value in self._others.items():
+            if says_nothing(value):
+                continue
+            self._check_loss(key, value)
+            problem = unread_problem(key, value, has_picture=has_picture)
+            if problem is not None:
+                remedy = f"`columns: {{ignore: [{key}]}}` to leave it out"
+                message = f"{problem.text}; set {remedy}"
+                if not has_picture and left_out_media(key, value) is not None:
+                    is_image = problem.kind == "picture"
+                    read = f"set `columns: {{image: {key}}}` to read it, or " if is_image else ""
+                    message = (
+                        f"{problem.text}, and the row has no other picture; {read}remove the row"
+                    )
+                raise BadRowError(message)
+            if not is_metadata(key):
+                self.ignored.append(key)
+
+    def _check_loss(self, key: str, value: Any) -> None:
+        """Raise on a mark of a whole row that selects none or a part of it for learning."""
+        name = normal(key)
+        says = yes_or_no(value)
+        if name in LOSS_KEYS:
+            is_mark = says is None or says == (name in UNLEARNED_KEYS)
+        else:
+            is_weight = isinstance(value, int | float) and name.endswith(("weight", "weights"))
+            is_list = isinstance(value, list) and not any(isinstance(i, str) for i in value)
+            is_mark = has_learning_word(name) and not says_number(name)
+            is_mark = is_mark and (says is not None or is_list or is_weight)
+        if is_mark or selects_answers(key, value):
+            message = (
+                f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "
+                f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
+            )
+            raise BadRowError(message)
+        texts = map(normal, self._held.get("text", {}))
+        if name == "label" and says is not None and "completion" in texts:
+            message = (
+                f"`{key}` next to `completion` is preference data, which is not supported; set "
+                f"`columns: {{ignore: [{key}]}}` to leave it out"
+            )
+            raise BadRowError(message)
+
+
+_NAMES: Mapping[Meaning, str] = {
+    "text": "assistant's answer",
+    "prompt": "user's words",
+    "system": "system message",
+}
+
+
+def _several_answers(key: str, answers: Sequence[Any]) -> str:
+    """Return why a list cannot be the answer of a row."""
+    if len(answers) == 1:
+        return f"`{key}` is a list with an answer, expected a string; write the text alone"
+    return (
+        f"`{key}` holds several answers ({len(answers)}), and a row has one; write the one to "
+        "learn as a text in `answer`, or a row for each"
+    )
+
+
+def _texts(value: Any) -> list[str]:
+    """Return all texts within a value, without line breaks."""
+    if isinstance(value, str):
+        return [" ".join(value.split())]
+    values = value.values() if isinstance(value, Mapping) else value
+    return [
+        text
+        for item in (values if isinstance(value, list | tuple | Mapping) else ())
+        for text in _texts(item)
+    ]
+
+
+def _no_picture(value: Any) -> bool:
+    """Check whether the value of a column of pictures names none: `""`, `[null]`, `[""]`.
+
+    Bytes are a picture, and one without any is broken.
+    """
+    if isinstance(value, Mapping):
+        return all(map(_no_picture, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_no_picture, value))
+    if isinstance(value, str):
+        return not value.strip() or says_nothing(value)
+    return value is None
+
+
+def _images(listed: Any) -> list[Content]:
+    if isinstance(listed, str) and listed.startswith(('["', "[{")):  # a list in a cell of CSV
+        with contextlib.suppress(ValueError, RecursionError):
+            listed = json.loads(listed)
+    return [image_of(item) for item in (listed if isinstance(listed, list) else [listed])]
+
+
+def _has_name_of(image: Content, other: Content) -> bool:
+    """Check whether two columns may mean the same picture; bytes without a name match any."""
+    names = [item.value.replace("\\", "/").rsplit("/", 1)[-1] for item in (image, other)]
+    return names[0] == names[1] or not all(names)
+
+
+def _has_image(messages: Iterable[Message]) -> bool:
+    return any(item.kind == "image" for message in messages for item in message.content)
+
+
+def _check_marks(messages: Iterable[Message]) -> None:
+    """Raise on a text with a mark for unread media: it would be learned as words."""
+    has_images = _has_image(messages)
+    texts = ((m.role, item.value) for m in messages for item in m.content if item.kind == "text")
+    for role, text in texts:
+        mark = foreign_mark(text, has_images=has_images, is_users=role == "user")
+        if mark:
+            message = (
+                f"a text of the {role} has the mark {mark}, which is not read; write `<image>` for "
+                "a picture that the row lists, or remove the mark"
+            )
+            raise BadRowError(message)
+
+
+def _text_message(role: str, text: str) -> Message:
+    return Message(role=role, content=(Content(kind="text", value=text),))

@@ -1,0 +1,270 @@
+"""Conversion of a processor folder's values to the kind of images that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeGuard
+
+from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.processors.image_plans import (
+    FixedImages,
+    IdeficsTiles,
+    ImageRules,
+    LlavaNextTiles,
+    NativeImages,
+)
+
+_IDEFICS_TOKENS = 169
+"""`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Described:
+    """Content of the files of a processor folder."""
+
+    images: Mapping[str, Any]
+    """Values of the image processor, with its class's defaults."""
+    images_file: Path
+    processor: Mapping[str, Any]
+    """Values of `processor_config.json`."""
+    processor_file: Path
+    own_tokens: Mapping[str, str]
+    """Tokens that the tokenizer names."""
+
+    def token(self, name: str, otherwise: str) -> str:
+        """Return a token by the name of its role."""
+        return self.own_tokens.get(name, otherwise)
+
+    def refuse(self, key: str, expected: str) -> NoReturn:
+        """Raise on a value of the image processor that cannot be used.
+
+        Raises:
+            StageConfigError: always.
+        """
+        message = f"{self.images_file}: {key} {self.images.get(key)!r}; {expected}"
+        raise StageDataError(message)
+
+    def counts(self, key: str, names: Iterable[str], expected: str) -> tuple[int, ...]:
+        """Return the values of a mapping of the image processor, which has exactly these keys."""
+        section, names = self.images.get(key), tuple(names)
+        if not isinstance(section, Mapping):
+            self.refuse(key, expected)
+        given = {name: value for name, value in section.items() if value is not None}
+        if not _has_counts(given, set(names)):
+            self.refuse(key, expected)
+        return tuple(given[name] for name in names)
+
+    def count(self, key: str) -> int:
+        """Return a number of the image processor that is 1 or more."""
+        if not _is_count(self.images.get(key)):
+            self.refuse(key, "expected a whole number, 1 or more")
+        return int(self.images[key])
+
+    def token_number(self, key: str, default: int | None = None) -> int:
+        """Return a number of the processor, from which the tokens of an image are counted.
+
+        It is 1 or more; a number with the default 0 may also be 0.
+
+        Raises:
+            StageConfigError: it is missing and has no default, or is no such number.
+        """
+        value = self.processor.get(key)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            message = f"{self.processor_file}: `{key}` is missing"
+            raise StageDataError(message)
+        least = 0 if default == 0 else 1
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            message = (
+                f"{self.processor_file}: `{key}` is {value!r}, expected a whole number, {least} or "
+                "more, because it decides how many tokens an image has"
+            )
+            raise StageDataError(message)
+        return value
+
+    def patch_of(self, side: int) -> int:
+        """Return the side of a patch of the vision tower, at most that of its pictures."""
+        patch_size = self.token_number("patch_size")
+        if patch_size > side:
+            message = (
+                f"{self.processor_file}: `patch_size` is {patch_size}, more than the {side} pixels "
+                "of the side of a picture, which would have no tokens; write that of the tower"
+            )
+            raise StageDataError(message)
+        return patch_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Builder:
+    """Construction of the rules for a class of image processors."""
+
+    build: Callable[[Described], ImageRules]
+    processor_classes: frozenset[str]
+    """Processor classes that put the tokens of this kind's plans in place of an image."""
+    more_keys: frozenset[str] = frozenset()
+    """Keys without default that are read or change nothing."""
+
+
+def build_fixed(described: Described) -> FixedImages:
+    """Return the single size that an image processor's config stands for.
+
+    Raises:
+        StageConfigError: the size is missing, or images would not have one size.
+    """
+    height, width, edge = _read_fixed_size(described.images, described.images_file)
+    processor = described.processor
+    if processor.get("num_image_tokens") is not None:
+        given = described.token_number("num_image_tokens")
+    else:
+        patch_size = described.patch_of(min(height, width))
+        given = (height // patch_size) * (width // patch_size)
+        given += described.token_number("num_additional_image_tokens", default=0)
+        given -= processor.get("vision_feature_select_strategy") == "default"
+    return FixedImages(
+        height=height,
+        width=width,
+        shortest_edge=edge,
+        image_token=described.token("image_token", processor.get("image_token", "<image>")),
+        num_image_tokens=given,
+    )
+
+
+def _read_fixed_size(images: Mapping[str, Any], file: Path) -> tuple[int, int, int | None]:
+    """Return height, width, and the shorter side before the middle is cut out."""
+    size = images.get("size")
+    crop = images.get("crop_size") if images.get("do_center_crop") else None
+    if isinstance(size, int):
+        square = images.get("default_to_square", True)
+        size = {"height": size, "width": size} if square else {"shortest_edge": size}
+    crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
+    size = {k: v for k, v in size.items() if v is not None} if isinstance(size, Mapping) else size
+    if _has_counts(size, {"height", "width"}) and crop in (None, size):
+        return size["height"], size["width"], None
+    if _has_counts(size, {"shortest_edge"}) and _has_counts(crop, {"height", "width"}):
+        edge = size["shortest_edge"]
+        if max(crop["height"], crop["width"]) <= edge:
+            return crop["height"], crop["width"], edge
+    message = (
+        f"{file}: size {size!r} with crop_size {crop!r} does not give images of one size; "
+        f"supported are size {{height, width}}, and size {{shortest_edge}} with a crop_size "
+        f"within it"
+    )
+    raise StageDataError(message)
+
+
+def build_native(described: Described) -> NativeImages:
+    """Return the rules for images of their own proportions: the Qwen2-VL family.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    expected = "expected shortest_edge and longest_edge (in pixels of area), and nothing else"
+    least, most = described.counts("size", ("shortest_edge", "longest_edge"), expected)
+    least = described.count("min_pixels") if "min_pixels" in described.images else least
+    most = described.count("max_pixels") if "max_pixels" in described.images else most
+    if most < least:
+        described.refuse("size", f"the least area is {least} pixels, the greatest {most}")
+    return NativeImages(
+        patch_size=described.count("patch_size"),
+        merge_size=described.count("merge_size"),
+        temporal_patch_size=described.count("temporal_patch_size"),
+        min_pixels=least,
+        max_pixels=most,
+        image_token=described.token("image_token", "<|image_pad|>"),
+        wrapping=(
+            described.token("vision_start_token", "<|vision_start|>"),
+            described.token("vision_end_token", "<|vision_end|>"),
+        ),
+    )
+
+
+def build_idefics(described: Described) -> IdeficsTiles:
+    """Return the rules for tiles and the whole image: Idefics3 and SmolVLM.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    expected = "expected longest_edge (in pixels), and nothing else"
+    (longest_edge,) = described.counts("size", ("longest_edge",), expected)
+    (tile_size,) = described.counts("max_image_size", ("longest_edge",), expected)
+    return IdeficsTiles(
+        longest_edge=longest_edge,
+        tile_size=tile_size,
+        split=bool(described.images["do_image_splitting"]),
+        image_token=described.token("image_token", "<image>"),
+        fake_token=described.token("fake_image_token", "<fake_token_around_image>"),
+        global_token=described.token("global_image_token", "<global-img>"),
+        num_image_tokens=described.token_number("image_seq_len", default=_IDEFICS_TOKENS),
+    )
+
+
+def build_llava_next(described: Described) -> LlavaNextTiles:
+    """Return the rules for the whole image and tiles of the best grid: LLaVA-NeXT.
+
+    Raises:
+        StageConfigError: a value is missing, or tiles would be resized once more.
+    """
+    height, width, edge = _read_fixed_size(described.images, described.images_file)
+    if height != width or edge not in (None, height):
+        described.refuse("size", f"expected squares of crop_size, which is {width} x {height}")
+    grids = described.images["image_grid_pinpoints"]
+    if not grids or any(side % height or side <= 0 for grid in grids for side in grid):
+        described.refuse("image_grid_pinpoints", f"expected multiples of the size, {height}")
+    processor = described.processor
+    return LlavaNextTiles(
+        tile_size=height,
+        grids=tuple((grid_width, grid_height) for grid_height, grid_width in grids),
+        patch_size=described.patch_of(height),
+        num_additional_tokens=described.token_number("num_additional_image_tokens", default=0),
+        drops_first_token=processor.get("vision_feature_select_strategy") == "default",
+        image_token=described.token("image_token", processor.get("image_token", "<image>")),
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _has_counts(values: object, keys: set[str]) -> TypeGuard[Mapping[str, int]]:
+    """Check for a mapping with exactly these keys, each a whole number, 1 or more."""
+    if not isinstance(values, Mapping) or values.keys() != keys:
+        return False
+    return all(_is_count(value) for value in values.values())
+
+
+_FIXED = Builder(
+    build=build_fixed,
+    # The last two place no tokens: such a folder counts them by `num_image_tokens`.
+    processor_classes=frozenset({"LlavaProcessor", "CLIPProcessor", "SiglipProcessor"}),
+    more_keys=frozenset({"do_center_crop", "crop_size"}),
+)
+_IDEFICS = Builder(
+    build=build_idefics,
+    processor_classes=frozenset({"Idefics3Processor", "SmolVLMProcessor"}),
+    more_keys=frozenset({"do_pad"}),  # pads batches of tiles, which are all of one size
+)
+
+BUILDERS: Mapping[str, Builder] = {
+    "CLIPImageProcessor": _FIXED,
+    "Idefics3ImageProcessor": _IDEFICS,
+    "LlavaImageProcessor": _FIXED,
+    "LlavaNextImageProcessor": Builder(
+        build=build_llava_next,
+        processor_classes=frozenset({"LlavaNextProcessor"}),
+        more_keys=frozenset({"do_pad"}),  # pads with empty tiles
+    ),
+    "Qwen2VLImageProcessor": Builder(
+        build=build_native,
+        processor_classes=frozenset(
+            {"Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"}
+        ),
+        more_keys=frozenset({"min_pixels", "max_pixels"}),
+    ),
+    "SiglipImageProcessor": _FIXED,
+    "SmolVLMImageProcessor": _IDEFICS,
+    "ViTImageProcessor": _FIXED,
+}
+"""Builders by the class's name without `Fast` or `Pil`."""

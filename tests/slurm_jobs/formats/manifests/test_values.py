@@ -1,0 +1,194 @@
+"""Values of a row: pictures that are empty, learned turns, lists of answers, described pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.slurm_jobs.formats.manifests.builders import (
+    ANSWER,
+    ASKED,
+    PICTURE,
+    QUESTION,
+    chat,
+    row_of,
+)
+
+EMPTY_PICTURES: list[dict[str, Any]] = [
+    {"image": ""},
+    {"image": " "},
+    {"image": None},
+    {"image": "[]"},
+    {"images": []},
+    {"images": [""]},
+    {"images": [None]},
+    {"images": ["", None]},
+    {"images": [{"path": None, "bytes": None}]},
+    {"image": {"path": ""}},
+    {"image": "", "images": [None]},
+]
+
+
+@pytest.mark.parametrize("empty", EMPTY_PICTURES, ids=repr)
+def test_an_empty_picture_is_a_row_of_text_alone(empty: dict[str, Any]) -> None:
+    for row in (row_of({**empty, **ASKED}), chat(QUESTION, ANSWER, **empty)):
+        assert (row.problem, row.images) == ("", ())
+
+
+@pytest.mark.parametrize("empty", EMPTY_PICTURES, ids=repr)
+def test_an_empty_picture_is_missing_where_the_text_needs_one(empty: dict[str, Any]) -> None:
+    assert "picture" in row_of({**empty, "caption": "A cat."}).problem or (
+        "no image" in row_of({**empty, "caption": "A cat."}).problem
+    )
+    marked = chat({**QUESTION, "value": "<image>What?"}, ANSWER, **empty)
+    assert marked.problem == "the text has 1 place for images, and the row lists 0 images"
+
+
+@pytest.mark.parametrize("images", [["", "a.png"], [None, "a.png"]])
+def test_a_list_with_a_gap_is_refused(images: list[Any]) -> None:
+    assert "image 1 of 2 listed has neither" in chat(QUESTION, ANSWER, images=images).problem
+    assert "image 1 of 2 listed has neither" in row_of({**ASKED, "images": images}).problem
+
+
+def test_another_picture_is_read_where_one_column_is_empty() -> None:
+    row = row_of({**ASKED, "image": "", "image_path": "b.png"})
+    assert (row.problem, row.image_paths) == ("", ("b.png",))
+
+
+def test_an_empty_picture_next_to_an_unread_one_is_refused() -> None:
+    row = row_of({**ASKED, "image": "", "photo": "b.png"})
+    assert "`photo` names a picture, which is not read, and the row has no other" in row.problem
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"mask": True},
+        {"mask": False},
+        {"mask": "true"},
+        {"mask": [1, 0]},
+        {"loss_mask": [0, 1]},
+        {"answer_mask": 1},
+        {"turn_mask": [False, True]},
+        {"supervised_turns": [1]},
+        {"supervised_turns": 3},
+        {"supervised_turns": "last"},
+        {"supervised_turns": 3.0},
+        {"loss_turns": 2},
+        {"train_turns": 2},
+        {"loss_turn_ids": [1, 3]},
+        {"loss_role": "assistant"},
+        {"trainRoles": ["gpt"]},
+        {"learned_answers": {"first": True}},
+    ],
+    ids=repr,
+)
+def test_a_key_that_selects_learned_turns_refuses_the_row(selection: dict[str, Any]) -> None:
+    (key,) = selection
+    for row in (
+        row_of({**PICTURE, **ASKED, **selection}),
+        chat(QUESTION, ANSWER, **PICTURE, **selection),
+    ):
+        assert f"`{key}` of a whole row is not supported" in row.problem
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        *({"num_turns": 3}, {"mask": None}, {"split": "train"}, {"num_train_turns": 2}),
+        *({"has_mask": True}, {"wearing_mask": True}, {"num_masks": 1}, {"mask_id": 1}),
+        *({"mask_area": 1}, {"mask_label": 0}, {"mask": 0}, {"attention_mask": 1}),
+        *({"answer_loss": 0.34}, {"response_loss": 1.2}, {"answer_loss": float("nan")}),
+        *({"training_message": "x"}, {"masked_answer_id": "a_12"}, {"loss_turns_count": 2}),
+    ],
+    ids=repr,
+)
+def test_keys_that_select_nothing_leave_the_row(others: dict[str, Any]) -> None:
+    assert row_of({**PICTURE, **ASKED, **others}).problem == ""
+
+
+def test_a_mask_that_is_a_picture_is_refused_as_one() -> None:
+    for mask in ("mask.png", [[0, 1], [1, 2]]):
+        row = row_of({**PICTURE, **ASKED, "mask": mask})
+        assert "`mask` names a picture, which is not read" in row.problem
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        [{"type": "image", "path": "x.dcm"}],
+        [{"type": "image_url", "image_url": {"url": "https://a/1"}}],
+        {"type": "image", "id": 3},
+    ],
+)
+@pytest.mark.parametrize("others", [{}, PICTURE])
+def test_an_item_of_the_type_image_is_a_picture(media: Any, others: dict[str, Any]) -> None:
+    row = row_of({**others, **ASKED, "media": media})
+    assert "`media` names a picture, which is not read" in row.problem
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"answers": [{"answer": "cat", "answer_confidence": "yes"}, {"answer": "dog"}]},
+        {"answers": ["cat", "dog"]},
+        {"gold_answers": ["cat", "dog"]},
+        {"answer": ["cat", "dog"]},
+        {"response": [{"text": "cat"}, {"text": "dog"}]},
+        {"human": [{"text": "cat"}, {"text": "dog"}]},
+    ],
+)
+def test_a_list_next_to_a_question_is_several_answers(answers: dict[str, Any]) -> None:
+    (key,) = answers
+    problem = row_of({**PICTURE, "question": "What is it?", **answers}).problem
+    assert problem.startswith(f"`{key}` holds several answers (2), and a row has one")
+
+
+def test_captions_next_to_a_picture_are_several_answers() -> None:
+    problem = row_of({**PICTURE, "captions": ["A cat.", "A dog."]}).problem
+    assert problem.startswith("`captions` holds several answers (2)")
+
+
+def test_questions_with_answers_next_to_a_picture_are_rows_or_turns() -> None:
+    pairs = [{"question": "What is it?", "answer": "A cat."}]
+    assert row_of({**PICTURE, "qa": pairs}).problem == (
+        "`qa` holds questions with answers; write a row for each, or the turns of one conversation "
+        "as `messages`"
+    )
+
+
+@pytest.mark.parametrize("answers", [[], "cat", {"a": 1}, [None]])
+def test_what_is_no_list_of_answers_is_not_called_one(answers: Any) -> None:
+    problem = row_of({**PICTURE, "question": "What?", "answers": answers}).problem
+    assert problem.startswith("neither `messages` nor `conversations`, nor an answer")
+
+
+def test_a_list_of_rows_alone_is_the_manifest() -> None:
+    rows = [{**PICTURE, "text": "A cat."}, {**PICTURE, "text": "A dog."}]
+    assert row_of({"data": rows}).problem == (
+        "`data` holds a list of rows; write that list alone as the manifest"
+    )
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"image_classes": ["cat", "dog"]},
+        {"image_classes": [1, 2]},
+        {"image_class": "cat"},
+        {"image_tags": ["indoor"]},
+        {"photo_labels": ["cat"]},
+        {"imageLabel": "cat"},
+    ],
+)
+def test_what_is_in_a_picture_is_no_picture(others: dict[str, Any]) -> None:
+    (key,) = others
+    row = row_of({**PICTURE, **ASKED, **others})
+    assert (row.problem, row.ignored) == ("", (key,))
+
+
+@pytest.mark.parametrize("others", [{"image_left": "0001"}, {"image_classes": ["a.png"]}])
+def test_another_picture_is_one_by_its_name_or_value(others: dict[str, Any]) -> None:
+    (key,) = others
+    assert f"`{key}` names a picture" in row_of({**PICTURE, **ASKED, **others}).problem
