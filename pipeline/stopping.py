@@ -28,7 +28,7 @@ Answer = Literal["stop", "go_on", "give_up"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class AttemptProgress:
     """Progress of an attempt, by one clock."""
 
     num_done: int
@@ -49,7 +49,7 @@ class Pace:
         return num_left * self.spent_s / self.num_done if self.num_done else math.inf
 
 
-def answer_stop(pace: Pace, *, must_end: bool) -> Answer:
+def answer_stop(pace: AttemptProgress, *, must_end: bool) -> Answer:
     """Decide about a stop request if no partial work can be kept.
 
     Far from the time limit the request is a preemption: stop, another attempt may finish. Near
@@ -65,7 +65,7 @@ def answer_stop(pace: Pace, *, must_end: bool) -> Answer:
     return "stop" if must_end else "go_on"
 
 
-def _is_hopeless(pace: Pace, left_s: float) -> bool:
+def _is_hopeless(pace: AttemptProgress, left_s: float) -> bool:
     """Check whether an attempt with the whole time limit would not finish either."""
     if not pace.num_done:
         return pace.late_s < pace.elapsed_s
@@ -121,12 +121,12 @@ def measure_pace(
     num_total: int,
     started_unix_s: float,
     first_unix_s: float,
-) -> Pace:
+) -> AttemptProgress:
     """Return an attempt's progress; it began at `started_unix_s`, its first item at the other."""
     now, deadline = time.time(), context.deadline_unix_s
     # Slurm reports when the job started; elsewhere the attempt counts as the only one.
     job_started = float(os.environ.get("SLURM_JOB_START_TIME", started_unix_s))
-    return Pace(
+    return AttemptProgress(
         num_done=num_done,
         num_total=num_total,
         spent_s=now - first_unix_s,
@@ -136,7 +136,7 @@ def measure_pace(
     )
 
 
-def describe_shortage(pace: Pace, *, unit: str, remedy: str) -> str:
+def describe_shortage(pace: AttemptProgress, *, unit: str, remedy: str) -> str:
     """Describe an attempt's progress at its time limit, the total time, and the remedy."""
     assert pace.left_s is not None
     done = f"{pace.num_done} of {pace.num_total} {unit} done in {pace.elapsed_s:.0f} s"

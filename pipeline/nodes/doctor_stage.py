@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from pipeline.nodes.doctor.all_reduce import all_reduce
-from pipeline.nodes.doctor.clock_exchange import Question, signal_was_sent
+from pipeline.nodes.doctor.clock_exchange import ClockQuestion, signal_was_sent
 from pipeline.nodes.doctor.meeting import meet
 from pipeline.nodes.doctor.node_environment import (
     folder_facts,
@@ -46,7 +46,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Examine this node, and write the findings."""
     make_private_dir(context.output_dir)
     patience_s = float(config["patience_s"])
-    question = Question(context.output_dir, context.rank, patience_s)
+    question = ClockQuestion(context.output_dir, context.rank, patience_s)
     met = _timed("the other nodes", lambda: meet(context))  # they have just been started together
     reduced = None
     if context.num_nodes > 1:

@@ -20,7 +20,7 @@ from pipeline.nodes.measures.cores import busy_cores, measure_cores
 from pipeline.nodes.measures.file_systems import measure_file_system
 from pipeline.nodes.measures.gpu_links import find_gpus
 from pipeline.nodes.measures.link_speeds import measure_links
-from pipeline.nodes.measures.measurement import Deadline, Measured, merged
+from pipeline.nodes.measures.measurement import Deadline, Measurement, merged
 from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.base.machine import cpu_facts, host_facts, is_local_node
 from slurm_jobs.base.processes.stop_requests import stop_requested
@@ -78,11 +78,11 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     measures = _measures(settings, context, paths, num_asked)
     remaining = [*measures, *_TALKS]
 
-    def keep(more: Measured) -> None:
+    def keep(more: Measurement) -> None:
         with _naming_the_remedy(paths):
             keep_probe(paths, _with(probe, merged(measured, more), remaining), context.attempt)
 
-    def network() -> Measured:
+    def network() -> Measurement:
         from pipeline.nodes.measures.network import measure_network
 
         return measure_network(context, keep)
@@ -94,7 +94,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             raise StageError(message)
         measured = merged(measured, _answer(name, measure))
         remaining = remaining[1:] if name != "network" else []
-        keep(Measured())
+        keep(Measurement())
     return {
         "node": probe.node,
         "seconds": time.time() - started_unix_s,
@@ -112,30 +112,30 @@ def asked_cores(slurm_cpus: str | None) -> int:
 
 def _measures(
     config: ProbeConfig, context: TaskContext, paths: ProbePaths, num_asked: int
-) -> dict[str, Callable[[], Measured]]:
+) -> dict[str, Callable[[], Measurement]]:
     """Return the measurements of one node: `cores` forks before threads, torch's come last."""
 
     def deadline(name: str) -> Deadline:
         return Deadline.after(config.budget_s * _SHARES[name])
 
-    def file_system(place: str) -> Measured:
+    def file_system(place: str) -> Measurement:
         base = context.node_local_dir if place == "local" else paths.scratch_dir
         measured = measure_file_system(place, base, config, deadline(place))
         details = {**measured.details.get(place, {}), "num_nodes_at_once": context.num_nodes}
         return replace(measured, details={place: details})
 
-    def matmul() -> Measured:
+    def matmul() -> Measurement:
         from pipeline.nodes.measures.devices import measure_matmul
 
         return measure_matmul(num_asked, deadline("matmul"))
 
-    def host_to_device() -> Measured:
+    def host_to_device() -> Measurement:
         from pipeline.nodes.measures.devices import measure_transfers
 
         return measure_transfers(deadline("host_to_device"))
 
     return {
-        "load": lambda: Measured(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
+        "load": lambda: Measurement(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
         "cores": lambda: measure_cores(num_asked, deadline("cores")),
         "link": measure_links,
         "local": lambda: file_system("local"),
@@ -145,7 +145,7 @@ def _measures(
     }
 
 
-def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
+def _answer(name: str, measure: Callable[[], Measurement]) -> Measurement:
     """Run a measurement; if it fails, return the reason."""
     start_s = time.monotonic()
     try:
@@ -155,10 +155,10 @@ def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
             f"the package {error.name} is missing in {sys.executable}: install slurm-jobs[train] "
             "there (`pip install '.[train]'` in its checkout), or name the stage's `python:`"
         )
-        more = Measured(reasons={name: reason})
+        more = Measurement(reasons={name: reason})
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for its devices
         first_line = (str(error).splitlines() or [""])[0]
-        more = Measured(reasons={name: f"{type(error).__name__}: {first_line}"})
+        more = Measurement(reasons={name: f"{type(error).__name__}: {first_line}"})
     for group, reason in more.reasons.items():
         log.warning("%s not measured: %s", group, reason)
     log.info("%s: %.1f s", name, time.monotonic() - start_s)
@@ -170,7 +170,7 @@ def _node_name(called: str, slurms: str | None) -> str:
     return host_facts()["name"] if called != slurms and is_local_node(called) else called
 
 
-def _with(probe: NodeProbe, measured: Measured, left: Sequence[str]) -> NodeProbe:
+def _with(probe: NodeProbe, measured: Measurement, left: Sequence[str]) -> NodeProbe:
     """Return the record so far; for remaining measurements it states that the probe has ended.
 
     This is true if the probe is killed, and is replaced when all is measured.

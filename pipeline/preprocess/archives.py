@@ -106,7 +106,7 @@ _ZIP_KINDS = {zipfile.ZIP_STORED: Kind.FILE, zipfile.ZIP_DEFLATED: Kind.DEFLATED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class ArchiveEntry:
     """One entry of an archive."""
 
     kind: Kind
@@ -153,7 +153,7 @@ class MemberTable:
     def __len__(self) -> int:
         return self._columns.shape[1]
 
-    def find(self, name: bytes) -> Member | None:
+    def find(self, name: bytes) -> ArchiveEntry | None:
         """Return the member called `name`; of several the last, as when unpacking."""
         high, low = _hash(name)
         first, second = self._columns[0], self._columns[1]
@@ -162,7 +162,7 @@ class MemberTable:
             if int(second[place]) == low and int(self._columns[2, place]) in _KINDS:
                 kind, *others = (int(value) for value in self._columns[2:, place])
                 offset, stored_bytes, num_bytes, check = others
-                return Member(
+                return ArchiveEntry(
                     kind=Kind(kind),
                     offset=offset,
                     stored_bytes=stored_bytes,
@@ -464,7 +464,7 @@ def list_zip(fd: int) -> MemberTable:
     return _make_table(values, array("Q"), has_end=True)  # a zip without its end is broken
 
 
-def read_zip_member(fd: int, member: Member) -> bytes:
+def read_zip_member(fd: int, member: ArchiveEntry) -> bytes:
     """Return the content of a member of kind FILE or DEFLATED; for any number of threads.
 
     Not by `zipfile`, because an open `ZipFile` serves threads one at a time.
@@ -543,7 +543,7 @@ class Archive:
         # mapped: uses no memory of this task
         return (None if kept is None else load_table(kept)) or table
 
-    def read(self, member: Member) -> bytes:
+    def read(self, member: ArchiveEntry) -> bytes:
         """Return the content of a member, which must be of a readable kind.
 
         Raises:

@@ -19,7 +19,7 @@ from slurm_jobs.base.files import create_once, make_private_dir
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileFacts:
+class FileState:
     """State of a file at one moment."""
 
     path: str
@@ -29,14 +29,14 @@ class FileFacts:
     """Changes with every modification; no program can reset it."""
 
 
-def facts_of(path: Path, fd: int | None = None) -> FileFacts:
+def facts_of(path: Path, fd: int | None = None) -> FileState:
     """Return the facts of the file at `path`, or of the open file `fd` from there.
 
     Raises:
         OSError: it does not exist, or its state cannot be read.
     """
     stat = path.stat() if fd is None else os.fstat(fd)
-    return FileFacts(
+    return FileState(
         path=str(path),
         num_bytes=stat.st_size,
         mtime_ns=stat.st_mtime_ns,
@@ -89,7 +89,7 @@ class KeptFile:
 
 
 def kept_file(
-    folder: Path | None, kind: str, facts: Iterable[FileFacts], *, about: str = ""
+    folder: Path | None, kind: str, facts: Iterable[FileState], *, about: str = ""
 ) -> KeptFile:
     """Return the location of data about these files and `about`; `kind` starts its name."""
     if folder is None:

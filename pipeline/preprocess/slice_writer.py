@@ -50,7 +50,7 @@ class Seconds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredImages:
+class EncodedRow:
     """Encoded image files of a row, and its tokens after each image token was expanded."""
 
     tokens: TokenSequence
@@ -66,7 +66,7 @@ class StoredImages:
     """Cost of each image, if measured."""
 
 
-_Started = tuple[ManifestRow, Future[StoredImages | Reject] | Reject]
+_Started = tuple[ManifestRow, Future[EncodedRow | Reject] | Reject]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -142,7 +142,7 @@ class SliceWriter:
 
     def _store_images(
         self, row: ManifestRow, tokens: TokenSequence, is_priced: bool
-    ) -> StoredImages | Reject:
+    ) -> EncodedRow | Reject:
         """Return the row's stored images; a reject is returned, not raised, to free its frames.
 
         An exception in a future keeps all its frames alive, and with them the file and the
@@ -167,7 +167,7 @@ class SliceWriter:
                 ]
                 end = time.perf_counter()
                 pairs = zip(encoded.images, stored, strict=True) if is_priced else ()
-                return StoredImages(
+                return EncodedRow(
                     tokens=expanded,
                     images=stored,
                     sizes={
@@ -190,7 +190,7 @@ class SliceWriter:
     def _noting(self, row: ManifestRow) -> AbstractContextManager[None]:
         return self.in_progress.working_on(f"{row.origin}: {row.source[:100]}")
 
-    def _add(self, row: ManifestRow, stored: StoredImages, builder: PartBuilder) -> Reject | None:
+    def _add(self, row: ManifestRow, stored: EncodedRow, builder: PartBuilder) -> Reject | None:
         try:
             tokens = self.encoder.finish(stored.tokens, row)
         except Exception as error:  # noqa: BLE001 - `_reject` raises other errors

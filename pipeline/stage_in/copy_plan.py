@@ -27,7 +27,7 @@ class OtherCopy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class DiskRoom:
     """Capacity of the local disk."""
 
     free_bytes: int
@@ -56,7 +56,7 @@ class CopyPlan:
         return sum(shard.num_bytes for shard in self.copied)
 
 
-def plan_copy(missing: Sequence[ShardInfo], room: Room, others: Sequence[OtherCopy]) -> CopyPlan:
+def plan_copy(missing: Sequence[ShardInfo], room: DiskRoom, others: Sequence[OtherCopy]) -> CopyPlan:
     """Select the first shards that fit, and as few evictions as make all of them fit.
 
     Samples are spread over the shards at random, so all shards are worth the same: the first by
@@ -85,7 +85,7 @@ def plan_copy(missing: Sequence[ShardInfo], room: Room, others: Sequence[OtherCo
     )
 
 
-def _room_bytes(room: Room, others: Sequence[OtherCopy], evicted: Sequence[OtherCopy]) -> int:
+def _room_bytes(room: DiskRoom, others: Sequence[OtherCopy], evicted: Sequence[OtherCopy]) -> int:
     freed = sum(other.num_bytes for other in evicted)
     room_on_disk = room.free_bytes + freed - SPARE_BYTES
     if room.cap_bytes is None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline.stage_in.copy_plan import OtherCopy, Room
+from pipeline.stage_in.copy_plan import OtherCopy, DiskRoom
 from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.formats.dataset_folder import SHARDS_DIR
 
@@ -79,7 +79,7 @@ class Store:
         others: list[OtherCopy],
         *,
         kept_bytes: int = 0,
-    ) -> Room:
+    ) -> DiskRoom:
         """Return the room for shards of this data set, given `others`; only within `locked`.
 
         `kept_bytes` of it are for this data set's index, which is still to be copied.
@@ -87,7 +87,7 @@ class Store:
         pending = sum(
             other.num_bytes - _num_bytes(self._datasets / other.fingerprint) for other in others
         )
-        return Room(
+        return DiskRoom(
             free_bytes=shutil.disk_usage(self._datasets).free - pending - kept_bytes,
             cap_bytes=cap_bytes,
             present_bytes=_num_bytes(self._datasets / fingerprint) + kept_bytes,

@@ -13,7 +13,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class ProfiledWork:
     """Piece of work in the profile."""
 
     name: str
@@ -34,7 +34,7 @@ class Communication:
     small operators down."""
 
 
-def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communication:
+def find_communication(pieces: Iterable[ProfiledWork], *, has_device: bool) -> Communication:
     """Return a GPU's communication from its kernels, a CPU's from gloo's events and operators.
 
     With `has_device` the model computes on a GPU, and gloo's and operators' events on the host are

@@ -17,7 +17,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipeline.timing.communication import Piece, find_communication
+from pipeline.timing.communication import ProfiledWork, find_communication
 from pipeline.timing.span_log import SpanLog
 from slurm_jobs.base.files import write_json_atomic, write_text_atomic
 from slurm_jobs.formats.configs.training_parts import ProfileConfig
@@ -146,7 +146,7 @@ class Profiling:
             e for e in profiler.events() or () if not (_is_kernel(e) and e.is_user_annotation)
         ]
         pieces = (
-            Piece(
+            ProfiledWork(
                 name=event.name,
                 start_s=event.time_range.start * _US,
                 end_s=event.time_range.end * _US,

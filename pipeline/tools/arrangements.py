@@ -38,7 +38,7 @@ longest sample, often called no packing; `constrained` pads each sample to the r
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lengths:
+class SampleLengths:
     """Lengths of all samples, in the order of the index."""
 
     num_tokens: np.ndarray
@@ -81,7 +81,7 @@ class Counts:
     """Mean over steps, for all ranks, without padding."""
 
 
-def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
+def plan_of(name: str, lengths: SampleLengths, settings: Settings) -> ReadingPlan:
     """Return a training's plan with this arrangement; packs contain only the samples in use.
 
     Args:
@@ -125,7 +125,7 @@ def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
     )
 
 
-def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
+def count(plan: ReadingPlan, lengths: SampleLengths, settings: Settings) -> Counts:
     """Count rows, padding and evenness of the whole steps in use; of at least one step."""
     num_rows = min(plan.num_packs, STRETCH_SIZE)
     num_steps = max(1, num_rows // plan.layout.global_batch_size)
@@ -151,13 +151,13 @@ def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
     )
 
 
-def work_of_step(plan: ReadingPlan, step: int, lengths: Lengths, work: WorkModel) -> float:
+def work_of_step(plan: ReadingPlan, step: int, lengths: SampleLengths, work: WorkModel) -> float:
     """Return rank 0's work in a step, padding included, in tokens' worth."""
     return float(_steps(plan, range(step, step + 1), lengths, work)[2][0, 0])
 
 
 def _steps(
-    plan: ReadingPlan, steps: range, lengths: Lengths, work: WorkModel
+    plan: ReadingPlan, steps: range, lengths: SampleLengths, work: WorkModel
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return tokens of each row without and with padding, and the work of each rank and step.
 
@@ -186,7 +186,7 @@ def _padded(tokens: np.ndarray, row_length: int | None) -> np.ndarray:
     return np.broadcast_to(tokens.max(axis=-1, keepdims=True), tokens.shape)
 
 
-def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[dict[str, Any]]:
+def first_rows(plan: ReadingPlan, lengths: SampleLengths, num_rows: int) -> list[dict[str, Any]]:
     """Return the first rows of the first step, rank by rank, as the training pads them.
 
     `lengths` are the tokens of a row's samples, `padded` those of the row with its padding.

@@ -15,7 +15,7 @@ from pipeline.data.reading_plan import ReadingPlan
 from pipeline.tools.arrangements import (
     SETTINGS,
     Counts,
-    Lengths,
+    SampleLengths,
     Settings,
     count,
     first_rows,
@@ -59,7 +59,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         config = replace(config, num_microbatches=1)
     dataset = open_dataset(folder)
     whole = dataset.index.whole
-    lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
+    lengths = SampleLengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
     bench = None
     if arguments["is_model_known"]:
         try:

@@ -59,7 +59,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class ArrangementSpeed:
     """Speed of one arrangement on one rank."""
 
     work_per_s: float
@@ -151,7 +151,7 @@ def device_text(rank_device: RankDevice) -> str:
 class Timings:
     """Results of `measure_plans`; a plan that was not run in time is in none of them."""
 
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, ArrangementSpeed]
     """Results by name of the plan."""
     same_as: Mapping[str, str]
     """For plans whose timed batches equal another plan's: the name of that plan, whose result
@@ -252,10 +252,10 @@ def take_turns(
     return steps
 
 
-def summarise(steps: Sequence[Step]) -> Measured:
+def summarise(steps: Sequence[Step]) -> ArrangementSpeed:
     """Summarise all steps but the first, which has cold caches and allocators."""
     paces = [step.work / step.spent_s for step in steps[1:] or steps]
-    return Measured(
+    return ArrangementSpeed(
         work_per_s=max(paces),
         median_work_per_s=statistics.median(paces),
         num_steps=len(paces),

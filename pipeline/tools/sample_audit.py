@@ -29,7 +29,7 @@ Report = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class SampleFinding:
     """One problem of one sample."""
 
     kind: Kind
@@ -44,7 +44,7 @@ class SampleAudit:
 
     def __init__(self, folder: Path, index: DatasetIndex, rules: Rules) -> None:
         self.folder, self.index, self.rules = folder, index, rules
-        self.findings: list[Finding] = []
+        self.findings: list[SampleFinding] = []
         """The first `MOST_FINDINGS`, in the order of the index."""
         self.num_findings: Counter[Kind] = Counter()
         self.stored_sizes: Counter[tuple[int, int]] = Counter()
@@ -60,7 +60,7 @@ class SampleAudit:
             OSError: a shard cannot be read, whether the data set is valid or not.
         """
 
-        def check(rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:
+        def check(rows: range) -> tuple[list[SampleFinding], Counter[tuple[int, int]]]:
             result = self._check(rows)
             with self._lock:
                 self._num_done += len(rows)
@@ -98,16 +98,16 @@ class SampleAudit:
             raise ValueError(message)
         return FileIO(descriptor_of(self.folder / SHARDS_DIR / shards[shard].name))
 
-    def _add(self, findings: list[Finding]) -> None:
+    def _add(self, findings: list[SampleFinding]) -> None:
         self.num_findings.update(finding.kind for finding in findings)
         self.findings += findings[: MOST_FINDINGS - len(self.findings)]
 
-    def _finding(self, number: int, kind: Kind, message: str) -> Finding:
-        return Finding(kind=kind, message=message, **self.place_of(number))
+    def _finding(self, number: int, kind: Kind, message: str) -> SampleFinding:
+        return SampleFinding(kind=kind, message=message, **self.place_of(number))
 
-    def _check(self, rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:
+    def _check(self, rows: range) -> tuple[list[SampleFinding], Counter[tuple[int, int]]]:
         """Return the problems of samples of one shard, and the sizes of their images."""
-        findings: list[Finding] = []
+        findings: list[SampleFinding] = []
         sizes: Counter[tuple[int, int]] = Counter()
         try:
             with self.open_shard(rows.start) as file:

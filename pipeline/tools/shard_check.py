@@ -29,7 +29,7 @@ Report = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class ShardProblem:
     """One problem of a data set."""
 
     file: str
@@ -65,7 +65,7 @@ class ShardReader:
         self.report(min(done, self.info.num_bytes), self.info.num_bytes, "bytes")
 
 
-def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
+def shard_problems(reader: ShardReader, shard: int) -> list[ShardProblem]:
     """Return all problems of a shard.
 
     Raises:
@@ -74,9 +74,9 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
     expected = reader.info.shards[shard]
     name = f"{SHARDS_DIR}/{expected.name}"
 
-    def problem(message: str, key: int | None = None) -> Problem:
+    def problem(message: str, key: int | None = None) -> ShardProblem:
         shown = None if key is None else format_key(key)
-        return Problem(file=name, message=message, shard=shard, key=shown)
+        return ShardProblem(file=name, message=message, shard=shard, key=shown)
 
     path = reader.folder / name
     if not path.is_file():
@@ -103,8 +103,8 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
 
 
 def _first_of(
-    wrong: Iterator[tuple[int, str]], problem: Callable[..., Problem]
-) -> Iterator[Problem]:
+    wrong: Iterator[tuple[int, str]], problem: Callable[..., ShardProblem]
+) -> Iterator[ShardProblem]:
     """Yield the first problems of samples, and how many more there are."""
     num_wrong = 0
     for key, message in wrong:

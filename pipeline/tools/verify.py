@@ -23,7 +23,7 @@ from pipeline.data.disk_format.dataset_info import (
 )
 from pipeline.data.disk_format.index import INDEX_TYPES, DatasetIndex, open_index
 from pipeline.preprocess.processor_folders import hash_folder
-from pipeline.tools.shard_check import BLOCK_BYTES, Problem, Report, ShardReader, shard_problems
+from pipeline.tools.shard_check import BLOCK_BYTES, ShardProblem, Report, ShardReader, shard_problems
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
@@ -54,7 +54,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     return result
 
 
-def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
+def slices_to_redo(problems: list[ShardProblem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
     """Return the array tasks whose shards have problems; any one rewrites all other files.
 
     None if that would fix nothing, because all problems are foreign files.
@@ -73,7 +73,7 @@ def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks:
 
 def verify_dataset(
     folder: Path, *, num_threads: int, report: Report
-) -> tuple[list[Problem], DatasetInfo | None]:
+) -> tuple[list[ShardProblem], DatasetInfo | None]:
     """Return all problems of a data set, and its info, if readable.
 
     Raises:
@@ -99,13 +99,13 @@ def verify_dataset(
     return problems, info
 
 
-def _problem_of(path: Path, error: StageError) -> Problem:
+def _problem_of(path: Path, error: StageError) -> ShardProblem:
     """Turn an error that names the file and the remedy into a problem."""
     message = str(error).removeprefix(f"{path}: ").rpartition("; ")[0]
-    return Problem(file=path.name, message=message or str(error))
+    return ShardProblem(file=path.name, message=message or str(error))
 
 
-def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], DatasetIndex | None]:
+def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[ShardProblem], DatasetIndex | None]:
     """Return the problems of the index; and the index, if its columns are intact."""
     try:
         index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
@@ -124,7 +124,7 @@ def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], Dat
         actual = int(getattr(index, name).sum(dtype=np.int64))
         if actual != expected:
             message = f"{name} add up to {actual}, {INFO_NAME} says {expected}"
-            problems.append(Problem(file=INDEX_NAME, message=message))
+            problems.append(ShardProblem(file=INDEX_NAME, message=message))
     num_rows = int(info.preprocess["num_rows"])
     seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
     num_wrong = 0
@@ -137,11 +137,11 @@ def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], Dat
         num_wrong += len(keys) - int(is_new.sum())
     if num_wrong:
         message = f"{num_wrong} keys come more than once, or are not rows of the manifest"
-        problems.append(Problem(file=INDEX_NAME, message=message))
+        problems.append(ShardProblem(file=INDEX_NAME, message=message))
     return problems, index
 
 
-def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
+def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[ShardProblem]:
     """Yield problems of foreign files, the processor, and the list of rejects."""
     yield from _unknown_files(folder, info)
     processor = folder / PROCESSOR_DIR
@@ -150,7 +150,7 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
     if actual != f"xxh3 {expected}":
         changes = changed_files(info.processor_sha256 or {}, processor_checksums(processor))
         named = f" ({', '.join(changes)})" if info.processor_sha256 and changes else ""
-        yield Problem(file=PROCESSOR_DIR, message=f"{actual}, expected xxh3 {expected}{named}")
+        yield ShardProblem(file=PROCESSOR_DIR, message=f"{actual}, expected xxh3 {expected}{named}")
     rejects = folder / REJECTS_NAME
     num_expected = int(info.preprocess["num_rows"]) - info.num_samples
     actual, xxh3 = "missing", ""
@@ -158,13 +158,13 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
         num_lines, xxh3 = _lines_and_hash(rejects)
         actual = f"{num_lines} rejects"
     if actual != f"{num_expected} rejects":
-        yield Problem(file=REJECTS_NAME, message=f"{actual}, expected {num_expected} rejects")
+        yield ShardProblem(file=REJECTS_NAME, message=f"{actual}, expected {num_expected} rejects")
     elif info.rejects_xxh3 not in (None, xxh3):
         message = f"xxh3 {xxh3}, expected {info.rejects_xxh3}"
-        yield Problem(file=REJECTS_NAME, message=message)
+        yield ShardProblem(file=REJECTS_NAME, message=message)
 
 
-def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
+def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[ShardProblem]:
     """Yield extra shards, and folders that a reader might take for part of the data set."""
     known = {shard.name for shard in info.shards}
     for path in _listed(folder / SHARDS_DIR):
@@ -174,7 +174,7 @@ def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
         elif path.name not in known:
             message = f"no shard of this data set: {INFO_NAME} names {info.num_shards} others"
             is_foreign = SHARD_FILE.fullmatch(path.name) is None
-            yield Problem(file=file, message=message, is_foreign=is_foreign)
+            yield ShardProblem(file=file, message=message, is_foreign=is_foreign)
     for path in _listed(folder / PROCESSOR_DIR):
         if path.is_dir():
             yield _foreign(f"{PROCESSOR_DIR}/{path.name}")
@@ -185,9 +185,9 @@ def _listed(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if not path.name.startswith("."))
 
 
-def _foreign(file: str) -> Problem:
+def _foreign(file: str) -> ShardProblem:
     message = "a folder that is not part of this data set; remove it, or keep it elsewhere"
-    return Problem(file=file, message=message, is_foreign=True)
+    return ShardProblem(file=file, message=message, is_foreign=True)
 
 
 def _lines_and_hash(path: Path) -> tuple[int, str]:

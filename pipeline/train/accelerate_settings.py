@@ -11,7 +11,7 @@ from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.base.errors import StageDataError, StageError
 from slurm_jobs.formats.accelerate_file import (
     AccelerateFile,
-    Asker,
+    SpecValues,
     find_problems,
     precision_of,
     understand,
@@ -52,7 +52,7 @@ def read_accelerate_file(
         )
         raise StageError(message)
     values = _parse(file, text)
-    asker = Asker(
+    asker = SpecValues(
         num_ranks=ranks.num_ranks,
         num_nodes=num_nodes,
         device=config.device,

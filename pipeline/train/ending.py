@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from pipeline.stopping import Answer, Pace, answer_stop, describe_shortage, measure_pace
+from pipeline.stopping import Answer, AttemptProgress, answer_stop, describe_shortage, measure_pace
 from pipeline.train.ranks.process_group import Ranks
 from slurm_jobs.base.errors import StageConfigError, StageStoppedError
 from slurm_jobs.base.processes.stop_requests import end_requested, stop_requested
@@ -82,7 +82,7 @@ class Ending:
                 self._heed(pace, unit, must_end=bool(num_ends))
             yield from batches[index : index + 1]
 
-    def _pace(self, *, num_done: int, num_total: int, first_unix_s: float) -> Pace:
+    def _pace(self, *, num_done: int, num_total: int, first_unix_s: float) -> AttemptProgress:
         return measure_pace(
             self._context,
             num_done=num_done,
@@ -91,7 +91,7 @@ class Ending:
             first_unix_s=first_unix_s,
         )
 
-    def _heed(self, pace: Pace, unit: str, *, must_end: bool) -> None:
+    def _heed(self, pace: AttemptProgress, unit: str, *, must_end: bool) -> None:
         """Follow rank 0's decision; the clocks of nodes differ."""
         answer, pace = self._ranks.from_main(
             (answer_after_steps(pace, made_steps=self._made_steps, must_end=must_end), pace)
@@ -109,7 +109,7 @@ class Ending:
         self._goes_on = True
 
 
-def answer_after_steps(pace: Pace, *, made_steps: bool, must_end: bool) -> Answer:
+def answer_after_steps(pace: AttemptProgress, *, made_steps: bool, must_end: bool) -> Answer:
     """Decide about a stop request when all steps are made, from the pace of the remaining work.
 
     `made_steps`: this attempt made steps, so the next one has more time for the rest.

@@ -37,7 +37,7 @@ from pipeline.train.training_data.batches import (
     losses_of,
     make_counter,
 )
-from pipeline.train.verdict import QueuedVerdict, Verdict, judge
+from pipeline.train.verdict import QueuedVerdict, StepVerdict, judge
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.processes.stop_requests import stop_requested
 from slurm_jobs.formats.configs.training_parts import CheckpointConfig
@@ -418,7 +418,7 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
     )
 
 
-def _not_finite(step: int, verdict: Verdict, keys: str, *, precision: str) -> StageError:
+def _not_finite(step: int, verdict: StepVerdict, keys: str, *, precision: str) -> StageError:
     other = ", lower optimizer.learning_rate, or set `precision: fp32`"
     remedy = other if precision != "fp32" else ", or lower optimizer.learning_rate"
     here = "finite" if math.isfinite(verdict.local_loss) else str(verdict.local_loss)

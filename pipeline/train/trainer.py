@@ -73,7 +73,7 @@ from pipeline.train.training_data.batching import plan_reading, read_work_model,
 from pipeline.train.training_data.data_sources import Source
 from pipeline.train.trials.batching_choice import choose_batching
 from pipeline.train.trials.microbatch_choice import settle_microbatches
-from pipeline.train.trials.trial import Trial
+from pipeline.train.trials.trial import TrialInputs
 from slurm_jobs.base.errors import StageConfigError, StageStoppedError
 from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.formats.configs.train import TrainConfig
@@ -243,7 +243,7 @@ class Trainer:
         if self.ranks.rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
         with job.spans.span("batch_plan") as notes:
-            trial = Trial(
+            trial = TrialInputs(
                 config=phase.config,
                 dataset=dataset,
                 strategy=self.model.strategy,

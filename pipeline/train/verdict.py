@@ -15,7 +15,7 @@ from pipeline.train.ranks.process_group import Ranks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class StepVerdict:
     """Verdict on the host; the two local values differ between ranks."""
 
     is_finite: bool
@@ -36,7 +36,7 @@ class QueuedVerdict:
     def __init__(self, is_bad: torch.Tensor, numbers: torch.Tensor) -> None:
         """Store `is_bad`, a float32 scalar, 1 or 0, and the `numbers` of `judge`, on the device."""
         self.is_bad = is_bad
-        self._verdict: Verdict | None = None
+        self._verdict: StepVerdict | None = None
         # No SYNC: to pinned memory, which the host may read once the device has passed the event.
         self._numbers = numbers.to("cpu", non_blocking=True)
         self._mark: torch.cuda.Event | None = None
@@ -44,13 +44,13 @@ class QueuedVerdict:
             self._mark = torch.cuda.Event()
             self._mark.record()
 
-    def read(self) -> Verdict:
+    def read(self) -> StepVerdict:
         """Return the verdict; SYNC the first time: waits until the device has computed it."""
         if self._verdict is None:
             if self._mark is not None:
                 self._mark.synchronize()
             loss, num_bad, local_loss, grad_norm, scale = self._numbers.tolist()
-            self._verdict = Verdict(
+            self._verdict = StepVerdict(
                 is_finite=not num_bad,
                 loss=loss,
                 local_loss=local_loss,

@@ -31,7 +31,7 @@ _UNUSED = ("evaluate", "trackers")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class TuningOptions:
     """Options of a tuning."""
 
     stage: str | None
@@ -41,7 +41,7 @@ class Wanted:
     """Finished run whose data set is used; None: the stages before the training make it."""
 
 
-def tuning_spec(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
+def tuning_spec(loaded: LoadedSpec, wanted: TuningOptions) -> LoadedSpec:
     """Return a spec that tunes the training: the stages before it, and trials instead of it.
 
     Raises:

@@ -43,7 +43,7 @@ _YAML_NO = "YAML reads `no` without quotes as false: write 'no'"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asker:
+class SpecValues:
     """Values in the spec that the file also sets."""
 
     num_ranks: int
@@ -89,7 +89,7 @@ def precision_of(values: Mapping[str, Any]) -> str | None:
     return _PRECISIONS.get(str(_mixed_precision(values)).lower())
 
 
-def find_problems(values: Any, asker: Asker) -> list[str]:
+def find_problems(values: Any, asker: SpecValues) -> list[str]:
     """Return why a training cannot follow the file, each with its remedy; empty if it can."""
     if not isinstance(values, Mapping):
         return ["no keys and values, as `accelerate config` writes them"]
@@ -107,7 +107,7 @@ def _unknown_keys(given: Mapping[Any, Any], known: frozenset[str], prefix: str) 
             yield f"accelerate knows no key `{prefix}{key}`{did_you_mean(str(key), known)}"
 
 
-def _resource_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+def _resource_problems(values: Mapping[str, Any], asker: SpecValues) -> Iterator[str]:
     """Yield problems of the kind of job, and of what Slurm decides: it starts the ranks."""
     kind = values.get("distributed_type")
     if values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
@@ -140,7 +140,7 @@ def _resource_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]
         )
 
 
-def _run_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+def _run_problems(values: Mapping[str, Any], asker: SpecValues) -> Iterator[str]:
     """Yield problems of device, precision, compilation and parallelism."""
     kind = str(values.get("distributed_type"))
     device = _DEVICES.get(kind, "cpu" if _is_on(values.get("use_cpu")) else asker.device)
@@ -193,7 +193,7 @@ _FSDP_SWITCHES: Mapping[str, str] = {
 """Switches that version 2 silently ignores, or that break a later stage."""
 
 
-def _fsdp_problems(values: Mapping[str, Any], asker: Asker) -> Iterator[str]:
+def _fsdp_problems(values: Mapping[str, Any], asker: SpecValues) -> Iterator[str]:
     if not isinstance(values.get("fsdp_config") or {}, Mapping):
         yield "fsdp_config: no keys and values"
         return

@@ -10,7 +10,7 @@ from slurm_jobs.run_folder.orders import array_indices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class ArrayPiece:
     """Slices of one job array, or of one job without an array."""
 
     slices: tuple[int, ...]
@@ -39,7 +39,7 @@ def cut_slices(
     slices_per_task: int,
     max_running: int | None,
     max_array_size: int | None,
-) -> tuple[Piece, ...]:
+) -> tuple[ArrayPiece, ...]:
     """Return arrays that cover the slices, each of one request and within `max_array_size`.
 
     Args:
@@ -62,7 +62,7 @@ def cut_slices(
         cut += [(request, rest[start : start + length], slices_per_task) for start in starts]
     shares = share_out(max_running, [len(array_indices(piece[1], piece[2])) for piece in cut])
     return tuple(
-        Piece(
+        ArrayPiece(
             slices=chosen,
             request=request,
             slices_per_task=packed,

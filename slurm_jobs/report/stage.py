@@ -29,7 +29,7 @@ from slurm_jobs.schedulers.protocol import Answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SchedulerAnswers:
     """Scheduler's answers for a report."""
 
     accounting: tuple[TaskAccounting, ...]
@@ -39,7 +39,7 @@ class Asked:
     """Sources that could not be queried."""
 
 
-def ask(paths: RunPaths) -> Asked:
+def ask(paths: RunPaths) -> SchedulerAnswers:
     """Query the run's scheduler for a report."""
     from slurm_jobs.run.observe import accounting_of, answer_of
 
@@ -49,7 +49,7 @@ def ask(paths: RunPaths) -> Asked:
     except (InputError, DamagedFileError):  # reports on broken runs are needed most
         answer = None
     problems = (*accounted.problems, *(answer.problems if answer is not None else ()))
-    return Asked(
+    return SchedulerAnswers(
         accounting=accounted.starts, answer=answer, problems=tuple(dict.fromkeys(problems))
     )
 

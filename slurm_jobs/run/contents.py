@@ -22,7 +22,7 @@ _OF_TRAINING: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class RunPart:
     """Folder or file of a run with one kind."""
 
     kind: Kind
@@ -32,7 +32,7 @@ class Piece:
     """Stage that wrote it; empty if it is not of one stage."""
 
 
-def pieces_of(paths: RunPaths) -> list[Piece]:
+def pieces_of(paths: RunPaths) -> list[RunPart]:
     """Return everything in a run folder but its records.
 
     Raises:
@@ -40,7 +40,7 @@ def pieces_of(paths: RunPaths) -> list[Piece]:
         OSError: a folder or plan cannot be read.
     """
     pieces = [
-        Piece(kind=kind, path=Path(name))
+        RunPart(kind=kind, path=Path(name))
         for name, kind in _OF_RUN.items()
         if name in names_in(paths.run_dir)
     ]
@@ -48,7 +48,7 @@ def pieces_of(paths: RunPaths) -> list[Piece]:
     for stage in sorted(names_in(paths.run_dir / "data")):
         for path, kind in _outputs(paths.output_dir(stage), runs.get(stage, "")):
             if names_in(path) or not path.is_dir():  # an empty folder takes no space
-                pieces.append(Piece(kind=kind, path=path.relative_to(paths.run_dir), stage=stage))
+                pieces.append(RunPart(kind=kind, path=path.relative_to(paths.run_dir), stage=stage))
     return pieces
 
 

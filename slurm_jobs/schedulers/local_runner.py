@@ -51,7 +51,7 @@ _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningTask:
     """Process of a task, and the times at which its limits apply."""
 
     process: subprocess.Popen[bytes]
@@ -76,7 +76,7 @@ class Runner:
         self._paths = RunPaths(run_dir)
         self._book = LocalBook(self._paths.local_dir)
         self._max_cpus = max_cpus
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningTask] = {}
         self._states: dict[str, TaskAccounting] = {}
         self._restarts: dict[str, int] = {}
         self._sampled_s = 0.0
@@ -160,7 +160,7 @@ class Runner:
             time_limit_s=limit_s,
         )
         self._put(accounting)
-        self._running[task_id] = _Running(
+        self._running[task_id] = _RunningTask(
             process=process,
             accounting=accounting,
             log=self._paths.job_log(order.stage, task_id),
@@ -286,7 +286,7 @@ class Runner:
             with running.log.open("ab") as log:
                 log.write(f"slurm-jobs: {running.reason}\n".encode())
 
-    def _end(self, running: _Running, final_state: str) -> None:
+    def _end(self, running: _RunningTask, final_state: str) -> None:
         running.final_state = final_state
         running.kill_at_s = time.time() + KILL_WAIT_S
         with suppress(ProcessLookupError):

@@ -23,7 +23,7 @@ from slurm_jobs.status.slice_status import (
     to_be_submitted,
 )
 from slurm_jobs.status.stranding import (
-    Cause,
+    StrandingCause,
     Parents,
     cause_of_removal,
     element_cause,
@@ -38,7 +38,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     stages: dict[str, StageStatus] = {}
     ages: dict[str, Ages] = {}
     newest: dict[str, dict[int, Intent]] = {}
-    stuck_jobs: dict[JobKey, Cause] = {}
+    stuck_jobs: dict[JobKey, StrandingCause] = {}
     is_silent = not answer.knows_the_living
     for summary in run.stages:
         name, after = summary.name, summary.after
@@ -93,7 +93,7 @@ def _stage_status(
     newest: Mapping[str, Mapping[int, Intent]],
     earlier: Mapping[int, int],
     *,
-    stuck: Mapping[int, Cause | None],
+    stuck: Mapping[int, StrandingCause | None],
     is_silent: bool,
 ) -> StageStatus:
     """Return the status of a stage; slices that wait for what cannot happen become stranded.
@@ -134,13 +134,13 @@ def _stage_status(
         # Some will start, regardless of the others.
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
-    shown = Cause("")
+    shown = StrandingCause("")
     if status == "stranded":
         if cause is not None:
             shown = cause
         elif first_stuck(marked) or "aftercorr" in summary.after.values():
             first = next(s for s in marked if s.status == "stranded")
-            shown = element_cause(first, parents) or Cause(first.reason, first.wait)
+            shown = element_cause(first, parents) or StrandingCause(first.reason, first.wait)
     return StageStatus(
         stage=summary,
         status=status,

@@ -17,7 +17,7 @@ Parents = Sequence[tuple[str, StageStatus]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StrandingCause:
     """Cause for which slices are stranded."""
 
     reason: str
@@ -30,7 +30,7 @@ class Cause:
         return replace(part, status="stranded", reason=self.reason, wait=self.wait)
 
 
-def stage_cause(parents: Parents) -> Cause | None:
+def stage_cause(parents: Parents) -> StrandingCause | None:
     """Return why a stage can never start.
 
     The scheduler removes a parent's job that can never start, which satisfies `afterany` and
@@ -39,7 +39,7 @@ def stage_cause(parents: Parents) -> Cause | None:
     for kind, parent in parents:
         name, counts = f"`{parent.stage.name}`", parent.counts
         if kind == "afternotok" and parent.status == "completed":
-            return Cause(f"not needed: {name} completed", is_not_needed=True)
+            return StrandingCause(f"not needed: {name} completed", is_not_needed=True)
         is_met = kind != "afterok" and not parent.stuck
         if kind == "aftercorr" or is_met:
             continue
@@ -47,15 +47,15 @@ def stage_cause(parents: Parents) -> Cause | None:
         if parent.status == "stranded" or (parent.stuck and not waits):
             return _cause_of(name, kind, parent)
         if kind == "afterok" and parent.status in {"failed", "cancelled"}:
-            return Cause(f"{name} {parent.status}")
+            return StrandingCause(f"{name} {parent.status}")
         if kind == "afterok" and (counts["failed"] or counts["cancelled"]):
-            return Cause(f"{name} has slices that failed or were cancelled")
+            return StrandingCause(f"{name} has slices that failed or were cancelled")
     return None
 
 
-def _cause_of(name: str, kind: str, parent: StageStatus) -> Cause:
+def _cause_of(name: str, kind: str, parent: StageStatus) -> StrandingCause:
     """Return why nothing that depends on the stage `parent` can start."""
-    unknown = Cause(f"{name} can never start")
+    unknown = StrandingCause(f"{name} can never start")
     if parent.is_not_needed and kind != "afterok":
         return unknown  # its job is of an earlier version, and stays in the queue
     stuck_cause = _stuck_cause(name, parent.slices)
@@ -63,13 +63,13 @@ def _cause_of(name: str, kind: str, parent: StageStatus) -> Cause:
         return stuck_cause
     for part in parent.slices:
         if part.slice_index in parent.stuck and part.reason and part.wait != "unmet":
-            return Cause(part.reason, part.wait)
+            return StrandingCause(part.reason, part.wait)
     if not parent.reason:
         return unknown
-    return Cause(parent.reason, parent.wait, is_not_needed=parent.is_not_needed)
+    return StrandingCause(parent.reason, parent.wait, is_not_needed=parent.is_not_needed)
 
 
-def element_cause(part: SliceStatus, parents: Parents) -> Cause | None:
+def element_cause(part: SliceStatus, parents: Parents) -> StrandingCause | None:
     """Return why this slice alone can never start: its element in a parent stage (`aftercorr`)."""
     for kind, parent in parents:
         if kind != "aftercorr":
@@ -77,11 +77,11 @@ def element_cause(part: SliceStatus, parents: Parents) -> Cause | None:
         above = parent.slices[part.slice_index]
         name = f"`{parent.stage.name}` slice {above.slice_index}"
         if above.status == "stranded":
-            return _stuck_cause(name, [above]) or Cause(
+            return _stuck_cause(name, [above]) or StrandingCause(
                 above.reason, above.wait, is_not_needed=parent.is_not_needed
             )
         if above.status in {"failed", "cancelled"}:
-            return Cause(f"{name} {above.status}")
+            return StrandingCause(f"{name} {above.status}")
     return None
 
 
@@ -90,8 +90,8 @@ def stuck_slices(
     slices: Iterable[SliceStatus],
     parents: Parents,
     own: Mapping[int, Intent],
-    stuck_jobs: dict[JobKey, Cause],
-) -> dict[int, Cause | None]:
+    stuck_jobs: dict[JobKey, StrandingCause],
+) -> dict[int, StrandingCause | None]:
     """Return the stuck slices of a stage, each with the cause if its job waits for a stuck one.
 
     A job may wait for more than its stage comes after: for an earlier job of the same stage, and
@@ -109,7 +109,7 @@ def stuck_slices(
     waits_for_stuck = any(parent.stuck for _, parent in whole)
     is_unmet = any(not parent.stuck and _is_unmet(kind, parent) for kind, parent in whole)
     cause = stage_cause(parents)
-    found: dict[int, Cause | None] = {}
+    found: dict[int, StrandingCause | None] = {}
     pending = [s for s in slices if s.state in PENDING_STATES and s.slice_index in own]
     for part in sorted(pending, key=lambda part: own[part.slice_index].number):
         index, key = part.slice_index, part.job
@@ -124,14 +124,14 @@ def stuck_slices(
         found[index] = above
         label = f"`{summary.name}`" + (f" slice {index}" if summary.is_array else "")
         known = _stuck_cause(label, [part]) or above or cause or element_cause(part, parents)
-        stuck_jobs[key] = known or Cause(f"{label} can never start")
+        stuck_jobs[key] = known or StrandingCause(f"{label} can never start")
         stuck_jobs.setdefault(key.job, stuck_jobs[key])
     return found
 
 
 def _stuck_job_above(
-    intent: Intent, element: JobKey, stuck_jobs: Mapping[JobKey, Cause]
-) -> Cause | None:
+    intent: Intent, element: JobKey, stuck_jobs: Mapping[JobKey, StrandingCause]
+) -> StrandingCause | None:
     """Return why a job or element that this one was submitted to wait for never starts."""
     number = element.job_id.partition("_")[2]
     for kind, keys in (intent.dependencies or {}).items():
@@ -160,7 +160,7 @@ def _is_unmet(kind: str, parent: StageStatus) -> bool:
 
 def cause_of_removal(
     parents: Parents, newest: Mapping[str, Mapping[int, Intent]], since: int
-) -> Cause | None:
+) -> StrandingCause | None:
     """Return why Slurm removed jobs that never started, if neither stage nor element explains it.
 
     Where array elements do not correspond, `aftercorr` waits for all of the other stage. And the
@@ -177,10 +177,10 @@ def cause_of_removal(
         recent = {index for index, intent in intents.items() if intent.number > since}
         awaited = [part for part in parent.slices if part.slice_index in recent]
         if any(part.status in {"failed", "cancelled", "stranded"} for part in awaited):
-            return Cause(f"`{parent.stage.name}` has slices that failed or were cancelled")
+            return StrandingCause(f"`{parent.stage.name}` has slices that failed or were cancelled")
         ended = {part.state for part in awaited} - LIVING_STATES - {None, "COMPLETED"}
         if parent.status == "completed" and ended:
-            return Cause(NEVER, wait="unmet")
+            return StrandingCause(NEVER, wait="unmet")
     return None
 
 
@@ -190,13 +190,13 @@ def first_stuck(slices: Iterable[SliceStatus]) -> SliceStatus | None:
     return next(stuck, None)
 
 
-def _stuck_cause(name: str, slices: Iterable[SliceStatus]) -> Cause | None:
+def _stuck_cause(name: str, slices: Iterable[SliceStatus]) -> StrandingCause | None:
     """Return `` `count` is held (JobHeldUser) `` where a job of `name` does not start."""
     stuck = first_stuck(slices)
     if stuck is None:
         return None
     is_held = stuck.wait in {"held", "held_by_admin"}
-    return Cause(f"{name} {'is ' if is_held else ''}{stuck.reason}")
+    return StrandingCause(f"{name} {'is ' if is_held else ''}{stuck.reason}")
 
 
 _UNSUCCESSFUL = frozenset({"failed", "cancelled", "stranded"})

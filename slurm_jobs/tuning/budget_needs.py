@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from slurm_jobs.base import units
-from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, Pairs
+from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, TrialPairs
 from slurm_jobs.tuning.trial_lengths import CLOSING_TRIALS, length_of, trial_seconds
 from slurm_jobs.tuning.trial_model import Trial
 
@@ -15,12 +15,12 @@ MARGIN = 1.25
 they were once 1.5 times as slow, which this does not cover."""
 
 
-def needed_s(pairs: Pairs, trial_s: float) -> float:
+def needed_s(pairs: TrialPairs, trial_s: float) -> float:
     """Return the time that a comparison still needs, including the closing trials."""
     return (pairs.num_missing + CLOSING_TRIALS) * trial_s
 
 
-def open_trials(tried: Sequence[Pairs]) -> int:
+def open_trials(tried: Sequence[TrialPairs]) -> int:
     """Count the trials of undecided comparisons, which a larger budget runs first.
 
     All their trials count again, because with a larger budget trials may be longer.
@@ -30,7 +30,7 @@ def open_trials(tried: Sequence[Pairs]) -> int:
     )
 
 
-def _repeats_to_decide(pairs: Pairs) -> int:
+def _repeats_to_decide(pairs: TrialPairs) -> int:
     """Return the repeats of each arm that are needed, including finished ones."""
     num_made = max(MIN_REPEATS, min(len(pairs.first), len(pairs.second)))
     return num_made + (pairs.verdict.more_runs or 0 if pairs.verdict is not None else 0)

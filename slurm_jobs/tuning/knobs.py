@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.formats.configs.train import MAY_CHANGE
-from slurm_jobs.tuning.trial_model import Cause, Change
+from slurm_jobs.tuning.trial_model import TrialFinding, Change
 
 LEARNED = "would change what is learned"
 HARDWARE = "not on this hardware"
@@ -36,7 +36,7 @@ class Hardware:
 class Proposal:
     """Change to try, or the reason why it is not tried."""
 
-    cause: Cause
+    cause: TrialFinding
     change: Change | None
     name: str
     """Name of the knob: `num_loader_threads: 4`, `cpus_per_task`."""
@@ -49,7 +49,7 @@ _Knob = Callable[[_Values, Hardware], Change | tuple[str, str] | None]
 """Returns a change, or name and reason of what is not tried, or None if it does not apply."""
 
 
-def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list[Proposal]:
+def propose(causes: Sequence[TrialFinding], train: _Values, hardware: Hardware) -> list[Proposal]:
     """Return the proposals of the findings, strongest first; equal ones in the order of the table.
 
     Args:
@@ -74,7 +74,7 @@ def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list
     return proposals
 
 
-def by_strength(causes: Sequence[Cause]) -> list[Cause]:
+def by_strength(causes: Sequence[TrialFinding]) -> list[TrialFinding]:
     """Sort by ceiling, highest first; causes without one come last, in their order."""
     return sorted(causes, key=lambda cause: -(cause.times or 0.0))
 

@@ -24,7 +24,7 @@ _ORDER: tuple[Arm, ...] = ("A", "B", "B", "A")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pairs:
+class TrialPairs:
     """Valid trials of one comparison."""
 
     first: tuple[Trial, ...]
@@ -93,7 +93,7 @@ def may_decide(verdict: Verdict, num_repeats: int) -> bool:
 
 def pairs_of(
     trials: Sequence[Trial], comparison: str, nodes: tuple[str, ...], num_steps: int
-) -> Pairs:
+) -> TrialPairs:
     """Return the trials of a comparison, all of the same length and on the same nodes.
 
     An attempt on other nodes, or with another budget and so another length, restarts a comparison
@@ -119,16 +119,16 @@ def _likeness(trial: Trial) -> tuple[tuple[str, ...], int]:
     return trial.nodes, trial.num_steps
 
 
-def _sorted(trials: Sequence[Trial]) -> Pairs:
+def _sorted(trials: Sequence[Trial]) -> TrialPairs:
     def arm(name: Arm) -> tuple[Trial, ...]:
         return tuple(trial for trial in trials if trial.arm == name and not trial.failure)
 
-    return Pairs(
+    return TrialPairs(
         first=arm("A"), second=arm("B"), failures=tuple(trial for trial in trials if trial.failure)
     )
 
 
-def afford(pairs: Pairs, left_s: float, trial_s: float, *, kept_back: int) -> bool:
+def afford(pairs: TrialPairs, left_s: float, trial_s: float, *, kept_back: int) -> bool:
     """Check whether the budget suffices for the rest of this comparison, and for what follows.
 
     Args:

@@ -24,7 +24,7 @@ from slurm_jobs.tuning.budget_needs import (
 )
 from slurm_jobs.tuning.headline import TOO_SHORT
 from slurm_jobs.tuning.knobs import PREFETCH, Proposal, propose
-from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs, afford, pairs_of
+from slurm_jobs.tuning.pairs import MIN_REPEATS, TrialPairs, afford, pairs_of
 from slurm_jobs.tuning.trial_config import WARMUP_STEPS, problem_with, with_changes
 from slurm_jobs.tuning.trial_lengths import (
     CLOSING_TRIALS,
@@ -34,7 +34,7 @@ from slurm_jobs.tuning.trial_lengths import (
     length_of,
     trial_seconds,
 )
-from slurm_jobs.tuning.trial_model import Ask, Cause, Change, Changes, Outcome, Purpose, Trial
+from slurm_jobs.tuning.trial_model import Ask, TrialFinding, Change, Changes, Outcome, Purpose, Trial
 from slurm_jobs.tuning.tuning_progress import (
     Facts,
     NotTried,
@@ -69,7 +69,7 @@ class _State:
     length: Length
     probe: Trial
     kept: Changes = ()
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[TrialFinding, ...] = ()
     tried: list[Tried] = field(default_factory=list)
     not_tried: dict[str, NotTried] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
@@ -82,7 +82,7 @@ class _State:
     def trial_s(self) -> float:
         return trial_seconds(self.trials, self.length)
 
-    def pairs(self, comparison: str) -> Pairs:
+    def pairs(self, comparison: str) -> TrialPairs:
         return pairs_of(self.trials, comparison, self.facts.nodes, self.length.num_steps)
 
     def is_too_short_for(self, change: Change) -> bool:
@@ -90,7 +90,7 @@ class _State:
         num_measured = self.length.num_steps - WARMUP_STEPS
         return change.key == PREFETCH and num_measured < _TIMES_AHEAD * change.value
 
-    def affords(self, pairs: Pairs) -> bool:
+    def affords(self, pairs: TrialPairs) -> bool:
         """Check the budget, with the closing trials reserved; a first comparison may always finish.
 
         Trials may become slower than the first ones, and half of a comparison is useless.
@@ -103,7 +103,7 @@ class _State:
         """Return how many steps the loader may read ahead with these changes."""
         return _num_ahead(with_changes(self.facts.train, changes))
 
-    def ask(self, purpose: Purpose, comparison: str, pairs: Pairs, arms: tuple[Any, Any]) -> Ask:
+    def ask(self, purpose: Purpose, comparison: str, pairs: TrialPairs, arms: tuple[Any, Any]) -> Ask:
         arm = pairs.next_arm
         is_kept = purpose == "data" and arm == "B"
         return Ask(
@@ -178,7 +178,7 @@ def _probe(facts: Facts) -> Ask:
     )
 
 
-def _affords_control(state: _State, control: Pairs) -> bool:
+def _affords_control(state: _State, control: TrialPairs) -> bool:
     """Check whether the budget covers another repeat of the control.
 
     After the first `MIN_REPEATS`, one knob and the closing trials must remain affordable.
@@ -197,7 +197,7 @@ def _too_small(facts: Facts, probe: Trial, least_s: float, advised_min: int) -> 
     )
 
 
-def _causes(trial: Trial, probe: Trial) -> tuple[Cause, ...]:
+def _causes(trial: Trial, probe: Trial) -> tuple[TrialFinding, ...]:
     """Return the causes of a trial; those that need a profile come from the probe."""
     known = {cause.rule for cause in trial.causes}
     profiled = [c for c in probe.causes if c.rule == "exposed-communication"]
@@ -274,7 +274,7 @@ def _name(before: Changes, after: Changes) -> str:
     return json.dumps([[change.text for change in changes] for changes in (before, after)])
 
 
-def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
+def _outcome(pairs: TrialPairs, verdict: Verdict | None) -> tuple[Outcome, str]:
     """Keep only what is surely faster."""
     if pairs.second_failure:
         return "failed", pairs.second_failure

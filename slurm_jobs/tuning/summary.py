@@ -9,7 +9,7 @@ from typing import Any
 from slurm_jobs.base.files import plain_json
 from slurm_jobs.report.comparison.speed_verdict import Verdict
 from slurm_jobs.tuning.knobs import NOT_MEASURED
-from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs
+from slurm_jobs.tuning.pairs import MIN_REPEATS, TrialPairs
 from slurm_jobs.tuning.trial_model import Change, Trial
 from slurm_jobs.tuning.tuning_progress import Facts, Tried, TuningProgress
 
@@ -75,7 +75,7 @@ def _is_no_gain(tuning: TuningProgress) -> bool:
     return bool(closing.second_failure) or (verdict is not None and verdict.word != "faster")
 
 
-def verdict_of_closing(pairs: Pairs) -> Verdict | None:
+def verdict_of_closing(pairs: TrialPairs) -> Verdict | None:
     """Return the verdict on before and after; None if it is positive, but on too few repeats.
 
     A negative verdict is reported with fewer repeats, too.
@@ -126,7 +126,7 @@ def _result_tried(entry: Tried) -> dict[str, Any]:
     }
 
 
-def _closing(pairs: Pairs) -> dict[str, Any]:
+def _closing(pairs: TrialPairs) -> dict[str, Any]:
     return {
         "before": arm_values(pairs.first) if pairs.first else None,
         "after": arm_values(pairs.second) if pairs.second else None,

@@ -45,7 +45,7 @@ Changes = tuple[Change, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class TrialFinding:
     """Finding of the report, reduced to what a tuning needs."""
 
     rule: str
@@ -107,7 +107,7 @@ class Trial:
     """Share of the mean step, over all ranks."""
     memory_peak_bytes: float = 0.0
     """Maximum over the ranks; 0 if it is not recorded."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[TrialFinding, ...] = ()
     """Findings of the report's rules, strongest first."""
     timing_dir: str = ""
     """Folder of its step records, relative to the run's folder."""
@@ -127,5 +127,5 @@ def trial_from_json(values: Mapping[str, Any]) -> Trial:
     """Convert from JSON values of `trial_to_json`."""
     known = known_fields(Trial, values)
     known["changes"] = tuple(Change(**known_fields(Change, each)) for each in known["changes"])
-    known["causes"] = tuple(Cause(**known_fields(Cause, each)) for each in known["causes"])
+    known["causes"] = tuple(TrialFinding(**known_fields(TrialFinding, each)) for each in known["causes"])
     return Trial(**{**known, "nodes": tuple(known["nodes"])})

@@ -18,7 +18,7 @@ from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.finding_model import Finding
 from slurm_jobs.tuning.knobs import by_strength
 from slurm_jobs.tuning.trial_config import WARMUP_STEPS
-from slurm_jobs.tuning.trial_model import Cause
+from slurm_jobs.tuning.trial_model import TrialFinding
 
 _NO_REMEDY = ("queue-wait", "around-the-steps")
 """Rules on the time around a whole run, which do not apply to a trial."""
@@ -35,7 +35,7 @@ class Reading:
     memory_peak_bytes: float
     stage_in_s: float
     """Staging time of rank 0, before the first step."""
-    causes: tuple[Cause, ...]
+    causes: tuple[TrialFinding, ...]
     """Strongest first."""
 
 
@@ -94,8 +94,8 @@ def _counts(finding: Finding) -> bool:
     return finding.rule_id.partition(":")[0] not in _NO_REMEDY
 
 
-def _cause(finding: Finding, stage: str) -> Cause:
-    return Cause(
+def _cause(finding: Finding, stage: str) -> TrialFinding:
+    return TrialFinding(
         rule=finding.rule_id.partition(":")[0],
         title=finding.title.removesuffix(f" ({stage})"),
         ceiling=finding.ceiling,

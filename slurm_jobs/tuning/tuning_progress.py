@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slurm_jobs.tuning.knobs import Hardware, Proposal
-from slurm_jobs.tuning.pairs import Pairs
-from slurm_jobs.tuning.trial_model import Ask, Cause, Changes, Outcome, Trial
+from slurm_jobs.tuning.pairs import TrialPairs
+from slurm_jobs.tuning.trial_model import Ask, TrialFinding, Changes, Outcome, Trial
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +27,7 @@ class Tried:
     """Result of one change."""
 
     proposal: Proposal
-    pairs: Pairs
+    pairs: TrialPairs
     outcome: Outcome
     why: str
 
@@ -63,14 +63,14 @@ class TuningProgress:
     advised_budget_min: int | None = None
     """Set if the budget is too small; with a margin."""
     probe: Trial | None = None
-    control: Pairs | None = None
+    control: TrialPairs | None = None
     """First arm: with its data; second arm: without."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[TrialFinding, ...] = ()
     """Causes of the original training."""
     tried: tuple[Tried, ...] = ()
     not_tried: tuple[NotTried, ...] = ()
     kept: Changes = ()
-    closing: Pairs | None = None
+    closing: TrialPairs | None = None
     """First arm: before; second arm: after. None if nothing was kept."""
     more_budget_min: int | None = None
     """Budget for one more knob; None if the budget did not exclude any."""

@@ -137,7 +137,7 @@ class StallWatch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class BlockingRank:
     """Rank that an attempt waited for, and the sentence for the reason."""
 
     rank: int
@@ -145,7 +145,7 @@ class Cause:
     text: str
 
 
-def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
+def find_cause(task_dir: Path, num_ranks: int) -> BlockingRank | None:
     """Return the rank that the others waited for, from the stacks of all of them.
 
     A rank whose function has returned, or failed, counts if it wrote its stacks before; None if no
@@ -164,7 +164,7 @@ def find_cause(task_dir: Path, num_ranks: int) -> Cause | None:
     node = str(read_json(started)["node"]) if started.exists() else None
     files = stacks_path(task_dir, 0).name.replace("00000", "*")
     where = f"rank {rank} on {node}" if node else f"rank {rank}"
-    return Cause(rank=rank, node=node, text=f"{where} {text}. Stacks: {task_dir / files}")
+    return BlockingRank(rank=rank, node=node, text=f"{where} {text}. Stacks: {task_dir / files}")
 
 
 def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:

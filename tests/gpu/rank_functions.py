@@ -42,7 +42,7 @@ def spins(config: dict[str, Any], context: TaskContext) -> Any:
             torch.cuda._sleep(_SPIN_CYCLES)
         return judge(*args)
 
-    def read_or_wait(self: verdict.QueuedVerdict) -> verdict.Verdict:
+    def read_or_wait(self: verdict.QueuedVerdict) -> verdict.StepVerdict:
         if step_now[0] == LAST_STEP and not is_gpu:
             self._mark = _NeverPassed()  # type: ignore[assignment]
         return read(self)

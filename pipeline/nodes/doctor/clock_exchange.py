@@ -24,7 +24,7 @@ from slurm_jobs.formats.node_records.doctor_facts import (
 _EXCHANGE_POLL_S = 0.05
 
 
-class Question:
+class ClockQuestion:
     """Sends the question to the login node in a thread, while the node is examined."""
 
     def __init__(self, folder: Path, rank: int, patience_s: float) -> None:

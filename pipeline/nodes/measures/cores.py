@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import Deadline, Measurement, median, not_measured, repeated
 from slurm_jobs.base.processes.process_sessions import dies_with_parent
 
 WINDOW_S = 0.3
@@ -36,7 +36,7 @@ _DONE = "dd"
 """Message of a process at its end: iterations, and processor seconds."""
 
 
-def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDOW_S) -> Measured:
+def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDOW_S) -> Measurement:
     """Measure usable cores, and the speed of one; forks, so call it before threads are started.
 
     Args:
@@ -73,7 +73,7 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
         "python": platform.python_version(),
     }
     numbers = {"cores_usable": max(cores.values()), "core_loops_per_s": speed}
-    return Measured(numbers=numbers, details={"cores": details})
+    return Measurement(numbers=numbers, details={"cores": details})
 
 
 def _work(num_processes: int, window_s: float) -> tuple[float, float]:

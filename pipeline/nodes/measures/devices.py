@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import Deadline, Measurement, median, not_measured, repeated
 from pipeline.timing.card_peaks import peak_flops_per_s
 from pipeline.train.device.precision import native_precisions
 
@@ -24,7 +24,7 @@ _PRODUCTS = 10
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = None) -> Measured:
+def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = None) -> Measurement:
     """Return FLOP/s of products of square matrices, by the precisions of the device.
 
     Args:
@@ -56,10 +56,10 @@ def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = N
         "torch": torch.__version__,
         "share_of_peak": _of_peak(devices[0], rates),
     }
-    return Measured(numbers=numbers, details={"matmul": details})
+    return Measurement(numbers=numbers, details={"matmul": details})
 
 
-def measure_transfers(deadline: Deadline, *, num_bytes: int = _COPY_BYTES) -> Measured:
+def measure_transfers(deadline: Deadline, *, num_bytes: int = _COPY_BYTES) -> Measurement:
     """Measure bytes per second from the host's memory to a GPU's, pinned and pageable."""
     cards = _cards()
     if not cards:
@@ -78,7 +78,7 @@ def measure_transfers(deadline: Deadline, *, num_bytes: int = _COPY_BYTES) -> Me
         "pinned_by_device": rates[True],
         "pageable_by_device": rates[False],
     }
-    return Measured(numbers=numbers, details={"host_to_device": details})
+    return Measurement(numbers=numbers, details={"host_to_device": details})
 
 
 def _cards() -> list[torch.device]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.nodes.measures.measurement import Deadline, Measured, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import Deadline, Measurement, median, not_measured, repeated
 from pipeline.nodes.measures.page_cache import COLD_SHARE, drop_from_cache
 from pipeline.nodes.measures.scratch_folder import scratch_folder
 from slurm_jobs.base.machine import mount_of
@@ -32,7 +32,7 @@ _WRITE_PAUSE_S = 1.0
 
 def measure_file_system(
     place: str, base: Path, config: ProbeConfig, deadline: Deadline
-) -> Measured:
+) -> Measurement:
     """Measure rates of one large file, and times of small ones.
 
     Args:
@@ -57,7 +57,7 @@ def measure_file_system(
                 measured, more = measure(folder, config, deadline)
                 numbers |= {f"{place}_{name}": number for name, number in measured.items()}
                 details |= more
-            return Measured(numbers=numbers, details={place: details})
+            return Measurement(numbers=numbers, details={place: details})
     except OSError as error:
         where = error.filename or base
         remedy = "; make it writable, or name another folder"

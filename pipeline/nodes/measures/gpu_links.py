@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pipeline.nodes.measures.measurement import Measured, not_measured
+from pipeline.nodes.measures.measurement import Measurement, not_measured
 from slurm_jobs.base.processes.process_sessions import dies_with_parent
 from slurm_jobs.base.processes.programs import ask_together
 
@@ -20,7 +20,7 @@ _LINK_COMMAND = ("nvidia-smi", "topo", "-m")
 _GPU = re.compile(r"GPU\d+")
 
 
-def find_gpus() -> tuple[tuple[str, ...], Measured]:
+def find_gpus() -> tuple[tuple[str, ...], Measurement]:
     """Return names of the GPUs that nvidia-smi shows, with the links between them as details."""
     if shutil.which(_NAME_COMMAND[0]) is None:
         return (), not_measured("gpu", "no GPU: there is no nvidia-smi on this node")
@@ -44,7 +44,7 @@ def find_gpus() -> tuple[tuple[str, ...], Measured]:
         "links_told": links_text(links),
         "links_problem": answers["links"].problem,
     }
-    return names, Measured(details={"gpu": details})
+    return names, Measurement(details={"gpu": details})
 
 
 def read_links(text: str) -> Sequence[Mapping[str, str]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.nodes.measures.measurement import Measured, not_measured
+from pipeline.nodes.measures.measurement import Measurement, not_measured
 from slurm_jobs.base.machine import network_links
 
 _SYS = Path("/sys")
 
 
-def measure_links(sys: Path = _SYS) -> Measured:
+def measure_links(sys: Path = _SYS) -> Measurement:
     """Return the speed of the fastest active link; nothing is sent."""
     try:
         links = network_links(sys)
@@ -21,4 +21,4 @@ def measure_links(sys: Path = _SYS) -> Measured:
         names = ", ".join(link["name"] for link in links) or "there is none"
         reason = f"no network interface says its speed ({names}): virtual ones do not"
         return not_measured("link", reason, links)
-    return Measured(numbers={"link_bits_per_s": max(speeds)}, details={"link": links})
+    return Measurement(numbers={"link_bits_per_s": max(speeds)}, details={"link": links})

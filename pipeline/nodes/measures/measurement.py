@@ -15,7 +15,7 @@ MIN_REPEATS = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class Measurement:
     """Result of one measurement on this node."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -26,14 +26,14 @@ class Measured:
     """Details of the method, by group; plain JSON values."""
 
 
-def not_measured(group: str, reason: str, details: Any = None) -> Measured:
+def not_measured(group: str, reason: str, details: Any = None) -> Measurement:
     """Return an empty result with the reason."""
-    return Measured(reasons={group: reason}, details={group: details} if details else {})
+    return Measurement(reasons={group: reason}, details={group: details} if details else {})
 
 
-def merged(first: Measured, second: Measured) -> Measured:
+def merged(first: Measurement, second: Measurement) -> Measurement:
     """Merge both; for equal names the second's."""
-    return Measured(
+    return Measurement(
         numbers={**first.numbers, **second.numbers},
         reasons={**first.reasons, **second.reasons},
         details={**first.details, **second.details},

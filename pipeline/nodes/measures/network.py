@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipeline.nodes.measures.measurement import Measured, median, merged, not_measured
+from pipeline.nodes.measures.measurement import Measurement, median, merged, not_measured
 from pipeline.train.ranks.process_group import Ranks, join_ranks, leave_ranks
 from slurm_jobs.formats.records.task_context import TaskContext
 
@@ -37,7 +37,7 @@ class _Line:
     device: torch.device
 
 
-def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
+def measure_network(context: TaskContext, keep: Callable[[Measurement], None]) -> Measurement:
     """Exchange data with the neighbours; every rank of the job must call it.
 
     Args:
@@ -46,7 +46,7 @@ def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> M
     """
     if context.num_ranks == 1:
         reason = "one node: the network takes two (on Slurm: --nodes 2)"
-        return Measured(reasons={"network": reason, "nccl": reason})
+        return Measurement(reasons={"network": reason, "nccl": reason})
     try:
         ranks = join_ranks(context, device_type="cpu", timeout_min=JOIN_MIN)
         try:
@@ -71,7 +71,7 @@ def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> M
             leave_ranks()
     except (RuntimeError, OSError, ValueError) as error:  # DistError and its subclasses
         reason = f"the nodes could not talk to each other: {_first_line(error)}"
-        return Measured(reasons={"network": reason, "nccl": reason})
+        return Measurement(reasons={"network": reason, "nccl": reason})
 
 
 def rounds(num_ranks: int) -> list[list[tuple[int, int]]]:
@@ -87,12 +87,12 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _summed_up(group: str, talks: list[dict[str, Any]]) -> Measured:
+def _summed_up(group: str, talks: list[dict[str, Any]]) -> Measurement:
     numbers = {
         f"{group}_bytes_per_s": max(talk["bytes_per_s"] for talk in talks),
         f"{group}_latency_s": min(talk["latency_s"] for talk in talks),
     }
-    return Measured(numbers=numbers, details={group: talks})
+    return Measurement(numbers=numbers, details={group: talks})
 
 
 def _ring(ranks: Ranks, line: _Line, names: Sequence[str]) -> list[dict[str, Any]]:

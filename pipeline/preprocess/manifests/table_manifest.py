@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from pipeline.preprocess.file_facts import FileFacts, facts_of, kept_file
+from pipeline.preprocess.file_facts import FileState, facts_of, kept_file
 from pipeline.preprocess.manifests.interface import changed
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
@@ -110,7 +110,7 @@ class TableManifest:
         total = sum(rows for file in self._files for rows, _ in file.pieces)
         self.num_rows = total if limit is None else min(limit, total)
 
-    def _facts_now(self) -> list[FileFacts]:
+    def _facts_now(self) -> list[FileState]:
         return [facts_of(path) for path in self._paths]
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:

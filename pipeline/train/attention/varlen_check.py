@@ -22,7 +22,7 @@ from pipeline.models.computation.compiling import count_compiled
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.optimizer.local_parts import local_part
-from pipeline.train.optimizer.loss_scaling import Scaling
+from pipeline.train.optimizer.loss_scaling import LossScaling
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.strategy import ParallelModel, Strategy
 from pipeline.train.training_data.batches import loss_of, to_device
@@ -67,7 +67,7 @@ def check_attention(
     *,
     strategy: Strategy,
     parallel: ParallelModel,
-    scaling: Scaling,
+    scaling: LossScaling,
     rank_device: RankDevice,
     ranks: Ranks,
 ) -> None:
@@ -127,7 +127,7 @@ def _compute(
     *,
     strategy: Strategy,
     parallel: ParallelModel,
-    scaling: Scaling,
+    scaling: LossScaling,
     rank_device: RankDevice,
 ) -> _Pass:
     learns = not count_compiled(parallel.bare)

@@ -11,7 +11,7 @@ from torch import nn
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.memory.tensor_sizes import TensorSizes
 from pipeline.train.strategies.fully_sharded import units_of
-from pipeline.train.strategies.rank_mesh import Place, shape_by_nodes
+from pipeline.train.strategies.rank_mesh import RankPlace, shape_by_nodes
 from pipeline.train.strategy_checks.expected_facts import wrapped_by_file
 from slurm_jobs.formats.accelerate_file import AccelerateFile
 from slurm_jobs.formats.configs.train import TrainConfig
@@ -42,7 +42,7 @@ class Sharing:
 
 
 def sharing_of(
-    config: TrainConfig, file: AccelerateFile | None, places: Sequence[Place]
+    config: TrainConfig, file: AccelerateFile | None, places: Sequence[RankPlace]
 ) -> Sharing:
     """Return the strategy's sharding on these ranks; `file` is that of `strategy: accelerate`.
 

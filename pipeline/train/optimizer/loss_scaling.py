@@ -43,7 +43,7 @@ class _Scaler(torch.amp.GradScaler):
         self.update()
 
 
-class Scaling:
+class LossScaling:
     """Wraps `torch.amp.GradScaler`; a `Stateful` of torch.distributed.checkpoint."""
 
     def __init__(self, config: ScalerConfig, rank_device: RankDevice) -> None:

@@ -38,7 +38,7 @@ from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import ModelSizes, read_sizes
 from pipeline.train.phase import Phase
 from pipeline.train.preflight.disk_space import disk_warning
-from pipeline.train.strategies.rank_mesh import Place
+from pipeline.train.strategies.rank_mesh import RankPlace
 from pipeline.train.strategies.strategy_choice import check_single
 from pipeline.train.strategies.weight_distribution import check_can_be_shared
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes
@@ -66,7 +66,7 @@ class RankChecks:
         self.device = device
         check_single(config, ranks.num_ranks)
         self.file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
-        here = Place(node_name=context.node_name, local_rank=context.local_rank)
+        here = RankPlace(node_name=context.node_name, local_rank=context.local_rank)
         self.sharing = sharing_of(config, self.file, ranks.from_main(ranks.gather(here)))
         infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
         self.infos = [infos[folder] for folder in folders]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class WorkDone:
     """Work of rank 0 in this attempt up to a point in time."""
 
     at_s: float
@@ -32,7 +32,7 @@ class Rates:
 
 
 def rates_between(
-    first: Done, last: Done, *, num_ranks: int, peak_flops_per_s: float | None
+    first: WorkDone, last: WorkDone, *, num_ranks: int, peak_flops_per_s: float | None
 ) -> Rates:
     """Return the rates; at least one step is between the two."""
     seconds = max(1e-9, last.at_s - first.at_s)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.reporting.trackers import Trackers
-from pipeline.train.reporting.training_rates import Done, Rates, rates_between, time_left
+from pipeline.train.reporting.training_rates import WorkDone, Rates, rates_between, time_left
 from slurm_jobs.formats.records.progress_file import Progress
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class TrainingReporter:
         self._facts = facts
         self._outside_s = time.monotonic()
         """Time of the clock outside of any loop."""
-        self._done = Done(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
+        self._done = WorkDone(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
         self._line = self._tracked = self._done
         self._recent = deque([self._done], maxlen=_NUM_RECENT)
 
@@ -70,7 +70,7 @@ class TrainingReporter:
         `time.monotonic`: its outcome is known later.
         """
         before = self._done
-        self._done = Done(
+        self._done = WorkDone(
             at_s=ended_s - self._outside_s,
             num_steps=before.num_steps + 1,
             num_tokens=before.num_tokens + counts.num_tokens,
@@ -107,7 +107,7 @@ class TrainingReporter:
         ]
         return ", ".join(part for part in parts if part)
 
-    def _since(self, first: Done) -> Rates:
+    def _since(self, first: WorkDone) -> Rates:
         return rates_between(
             first,
             self._done,

@@ -17,7 +17,7 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.fsdp_units import groups_of, refresh_learned_dtypes, units_within
 from pipeline.train.strategies.gathered_weights import gathered
-from pipeline.train.strategies.rank_mesh import Place, make_mesh
+from pipeline.train.strategies.rank_mesh import RankPlace, make_mesh
 from pipeline.train.strategies.strategy import (
     MakeOptimizer,
     ParallelModel,
@@ -39,7 +39,7 @@ class FullySharded(Strategy):
     loads_once = True
 
     def __init__(
-        self, rank_device: RankDevice, sharding: ShardingConfig, places: Sequence[Place]
+        self, rank_device: RankDevice, sharding: ShardingConfig, places: Sequence[RankPlace]
     ) -> None:
         super().__init__(rank_device)
         self._sharding = sharding

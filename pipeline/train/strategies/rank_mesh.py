@@ -12,14 +12,14 @@ from slurm_jobs.base.errors import StageConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class RankPlace:
     """Location of a rank."""
 
     node_name: str
     local_rank: int
 
 
-def make_mesh(within: str, device_type: str, places: Sequence[Place]) -> DeviceMesh:
+def make_mesh(within: str, device_type: str, places: Sequence[RankPlace]) -> DeviceMesh:
     """Return FSDP's mesh: one dimension, or replicated over nodes and sharded within.
 
     Raises:
@@ -32,7 +32,7 @@ def make_mesh(within: str, device_type: str, places: Sequence[Place]) -> DeviceM
     return init_device_mesh(device_type, (len(places),), mesh_dim_names=("shard",))
 
 
-def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
+def shape_by_nodes(places: Sequence[RankPlace]) -> tuple[int, int]:
     """Return the number of nodes and of ranks on each.
 
     Raises:
@@ -51,7 +51,7 @@ def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
         raise StageConfigError(message)
     num_local = counts[nodes[0]]
     expected = [
-        Place(node_name=node, local_rank=local) for node in nodes for local in range(num_local)
+        RankPlace(node_name=node, local_rank=local) for node in nodes for local in range(num_local)
     ]
     for rank, (place, wanted) in enumerate(zip(places, expected, strict=True)):
         if place != wanted:

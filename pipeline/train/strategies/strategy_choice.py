@@ -9,7 +9,7 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategies.accelerated import Accelerated
 from pipeline.train.strategies.fully_sharded import FullySharded
-from pipeline.train.strategies.rank_mesh import Place
+from pipeline.train.strategies.rank_mesh import RankPlace
 from pipeline.train.strategies.replicated import Replicated
 from pipeline.train.strategies.single import Single
 from pipeline.train.strategies.strategy import Strategy
@@ -55,6 +55,6 @@ def choose_strategy(
         return Single(rank_device)
     if config.strategy == "ddp":
         return Replicated(rank_device)
-    here = Place(node_name=context.node_name, local_rank=context.local_rank)
+    here = RankPlace(node_name=context.node_name, local_rank=context.local_rank)
     places = ranks.from_main(ranks.gather(here))
     return FullySharded(rank_device, config.sharding, places)

@@ -14,7 +14,7 @@ from slurm_jobs.formats.configs.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class ExpectedFacts:
     """Part of `StrategyFacts` that follows from the config, and the location of parameters."""
 
     model_class: str
@@ -33,7 +33,7 @@ def asked_of(
     config: TrainConfig,
     rank_device: RankDevice,
     file: AccelerateFile | None,
-) -> Asked:
+) -> ExpectedFacts:
     """Return the expected facts."""
     plain, device, sharding = plain_class(bare), rank_device.device.type, config.sharding
     if file is None:
@@ -47,11 +47,11 @@ def asked_of(
         replicates, offloads = file.num_replicas != 1, file.offloads
         units = wrapped_by_file(bare, file) if shards else []
     if is_alone:
-        return Asked(model_class=plain, device=device, reduces="", distributed_type=kind)
+        return ExpectedFacts(model_class=plain, device=device, reduces="", distributed_type=kind)
     if not shards:
         name = "DistributedDataParallel"
-        return Asked(model_class=name, device=device, distributed_type=kind)
-    return Asked(
+        return ExpectedFacts(model_class=name, device=device, distributed_type=kind)
+    return ExpectedFacts(
         model_class=f"FSDP{plain}",
         device="cpu" if offloads else device,
         distributed_type=kind,

@@ -15,7 +15,7 @@ from pipeline.models.data_facts import DataFacts
 from pipeline.models.finetuning.trained_parts import set_trainable
 from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.optimizer.loss_scaling import Scaling
+from pipeline.train.optimizer.loss_scaling import LossScaling
 from pipeline.train.optimizer.optimizers import make_optimizer
 from pipeline.train.phase import Phase
 from pipeline.train.ranks.process_group import Ranks
@@ -46,7 +46,7 @@ class TrainedModel:
 
     strategy: Strategy
     parallel: ParallelModel
-    scaling: Scaling
+    scaling: LossScaling
     facts: StrategyFacts
     num_parameters: int
     """Parameters of the whole model."""
@@ -96,7 +96,7 @@ def build_trained_model(
     return TrainedModel(
         strategy=strategy,
         parallel=parallel,
-        scaling=Scaling(config.scaler, rank_device),
+        scaling=LossScaling(config.scaler, rank_device),
         facts=facts,
         num_parameters=num_parameters,
         learning=learning,
@@ -116,7 +116,7 @@ def switch_phase(model: TrainedModel, phase: Phase, rank_device: RankDevice) -> 
     parallel = model.strategy.reparallelize(model.parallel, _optimizer_of(phase))
     check_optimizer(parallel.bare, parallel.optimizer)
     return dataclasses.replace(
-        model, parallel=parallel, scaling=Scaling(phase.config.scaler, rank_device)
+        model, parallel=parallel, scaling=LossScaling(phase.config.scaler, rank_device)
     )
 
 

@@ -20,7 +20,7 @@ from pipeline.data.loader import BatchReader
 from pipeline.train.trials.microbatch_choice import settle_microbatches
 from pipeline.train.trials.microbatch_search import NoRoomError
 from pipeline.train.trials.stored_choice import as_json, read_kept
-from pipeline.train.trials.trial import Trial
+from pipeline.train.trials.trial import TrialInputs
 from pipeline.train.trials.trial_passes import leaving_no_trace, time_step
 from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.formats.configs.train import TrainConfig
@@ -33,7 +33,7 @@ _NUM_TRIALS = 3
 """Steps of each kind that are timed, alternating, after one warm-up step of each."""
 
 
-def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
+def choose_batching(trial: TrialInputs, folder: Path) -> TrainConfig:
     """Return the config with the chosen kind of batching; equal on every rank.
 
     `folder` stores the choice. It is measured again if the model, the data or the batches
@@ -67,7 +67,7 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     return replace(config, batching=replace(config.batching, kind=kind))
 
 
-def _measure(trial: Trial, folder: Path) -> dict[_Kind, float]:
+def _measure(trial: TrialInputs, folder: Path) -> dict[_Kind, float]:
     """Return tokens per second of all ranks without padding, by kind: the fastest trial of each.
 
     Raises:

@@ -16,7 +16,7 @@ import torch
 from pipeline.train.memory import measured_memory
 from pipeline.train.trials.microbatch_search import GB, search
 from pipeline.train.trials.stored_choice import as_json, read_kept
-from pipeline.train.trials.trial import Trial
+from pipeline.train.trials.trial import TrialInputs
 from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.formats.configs.train import TrainConfig
 
@@ -29,7 +29,7 @@ _DECIDE = (
 """Fields of the config on which the number depends, too."""
 
 
-def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
+def settle_microbatches(trial: TrialInputs, folder: Path) -> TrainConfig:
     """Return the config with a number of microbatches; a collective if it is searched for.
 
     `folder` stores it, by kind of batching.

@@ -27,7 +27,7 @@ from pipeline.train.memory.measured_memory import Growth, MemoryUse, extrapolate
 from pipeline.train.memory.out_of_memory import less_memory
 from pipeline.train.optimizer.optimizers import state_bytes
 from pipeline.train.training_data.batching import steps_to_make
-from pipeline.train.trials.trial import Trial
+from pipeline.train.trials.trial import TrialInputs
 from pipeline.train.trials.trial_passes import learn_nothing, leaving_no_trace
 from slurm_jobs.base.errors import DeviceMemoryError
 
@@ -39,7 +39,7 @@ class NoRoomError(DeviceMemoryError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class MicrobatchChoice:
     """Result of a search, equal on every rank."""
 
     num_microbatches: int
@@ -56,7 +56,7 @@ class Found:
 class _Bench:
     """Inputs of the trials on this rank."""
 
-    trial: Trial
+    trial: TrialInputs
     plan: ReadingPlan
     """Plan of the training."""
     heaviest: Mapping[int, Sequence[np.ndarray]]
@@ -111,7 +111,7 @@ class _Bench:
             raise DeviceMemoryError(message) from error
 
 
-def search(trial: Trial, capacity_bytes: float) -> Found:
+def search(trial: TrialInputs, capacity_bytes: float) -> MicrobatchChoice:
     """Try microbatches of increasing rows; a collective.
 
     `capacity_bytes` is that of this rank's device.
@@ -146,7 +146,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
         )
         raise NoRoomError(message)
     num_rows = max(fitting)
-    return Found(
+    return MicrobatchChoice(
         num_microbatches=most_rows // num_rows,
         num_rows=num_rows,
         use=tried[num_rows],

@@ -25,7 +25,7 @@ _TRAINED = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class TrialInputs:
     """Inputs of a trial."""
 
     config: TrainConfig

@@ -40,7 +40,7 @@ class CommandAnswer:
         return self.output.decode(errors="replace")
 
 
-class _Running:
+class _RunningProgram:
     """Program that was started, with its output so far."""
 
     def __init__(
@@ -119,12 +119,12 @@ def ask_together(
         prepare: as `preexec_fn` of subprocess, in a process with one thread.
     """
     answers: dict[str, CommandAnswer] = {}
-    running: dict[str, _Running] = {}
+    running: dict[str, _RunningProgram] = {}
     end_s = time.monotonic() + limit_s
     try:
         for name, command in commands.items():
             try:
-                running[name] = _Running(command, env, prepare)
+                running[name] = _RunningProgram(command, env, prepare)
             except OSError as error:
                 answers[name] = CommandAnswer(problem=f"{command[0]}: {error.strerror}")
         _read(running.values(), end_s, max_bytes)
@@ -135,7 +135,7 @@ def ask_together(
     return answers
 
 
-def _read(running: Iterable[_Running], end_s: float, max_bytes: int) -> None:
+def _read(running: Iterable[_RunningProgram], end_s: float, max_bytes: int) -> None:
     """Read all outputs until each is closed or over the limit, or time is up."""
     with selectors.DefaultSelector() as selector:
         for program in running:

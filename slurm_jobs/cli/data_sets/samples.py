@@ -60,7 +60,7 @@ def run_samples(options: argparse.Namespace) -> int:
     from slurm_jobs.cli.terminal.console import page_console
     from slurm_jobs.cli.terminal.progress_display import progress_bar
     from slurm_jobs.commands.data_sets.dataset_choice import find_datasets
-    from slurm_jobs.commands.data_sets.sample_inspection import Wanted, inspect_samples
+    from slurm_jobs.commands.data_sets.sample_inspection import SampleChoice, inspect_samples
 
     places = find_datasets(options.run, options.stage)
     if len(places) > 1 and (options.html is not None or options.key):
@@ -69,7 +69,7 @@ def run_samples(options: argparse.Namespace) -> int:
         raise InputError(message)
     if options.html is not None:
         check_place("--html", options.html)
-    wanted = Wanted(
+    wanted = SampleChoice(
         num=options.num,
         keys=tuple(dict.fromkeys(options.key)),
         random_seed=options.random,

@@ -13,7 +13,7 @@ from slurm_jobs.cli.terminal.quantities import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 
 if TYPE_CHECKING:
-    from slurm_jobs.commands.data_sets.dataset_choice import Verdict
+    from slurm_jobs.commands.data_sets.dataset_choice import VerifyResult
 
 
 _MOST_OF_A_FILE = 20
@@ -50,7 +50,7 @@ def run_verify(options: argparse.Namespace) -> int:
     return 1 if any(verdict.problems for verdict in verdicts) else 0
 
 
-def verdict_lines(verdict: Verdict) -> Iterator[str]:
+def verdict_lines(verdict: VerifyResult) -> Iterator[str]:
     """Yield the terminal output for one data set."""
     counts, size = verdict.counts, ""
     if counts:
@@ -83,7 +83,7 @@ def _size_text(num_bytes: int) -> str:
     return f"{size:.4g} TB"
 
 
-def _verdict_values(verdict: Verdict) -> dict[str, Any]:
+def _verdict_values(verdict: VerifyResult) -> dict[str, Any]:
     """Return one data set as JSON values."""
     problems: Sequence[Any] = verdict.problems
     return {

@@ -72,7 +72,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.node_checks.check_specs import load_or_make
     from slurm_jobs.commands.node_checks.doctor_runs import termination_as_interrupt
     from slurm_jobs.commands.node_checks.one_stage_spec import source_stage
-    from slurm_jobs.commands.node_checks.site_check import CheckResults, Wanted, examine
+    from slurm_jobs.commands.node_checks.site_check import CheckResults, SiteParts, examine
     from slurm_jobs.nodes.doctor.check_text import lines_of, sorted_checks
 
     loaded = load_or_make(options.spec, options.overrides)
@@ -80,7 +80,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     if (options.nodes or 1) > 1 and profile.scheduler == "local":
         message = f"--nodes {options.nodes}: `cluster: local` is this machine alone"
         raise InputError(message)
-    wanted = Wanted(
+    wanted = SiteParts(
         loaded=loaded,
         profile=profile,
         source=source_stage(loaded.spec, options.stage),

@@ -75,7 +75,7 @@ def run_tune(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.run_search.find_run import find_run, given_run
     from slurm_jobs.commands.spec_reading.read_spec import load
     from slurm_jobs.commands.submit import submit
-    from slurm_jobs.commands.tuning_spec import Wanted, read_tune_run, tuning_spec
+    from slurm_jobs.commands.tuning_spec import TuningOptions, read_tune_run, tuning_spec
 
     spec_file = Path(options.target)
     if options.out is not None:
@@ -90,7 +90,7 @@ def run_tune(options: argparse.Namespace) -> int:
     run_dir = given_run(options.target, of_spec, "tune")
     if run_dir is None:
         loaded = load(spec_file, overrides=options.overrides, limit=options.limit, to_submit=True)
-        wanted = Wanted(
+        wanted = TuningOptions(
             stage=options.stage,
             budget_min=options.budget or 30.0,
             data_run=None if options.data is None else find_run(options.data),

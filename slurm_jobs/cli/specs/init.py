@@ -14,7 +14,7 @@ from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path, with_short_path
 from slurm_jobs.commands.starter.data_inspection import existing
 from slurm_jobs.commands.starter.model_inspection import inspect_weights
-from slurm_jobs.commands.starter.starter_facts import Place
+from slurm_jobs.commands.starter.starter_facts import JobPlace
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.starter.first_spec import WrittenSpec
@@ -132,7 +132,7 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
 
 
 def _print_written(
-    written: WrittenSpec, place: Place, problems: list[str], notes: list[str], *, is_local: bool
+    written: WrittenSpec, place: JobPlace, problems: list[str], notes: list[str], *, is_local: bool
 ) -> None:
     from slurm_jobs.commands.starter.first_spec import NONE_READ
     from slurm_jobs.commands.starter.gpu_choice import room_text

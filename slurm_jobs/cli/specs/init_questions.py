@@ -15,13 +15,13 @@ from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.commands.starter.data_inspection import existing
 from slurm_jobs.commands.starter.model_inspection import DEFAULT_MODEL, inspect_weights
-from slurm_jobs.commands.starter.starter_facts import Place
+from slurm_jobs.commands.starter.starter_facts import JobPlace
 
 T = TypeVar("T")
 _DEFAULT = "Slurm's default"
 
 
-def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
+def ask(place: JobPlace, given: Mapping[str, Any]) -> tuple[JobPlace, dict[str, Any]]:
     """Ask for what is missing; see the module.
 
     Returns:

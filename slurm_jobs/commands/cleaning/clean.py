@@ -18,7 +18,7 @@ from pathlib import Path
 from slurm_jobs.base.errors import FileError, InputError, SchedulerError, SlurmJobsError
 from slurm_jobs.commands.cleaning.clean_choice import chosen_pieces, link_on, links_in, measured
 from slurm_jobs.commands.cleaning.run_readers import SpecTexts, reader_of
-from slurm_jobs.run.contents import Piece
+from slurm_jobs.run.contents import RunPart
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import answers, refuse_elsewhere, scheduler_of
 from slurm_jobs.run.resume import adopt_lost_jobs
@@ -245,13 +245,13 @@ def _plan(run_dir: Path, state: _Candidate, request: CleanRequest, specs: SpecTe
     removed: dict[str, Removed] = {}
     kept: dict[Kind, None] = {}
     if is_whole:
-        removed["."] = measured(run_dir, Piece(kind="data", path=Path()))
+        removed["."] = measured(run_dir, RunPart(kind="data", path=Path()))
         links = dict.fromkeys(links_in(run_dir))
     else:
         chosen = chosen_pieces(paths, state.status, request.keep)
         if pending is not None:
             for each in pending.removed:
-                piece = Piece(kind=each.kind, path=Path(each.path), stage=each.stage)
+                piece = RunPart(kind=each.kind, path=Path(each.path), stage=each.stage)
                 if os.path.lexists(run_dir / each.path):
                     chosen.append((piece, True))
         for piece, goes in chosen:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from slurm_jobs.run.contents import Piece, pieces_of
+from slurm_jobs.run.contents import RunPart, pieces_of
 from slurm_jobs.run_folder.cleanings import KINDS, Kind, Removed
 from slurm_jobs.run_folder.disk_use import disk_use
 from slurm_jobs.run_folder.paths import RunPaths
@@ -19,7 +19,7 @@ DEFAULT_KEEP: frozenset[Kind] = frozenset(KINDS) - {"parts", "checkpoints"}
 
 def chosen_pieces(
     paths: RunPaths, status: RunStatus | None, keep: frozenset[Kind] | None
-) -> list[tuple[Piece, bool]]:
+) -> list[tuple[RunPart, bool]]:
     """Return each piece of the run, and whether it goes."""
     stages = {} if status is None else {stage.stage.name: stage for stage in status.stages}
     chosen = []
@@ -35,7 +35,7 @@ def chosen_pieces(
     return chosen
 
 
-def _is_used_up(piece: Piece, stages: Mapping[str, StageStatus]) -> bool:
+def _is_used_up(piece: RunPart, stages: Mapping[str, StageStatus]) -> bool:
     """Check whether the stage that wrote the piece is complete, and all that come after it.
 
     Parts that no stage reads are the result, and stay.
@@ -51,7 +51,7 @@ def _is_used_up(piece: Piece, stages: Mapping[str, StageStatus]) -> bool:
     )
 
 
-def _split_checkpoints(paths: RunPaths, piece: Piece) -> Iterator[tuple[Piece, bool]]:
+def _split_checkpoints(paths: RunPaths, piece: RunPart) -> Iterator[tuple[RunPart, bool]]:
     """Yield the checkpoints of a folder that go; those that the spec keeps stay."""
     keep = _keep_after_end(paths, piece.stage)
     folder = paths.run_dir / piece.path
@@ -73,7 +73,7 @@ def _keep_after_end(paths: RunPaths, stage: str) -> int:
     return keep if isinstance(keep, int) and keep > 0 else 0
 
 
-def measured(run_dir: Path, piece: Piece) -> Removed:
+def measured(run_dir: Path, piece: RunPart) -> Removed:
     """Return a piece with the space that its removal frees."""
     use = disk_use(run_dir / piece.path)
     num_bytes = use.num_bytes - use.linked_elsewhere_bytes

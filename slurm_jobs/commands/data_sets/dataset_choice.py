@@ -42,7 +42,7 @@ class DatasetPlace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class VerifyResult:
     """Result of a verification."""
 
     place: DatasetPlace
@@ -120,7 +120,7 @@ def verify(
     num_threads: int | None,
     command_text: Callable[..., str],
     on_progress: OnProgress,
-) -> Verdict:
+) -> VerifyResult:
     """Compare a data set with its index and checksums, in the Python of the stage that made it.
 
     Raises:
@@ -154,7 +154,7 @@ def verify(
         remedy = command_text("resume", str(place.paths.run_dir), "--again", again)
         effect = "writes these files again from the parts; what comes after runs again"
     names = ("num_shards", "num_samples", "num_bytes")
-    return Verdict(
+    return VerifyResult(
         place=place,
         problems=tuple(result["problems"]),
         remedy=remedy,

@@ -14,7 +14,7 @@ from slurm_jobs.report.values.data_statistics import DataStatistics, read_statis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class SampleChoice:
     """Which samples to show, and how many to audit."""
 
     num: int
@@ -48,7 +48,7 @@ class SamplesFound:
 
 def inspect_samples(
     place: DatasetPlace,
-    wanted: Wanted,
+    wanted: SampleChoice,
     *,
     python: str | None,
     num_threads: int | None,

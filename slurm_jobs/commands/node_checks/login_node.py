@@ -24,7 +24,7 @@ from slurm_jobs.base.machine import mount_of, user_name
 from slurm_jobs.base.processes.programs import ask_together
 from slurm_jobs.base.python_packages import installed_packages
 from slurm_jobs.formats.node_records.doctor_facts import FolderFacts
-from slurm_jobs.nodes.doctor.site_facts import Asked, MeasuredFolder, MeasuredPython, SlurmFacts
+from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, MeasuredFolder, MeasuredPython, SlurmFacts
 from slurm_jobs.nodes.doctor.slurm_settings import NEEDED
 from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT
 from slurm_jobs.schedulers.slurm_environment import query_environment
@@ -63,7 +63,7 @@ def ask_slurm() -> SlurmFacts:
     if config["config"].text:
         rest = _asked(others)
     else:  # the controller is unreachable, and each would wait for it
-        rest = {name: Asked(problem="not asked: the controller does not answer") for name in others}
+        rest = {name: ProgramAnswer(problem="not asked: the controller does not answer") for name in others}
     return SlurmFacts(
         missing=tuple(name for name in NEEDED if shutil.which(name) is None),
         answers={**version, **config, **rest},
@@ -71,11 +71,11 @@ def ask_slurm() -> SlurmFacts:
     )
 
 
-def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
+def _asked(commands: dict[str, list[str]]) -> dict[str, ProgramAnswer]:
     answers = ask_together(
         commands, limit_s=LIMIT_S, max_bytes=_MOST_BYTES, env=query_environment(os.environ)
     )
-    return {name: Asked(text=a.text, problem=a.problem) for name, a in answers.items()}
+    return {name: ProgramAnswer(text=a.text, problem=a.problem) for name, a in answers.items()}
 
 
 def measure_folder(purpose: str, folder: Path) -> MeasuredFolder:
@@ -123,7 +123,7 @@ def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
     if mount.kind == "lustre":
         command = ["lfs", "quota", "-q", "-u", user_name(), str(place)]
     if shutil.which(command[0]) is None:
-        quota = Asked(problem=f"there is no `{command[0]}` here")
+        quota = ProgramAnswer(problem=f"there is no `{command[0]}` here")
     else:
         quota = _asked({"quota": command})["quota"]
     return MeasuredFolder(

@@ -45,7 +45,7 @@ _SEEN_WITHIN_S = 15.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class SiteParts:
     """Parts of a site to check."""
 
     loaded: LoadedSpec
@@ -71,7 +71,7 @@ class CheckResults:
     """Runs whose jobs failed."""
 
 
-def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
+def examine(wanted: SiteParts, results: CheckResults, say: Say) -> None:
     """Check the login node and nodes, and run the drill, as requested; add results to `results`.
 
     Raises:
@@ -124,7 +124,7 @@ def examine(wanted: Wanted, results: CheckResults, say: Say) -> None:
         results.checks.append(Check.unknown("drill", refused, where="no node"))
 
 
-def _measure_nodes(wanted: Wanted, results: CheckResults, say: Say) -> list[NodeFacts]:
+def _measure_nodes(wanted: SiteParts, results: CheckResults, say: Say) -> list[NodeFacts]:
     """Return the facts from a short job; a failure becomes a check."""
     loaded = node_spec(wanted.loaded, wanted.profile, wanted.source, wanted.num_nodes)
     number = loaded.spec.stages[NODE_STAGE].resources.nodes
@@ -148,7 +148,7 @@ def _measure_nodes(wanted: Wanted, results: CheckResults, say: Say) -> list[Node
 
 
 def _run(
-    loaded: LoadedSpec, wanted: Wanted, results: CheckResults, say: Say, *, num_nodes: int = 0
+    loaded: LoadedSpec, wanted: SiteParts, results: CheckResults, say: Say, *, num_nodes: int = 0
 ) -> Ended | None:
     """Run a spec to its end; None, and a check, if the job was not accepted."""
     ((name, _),) = loaded.spec.stages.items()
@@ -184,7 +184,7 @@ def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
         time.sleep(0.5)
 
 
-def _drill(wanted: Wanted, results: CheckResults, say: Say) -> None:
+def _drill(wanted: SiteParts, results: CheckResults, say: Say) -> None:
     loaded = drill_spec(wanted.loaded, wanted.profile, wanted.source)
     ended = _run(loaded, wanted, results, say)
     if ended is None:

@@ -35,7 +35,7 @@ from slurm_jobs.commands.starter.spec_changes import (
     with_download,
     with_lengths,
 )
-from slurm_jobs.commands.starter.starter_facts import Data, Place
+from slurm_jobs.commands.starter.starter_facts import Data, JobPlace
 from slurm_jobs.formats.expand import literal_path
 from slurm_jobs.formats.manifests.row_sizes import RowSize, measure, pick_rows, spread
 from slurm_jobs.formats.manifests.values import RowOptions
@@ -86,7 +86,7 @@ class WrittenSpec:
     """Messages about findings, choices and changes."""
 
 
-def begin(request: Request, place: Place) -> WrittenSpec:
+def begin(request: Request, place: JobPlace) -> WrittenSpec:
     """Write the files; never replace one with other content.
 
     Raises:
@@ -157,7 +157,7 @@ def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
 
 
 def _own(
-    request: Request, path: Path, place: Place, profile: str
+    request: Request, path: Path, place: JobPlace, profile: str
 ) -> tuple[str, dict[str, bytes], list[str]]:
     """Return a spec for a user's data, the manifests to write, and notes."""
     text = shipped_text("templates", "starter", "finetune.yaml")
@@ -181,7 +181,7 @@ def _own(
     return text, manifests, [*notes, *changes]
 
 
-def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
+def _fitted(text: str, place: JobPlace, profile: str) -> tuple[str, list[str]]:
     """Return a recipe with this cluster's profile, and resources within what it has."""
     text = _CLUSTER.sub(lambda _line: f"cluster: {profile}", text, count=1)
     stages = stages_of(text)
@@ -192,14 +192,14 @@ def _fitted(text: str, place: Place, profile: str) -> tuple[str, list[str]]:
     return text, notes
 
 
-def _without_gpus(stages: str, place: Place) -> str:
+def _without_gpus(stages: str, place: JobPlace) -> str:
     none = (
         "you have none here (`sinfo -o '%P %G'`)" if place.is_slurm else "this machine shows none"
     )
     return f"{stages} is meant for GPUs, and {none}"
 
 
-def _with_fitting_resources(text: str, place: Place) -> tuple[str, list[str]]:
+def _with_fitting_resources(text: str, place: JobPlace) -> tuple[str, list[str]]:
     changes = list(fitting_changes(stages_of(text), place))
     notes = []
     for path, resources in changes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm_jobs.base.units import number_of
 from slurm_jobs.cluster.mig import is_slice
-from slurm_jobs.commands.starter.starter_facts import Place, Room
+from slurm_jobs.commands.starter.starter_facts import JobPlace, PartitionRoom
 from slurm_jobs.spec.overrides.text_edits import inline_text
 
 
@@ -31,7 +31,7 @@ class _Nodes:
         return f"{number_of('node', self.num_nodes)} with {gpus} in partition {self.partition}"
 
 
-def room_text(room: Room) -> str:
+def room_text(room: PartitionRoom) -> str:
     """Return `partition gpu: 2 nodes of 8 cores, 15 GB, 4 x a100, at most 24 h a job`."""
     where = "this machine: "
     if room.partition:
@@ -43,7 +43,7 @@ def room_text(room: Room) -> str:
     return f"{where}{number_of('core', room.cpus)}{mem}{gpus}{limit}"
 
 
-def gpu_lines(place: Place) -> list[str]:
+def gpu_lines(place: JobPlace) -> list[str]:
     """Return a line for each kind of nodes with GPUs that are open to the user, the chosen first.
 
     It says why they were chosen, or how a stage asks for them. There are no lines if there is only
@@ -64,7 +64,7 @@ def gpu_lines(place: Place) -> list[str]:
     return lines
 
 
-def gpu_comments(place: Place) -> list[str]:
+def gpu_comments(place: JobPlace) -> list[str]:
     """Return the lines on GPU types and on the choice as comments of a profile."""
     return [
         wrapped
@@ -75,7 +75,7 @@ def gpu_comments(place: Place) -> list[str]:
     ]
 
 
-def _groups(place: Place) -> Iterator[_Nodes]:
+def _groups(place: JobPlace) -> Iterator[_Nodes]:
     """Yield the nodes of each partition with GPUs by type and number."""
     for name in dict.fromkeys(room.partition for room in place.gpu_rooms):
         counts: dict[tuple[str, int, tuple[str, ...]], int] = {}
@@ -95,12 +95,12 @@ def _groups(place: Place) -> Iterator[_Nodes]:
                 )
 
 
-def _is_in(nodes: _Nodes, room: Room) -> bool:
+def _is_in(nodes: _Nodes, room: PartitionRoom) -> bool:
     is_same_number = nodes.gpus >= room.gpus  # of slices a training gets one per node
     return (nodes.partition, nodes.gpu_type) == (room.partition, room.gpu_type) and is_same_number
 
 
-def _reason(place: Place, room: Room, others: list[_Nodes]) -> str:
+def _reason(place: JobPlace, room: PartitionRoom, others: list[_Nodes]) -> str:
     if room != place.gpu_rooms[0]:
         return "as you chose"
     more = [nodes for nodes in others if nodes.num_nodes * nodes.gpus > room.num_nodes * room.gpus]
@@ -111,7 +111,7 @@ def _reason(place: Place, room: Room, others: list[_Nodes]) -> str:
     return "because there are most of them"
 
 
-def _request(nodes: _Nodes, room: Room) -> dict[str, Any]:
+def _request(nodes: _Nodes, room: PartitionRoom) -> dict[str, Any]:
     """Return what a stage that has the room's request must change to get these nodes."""
     gpus = 1 if is_slice(nodes.gpu_type) else nodes.gpus
     request: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from slurm_jobs.base.errors import InputError, SchedulerError
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.cluster.mig import is_slice, slice_gb
 from slurm_jobs.commands.cluster_limits import limits_of
-from slurm_jobs.commands.starter.starter_facts import Data, Model, Place, Room
+from slurm_jobs.commands.starter.starter_facts import Data, Model, JobPlace, PartitionRoom
 from slurm_jobs.spec.profile import ClusterProfile
 
 _MOST_SLICES = 400
@@ -42,7 +42,7 @@ def choose_place(
     node_local_dir: str = "/tmp",  # noqa: S108 - as the profile's default
     account: str | None = None,
     partition: str | None = None,
-) -> Place:
+) -> JobPlace:
     """Choose where jobs go on a cluster, from the partitions that are open to this user's jobs.
 
     There is one room for each type of GPU in a partition: the nodes with most of these GPUs, or
@@ -71,13 +71,13 @@ def choose_place(
             full = [kind for kind in place.kinds if kind.gpus.get(gpu_type, 0) >= most]
             rooms.append(_room(place, full, limits, gpu_type=gpu_type, gpus=most))
     rooms.sort(key=lambda room: (is_slice(room.gpu_type), -room.num_nodes * room.gpus))
-    cpu = Room(partition=None, num_nodes=1, cpus=1, mem_gb=math.inf)
+    cpu = PartitionRoom(partition=None, num_nodes=1, cpus=1, mem_gb=math.inf)
     if usable:
         with_cpu_nodes = [p for p in usable if any(not kind.gpus for kind in p.kinds)]
         best = min(with_cpu_nodes or usable, key=lambda p: (not p.is_default, -_num_nodes(p)))
         kinds = [kind for kind in best.kinds if not kind.gpus]
         cpu = _room(best, kinds or list(best.kinds), limits)
-    return Place(
+    return JobPlace(
         name=limits.cluster_name or "cluster",
         is_slurm=True,
         cpu=cpu,
@@ -102,12 +102,12 @@ def _room(
     *,
     gpu_type: str = "",
     gpus: int = 0,
-) -> Room:
+) -> PartitionRoom:
     """Return the room of nodes of these kinds: the minimum of each resource."""
     qos = limits.qos.get(partition.qos or "")
     times = [partition.max_time_min, qos.max_wall_min if qos else None]
     mem_mb = min((kind.mem_mb for kind in kinds), default=0)
-    return Room(
+    return PartitionRoom(
         partition=partition.name,
         num_nodes=sum(kind.num_nodes for kind in kinds),
         cpus=min((kind.cpus for kind in kinds), default=1),
@@ -125,7 +125,7 @@ def num_slices(data: Data, limits: ClusterLimits) -> int:
     return max(1, min(wanted, _MOST_SLICES, limits.max_array_size or _MOST_SLICES))
 
 
-def needs_4_bits(model: Model, room: Room | None) -> bool:
+def needs_4_bits(model: Model, room: PartitionRoom | None) -> bool:
     """Check whether sharded weights in 16 bits leave too little memory of a GPU.
 
     They may take a third of it: gathered layers, activations and logits are added.
@@ -136,7 +136,7 @@ def needs_4_bits(model: Model, room: Room | None) -> bool:
     return card_gb is not None and model.weights_gb / room.gpus > card_gb / 3
 
 
-def train_mem_gb(model: Model, room: Room) -> int:
+def train_mem_gb(model: Model, room: PartitionRoom) -> int:
     """Return the memory of a node: weights in fp32 for the export, merged copies, and processes.
 
     The recipes' comments add up the same. The maximum is nine tenths of the node.
@@ -146,7 +146,7 @@ def train_mem_gb(model: Model, room: Room) -> int:
     return max(1, math.floor(min(needed, 0.9 * room.mem_gb)))
 
 
-def minutes(wanted: float, room: Room) -> int:
+def minutes(wanted: float, room: PartitionRoom) -> int:
     """Return a time limit that the room allows."""
     return math.floor(wanted if room.max_time_min is None else min(wanted, room.max_time_min))
 
@@ -158,7 +158,7 @@ _GPUS_DIR = Path("/proc/driver/nvidia/gpus")
 
 def inspect_cluster(
     *, account: str | None = None, partition: str | None = None, is_local: bool = False
-) -> Place:
+) -> JobPlace:
     """Return the cluster of this login node, or this machine.
 
     Raises:
@@ -172,10 +172,10 @@ def inspect_cluster(
             raise InputError(message)
         cores = len(os.sched_getaffinity(0))
         mem_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        cpu = Room(partition=None, num_nodes=1, cpus=cores, mem_gb=mem_gb)
+        cpu = PartitionRoom(partition=None, num_nodes=1, cpus=cores, mem_gb=mem_gb)
         cards = len(list(_GPUS_DIR.iterdir())) if _GPUS_DIR.is_dir() else 0
         gpu = replace(cpu, gpus=cards) if cards else None
-        return Place(name=LOCAL, is_slurm=False, cpu=cpu, gpu=gpu)
+        return JobPlace(name=LOCAL, is_slurm=False, cpu=cpu, gpu=gpu)
     limits = limits_of(ClusterProfile())
     unknown = limits.unreachable
     if not any(partition.kinds for partition in limits.partitions.values()):

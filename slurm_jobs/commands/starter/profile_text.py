@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from slurm_jobs.cluster.mig import is_slice
 from slurm_jobs.commands.starter.gpu_choice import gpu_comments
-from slurm_jobs.commands.starter.starter_facts import Place
+from slurm_jobs.commands.starter.starter_facts import JobPlace
 from slurm_jobs.spec.overrides.text_edits import inline_text
 
 
-def profile_text(place: Place, *, date: str, python: str) -> str:
+def profile_text(place: JobPlace, *, date: str, python: str) -> str:
     """Return a profile with comments; `python` is that of `slurm-jobs`, the nodes' default."""
     lines = [
         "# This machine, without Slurm: jobs run here, and every key means the same as with Slurm.",

@@ -25,7 +25,7 @@ _STEP = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lengths:
+class LengthLimits:
     """Limits that a spec is written with."""
 
     max_tokens: int = DEFAULT_MAX_TOKENS
@@ -38,7 +38,7 @@ class Lengths:
     """Messages about the rows and the choice."""
 
 
-def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths:
+def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> LengthLimits:
     """Return the limits with which the rows fit.
 
     There are no rows if no image could be read, and no rules if the model's processor is unknown.
@@ -52,12 +52,12 @@ def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
     return replace(lengths, max_images=most, notes=(*lengths.notes, note))
 
 
-def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths:
+def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> LengthLimits:
     if rules is None:
         note = "the model's image processor is not known here, so lengths were not checked"
-        return Lengths(notes=(f"{note}: max_tokens is {DEFAULT_MAX_TOKENS}",))
+        return LengthLimits(notes=(f"{note}: max_tokens is {DEFAULT_MAX_TOKENS}",))
     if rows and not any(row.images for row in rows):
-        return Lengths()
+        return LengthLimits()
     seen = rows or [RowSize(images=(size,), num_text_bytes=0) for size in _LARGE]
     lengths = [row_length(row, rules) for row in seen]
     about = (
@@ -75,11 +75,11 @@ def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
             f"{max(lengths):,}{lost}"
         )
     if max(lengths) <= DEFAULT_MAX_TOKENS:
-        return Lengths(notes=(about,) if rows else ())
+        return LengthLimits(notes=(about,) if rows else ())
     if not isinstance(rules, NativeImages):
         most = _STEP * math.ceil((max(lengths) + (0 if rows else _TEXT_TOKENS)) / _STEP)
         reason = "so that the tokens of the images fit"
-        return Lengths(
+        return LengthLimits(
             max_tokens=most, reason=reason, notes=(about, f"max_tokens is {most}, {reason}")
         )
     # Images can be reduced; `max_tokens` grows only if they must not be.
@@ -92,7 +92,7 @@ def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
     most = max(DEFAULT_MAX_TOKENS, _STEP * math.ceil((text + num_images * tokens) / _STEP))
     reason = f"{tokens:,} tokens an image at most, so that samples fit in max_tokens"
     more = f", max_tokens {most}" if most != DEFAULT_MAX_TOKENS else ""
-    return Lengths(
+    return LengthLimits(
         max_tokens=most,
         image_pixels=pixels,
         reason=reason,

@@ -13,8 +13,8 @@ from slurm_jobs.commands.starter.place_choice import (
     num_slices,
     train_mem_gb,
 )
-from slurm_jobs.commands.starter.sample_lengths import Lengths
-from slurm_jobs.commands.starter.starter_facts import Data, Model, Place, Room
+from slurm_jobs.commands.starter.sample_lengths import LengthLimits
+from slurm_jobs.commands.starter.starter_facts import Data, Model, JobPlace, PartitionRoom
 from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.formats.configs.training_parts import DEFAULT_NUM_LANES
 from slurm_jobs.formats.processors.model_types import SMALL_VLM
@@ -48,7 +48,7 @@ def with_download(text: str) -> str:
     return f"{before}{line}{DOWNLOAD}{after}"
 
 
-def with_lengths(text: str, lengths: Lengths) -> str:
+def with_lengths(text: str, lengths: LengthLimits) -> str:
     """Set the length limits, and give the reason in a comment."""
     line = next(line for line in text.splitlines() if line.startswith("      max_tokens: "))
     new = line.replace(f"max_tokens: {DEFAULT_MAX_TOKENS}", f"max_tokens: {lengths.max_tokens}", 1)
@@ -66,7 +66,7 @@ def with_lengths(text: str, lengths: Lengths) -> str:
     return text.replace(f"{packed}{_PACK_TOKENS}}}", f"{packed}{most}}}", 1)
 
 
-def own_changes(name: str, profile: str, data: Data, model: Model, place: Place) -> list[Change]:
+def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPlace) -> list[Change]:
     """Return the changes for a user's own data, after `with_download` for a model on the hub."""
     room = place.gpu or place.cpu
     ranks = max(1, room.gpus)
@@ -122,7 +122,7 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
     return changes
 
 
-def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]:
+def fitting_changes(stages: Mapping[str, Any], place: JobPlace) -> Iterator[Change]:
     """Yield what must be less, or of another type, in a recipe's resources on this cluster."""
     for name, stage in stages.items():
         resources = stage.get("resources", {})
@@ -146,7 +146,7 @@ def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]
             yield ("stages", name, "resources"), fitting
 
 
-def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
+def _fitting(asked: Mapping[str, Any], room: PartitionRoom) -> dict[str, Any]:
     """Return the requests with no number above what the room has."""
     fitting: dict[str, Any] = {}
     ranks = asked.get("tasks_per_node", 1)

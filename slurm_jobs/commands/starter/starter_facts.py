@@ -8,7 +8,7 @@ from slurm_jobs.cluster.limits import ClusterLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class PartitionRoom:
     """Partition as one kind of job can use it: the smallest of its fitting nodes."""
 
     partition: str | None
@@ -27,16 +27,16 @@ class Room:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class JobPlace:
     """Cluster or local machine, and where its jobs go."""
 
     name: str
     """Name of the profile's file."""
     is_slurm: bool
-    cpu: Room
-    gpu: Room | None
+    cpu: PartitionRoom
+    gpu: PartitionRoom | None
     """None: there are no GPUs, or none that this user may use."""
-    gpu_rooms: tuple[Room, ...] = ()
+    gpu_rooms: tuple[PartitionRoom, ...] = ()
     """All rooms with GPUs, the best first."""
     accounts: tuple[str, ...] = ()
     account: str | None = None

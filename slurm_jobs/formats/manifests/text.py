@@ -26,7 +26,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class WholeRows:
     """Run of whole rows, as a format finds it in a file."""
 
     offset: int
@@ -51,11 +51,11 @@ class Block:
     line: int
     xxh3: int
     long_bytes: int = 0
-    """As in `Found`."""
+    """As in `WholeRows`."""
 
 
-def _found_long(long: LongLine, offset: int, line: int) -> Found:
-    return Found(offset=offset, data=long.head, num_rows=1, line=line, long_bytes=long.num_bytes)
+def _found_long(long: LongLine, offset: int, line: int) -> WholeRows:
+    return WholeRows(offset=offset, data=long.head, num_rows=1, line=line, long_bytes=long.num_bytes)
 
 
 class TextFormat(Protocol):
@@ -63,7 +63,7 @@ class TextFormat(Protocol):
 
     path: Path
 
-    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+    def find(self, stream: IO[bytes]) -> Iterator[WholeRows]:
         """Yield the blocks of the file in order; raise StageConfigError if it has another format.
 
         `stream` is the file at `path`.
@@ -219,7 +219,7 @@ class CsvFile:
         self.path = path
         self._options = options
 
-    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+    def find(self, stream: IO[bytes]) -> Iterator[WholeRows]:
         """Yield blocks of whole records, without the first line.
 
         Raises:
@@ -233,7 +233,7 @@ class CsvFile:
             num_rows = _count_rows(lines, line, shape)
             data = b"".join(lines.block[start:])
             decoded(data, self.path)
-            yield Found(offset=offset, data=data, num_rows=num_rows, line=line, header=header)
+            yield WholeRows(offset=offset, data=data, num_rows=num_rows, line=line, header=header)
             offset, line = offset + len(data), line + len(lines.block) - start
             if lines.long:
                 yield _found_long(lines.long, offset, line)
@@ -340,7 +340,7 @@ class JsonLines:
         self.path = path
         self._options = options
 
-    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+    def find(self, stream: IO[bytes]) -> Iterator[WholeRows]:
         """Yield blocks of whole lines."""
         offset, line = 0, 1
         bounded = BoundedLines(stream)
@@ -349,7 +349,7 @@ class JsonLines:
             data = b"".join(lines)
             if _BOM in data:
                 num_blank = sum(not text.removeprefix(_BOM).strip() for text in lines)
-            yield Found(offset=offset, data=data, num_rows=len(lines) - num_blank, line=line)
+            yield WholeRows(offset=offset, data=data, num_rows=len(lines) - num_blank, line=line)
             offset, line = offset + len(data), line + len(lines)
             if bounded.long:
                 yield _found_long(bounded.long, offset, line)
@@ -389,7 +389,7 @@ class JsonList:
         self.path = path
         self._options = options
 
-    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+    def find(self, stream: IO[bytes]) -> Iterator[WholeRows]:
         """Yield blocks of whole elements, including the commas between them.
 
         Raises:
@@ -412,7 +412,7 @@ class JsonList:
                     len(block) if num_rows == 1 and len(block) > bounded_lines.MAX_ROW_BYTES else 0
                 )
                 kept = block[:HEAD_BYTES] if long_bytes else block
-                yield Found(
+                yield WholeRows(
                     offset=offset, data=kept, num_rows=num_rows, line=0, long_bytes=long_bytes
                 )
                 offset, place = offset + len(block), end

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from slurm_jobs.nodes.doctor.check import Check
-from slurm_jobs.nodes.doctor.site_facts import Asked, SpecFacts
+from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SpecFacts
 
 _SHORT_GRACE_S = 60
 _PREEMPTION = "preemption"
 
 
 def preemption_checks(
-    settings: Mapping[str, str], answer: Asked, spec: SpecFacts
+    settings: Mapping[str, str], answer: ProgramAnswer, spec: SpecFacts
 ) -> Iterator[Check]:
     """Yield one check for all partitions of the spec that behave the same."""
     kind = settings.get("PreemptType")

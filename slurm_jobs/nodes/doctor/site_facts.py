@@ -34,7 +34,7 @@ class SpecFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class ProgramAnswer:
     """Answer of a program."""
 
     text: str = ""
@@ -48,7 +48,7 @@ class SlurmFacts:
 
     missing: tuple[str, ...]
     """Commands that are not in PATH."""
-    answers: Mapping[str, Asked]
+    answers: Mapping[str, ProgramAnswer]
     """By `version`, `config`, `partitions`, `nodes`, `queue`, `accounts`, `association`."""
     asked_unix_s: tuple[float, float]
     """Time of the query of the settings, and of its answer."""
@@ -67,7 +67,7 @@ class MeasuredFolder:
     link_problem: str = ""
     write_s: float | None = None
     """Median time to write a small file durably."""
-    quota: Asked = field(default_factory=Asked)
+    quota: ProgramAnswer = field(default_factory=ProgramAnswer)
     late: str = ""
     """Reason for missing results: the file system did not answer."""
 

@@ -15,7 +15,7 @@ from slurm_jobs.cluster.slurm_output import parse_config
 from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.clocks import clock_difference
 from slurm_jobs.nodes.doctor.preemption import preemption_checks
-from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
+from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SlurmFacts, SpecFacts
 from slurm_jobs.schedulers.job_rows import split_rows
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
@@ -74,7 +74,7 @@ def _commands(facts: SlurmFacts) -> Iterator[Check]:
         yield Check.ok("slurm-version", f"Slurm {match[0]}")
 
 
-def _queue(answer: Asked) -> Check:
+def _queue(answer: ProgramAnswer) -> Check:
     problem = answer.problem
     if not problem:
         try:
@@ -203,7 +203,7 @@ def _controller_clock(facts: SlurmFacts) -> Check:
     return Check(name=name, standing=standing, told=finding, remedy=remedy)
 
 
-def _partition_states(answer: Asked, spec: SpecFacts) -> Iterator[Check]:
+def _partition_states(answer: ProgramAnswer, spec: SpecFacts) -> Iterator[Check]:
     """Check the spec's partitions in the answer of `sinfo`, and whether nodes are up."""
     name = "partitions"
     if answer.problem:

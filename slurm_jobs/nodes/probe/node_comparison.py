@@ -75,7 +75,7 @@ class SlowMeasure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class NodeComparison:
     """Comparison of one node with similar nodes."""
 
     probe: NodeProbe
@@ -85,7 +85,7 @@ class Comparison:
     """The slowest first."""
 
 
-def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
+def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> NodeComparison:
     """Compare a node with `probes`, the newest of each node, without its own."""
     others = [p for p in probes if p.node != probe.node and _hardware(p) == _hardware(probe)]
     slow, most = [], 0
@@ -121,7 +121,7 @@ def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
             )
         )
     slow.sort(key=lambda s: s.share)
-    return Comparison(probe=probe, num_compared=most, slow=tuple(slow))
+    return NodeComparison(probe=probe, num_compared=most, slow=tuple(slow))
 
 
 def _hardware(probe: NodeProbe) -> Hashable:

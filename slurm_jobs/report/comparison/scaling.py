@@ -63,7 +63,7 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scaling:
+class ScalingResult:
     """Every series, and notes on all."""
 
     series: tuple[Series, ...]
@@ -86,7 +86,7 @@ _BESIDE = ".resources."
 """Part of the names of other stages' requests, which do not affect the training."""
 
 
-def scale(runs: Sequence[RunMeasure]) -> Scaling:
+def scale(runs: Sequence[RunMeasure]) -> ScalingResult:
     """Sort runs into series, and measure each against its base.
 
     Args:
@@ -135,7 +135,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
     codes = {run.settings.get("code", ABSENT) for run in judged}
     if len(codes) > 1:
         warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
-    return Scaling(series=tuple(series), warnings=tuple(warnings))
+    return ScalingResult(series=tuple(series), warnings=tuple(warnings))
 
 
 def _with_single_ranks(

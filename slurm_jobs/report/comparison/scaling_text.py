@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.base import units
-from slurm_jobs.report.comparison.scaling import Point, Scaling, Series
+from slurm_jobs.report.comparison.scaling import Point, ScalingResult, Series
 from slurm_jobs.report.comparison.speed_verdict import width_text
 
 _BAR_CELLS = 14
@@ -23,7 +23,7 @@ _TITLES = {
 }
 
 
-def render_scaling(scaling: Scaling) -> RenderableType:
+def render_scaling(scaling: ScalingResult) -> RenderableType:
     """Render all series."""
     parts: list[RenderableType] = []
     for series in scaling.series:

@@ -17,7 +17,7 @@ from slurm_jobs.formats.records.attempt_records import AttemptRecord
 from slurm_jobs.report.inputs.record_files import UNREADABLE, Record, read_each
 from slurm_jobs.report.values.provenance_model import (
     PACKAGES_THAT_MATTER,
-    NodeFacts,
+    RecordedNode,
     PythonFacts,
     SubmissionFacts,
 )
@@ -50,7 +50,7 @@ def read_submissions(paths: RunPaths, problems: list[str]) -> tuple[SubmissionFa
 
 def read_nodes(
     paths: RunPaths, attempts: Iterable[AttemptRecord], problems: list[str]
-) -> tuple[NodeFacts, ...]:
+) -> tuple[RecordedNode, ...]:
     """Return the recorded nodes of a stage's attempts; most array tasks share a few nodes."""
     files = (
         paths.node_facts(a.stage, a.slice_index, a.attempt, node_rank)
@@ -105,9 +105,9 @@ def _python(values: Mapping[str, Any]) -> PythonFacts:
     )
 
 
-def _node(values: Mapping[str, Any]) -> NodeFacts:
+def _node(values: Mapping[str, Any]) -> RecordedNode:
     host, gpus = values["host"], values["gpus"]
-    return NodeFacts(
+    return RecordedNode(
         node_name=values["node_name"],
         cpu=values["cpu"]["model"] or host["machine"],
         num_cores=values["cpu"]["num_cores"],

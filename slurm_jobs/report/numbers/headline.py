@@ -9,7 +9,7 @@ from slurm_jobs.base import units
 from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.attempts.attempt_table import entry_name
 from slurm_jobs.report.values.data_model import EvaluationNumbers
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -28,7 +28,7 @@ def make_verdict(
     header: RunHeader,
     timeline: Sequence[TimeShare],
     findings: Sequence[Finding],
-    checks: Sequence[Check],
+    checks: Sequence[RuleOutcome],
     *,
     tuned: Sequence[str] = (),
 ) -> str:

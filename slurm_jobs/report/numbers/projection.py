@@ -19,7 +19,7 @@ from slurm_jobs.report.numbers.step_stretches import MIN_BLOCK_STEPS
 from slurm_jobs.report.steps.pace import time_of
 from slurm_jobs.report.values.cost_model import Projection, Span
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
-from slurm_jobs.report.values.training_model import Pace, TrainingNumbers
+from slurm_jobs.report.values.training_model import StepPace, TrainingNumbers
 
 TO_THE_END = "to the end"
 _NONE_BEGUN: Mapping[str, float] = MappingProxyType({})
@@ -92,7 +92,7 @@ def _why_none(numbers: TrainingNumbers) -> str:
     return f"fewer than {MIN_BLOCK_STEPS} steps of its newest config and phase show its pace"
 
 
-def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
+def _num_done(numbers: TrainingNumbers, pace: StepPace, bars: Sequence[Bar]) -> int:
     """Return the steps that need not be repeated: a failed attempt leaves what it had saved.
 
     The end of the last attempt with steps counts. A later one without steps has not repeated the
@@ -216,7 +216,7 @@ _COUNTED = ("nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
 
 def _project(
     numbers: TrainingNumbers,
-    pace: Pace,
+    pace: StepPace,
     overhead: _Overhead,
     num_steps: int,
     price: Mapping[str, object] | None,

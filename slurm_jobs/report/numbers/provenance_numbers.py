@@ -8,10 +8,10 @@ from collections.abc import Hashable, Iterable
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.numbers.trainings.training_probes import probes_of_nodes
 from slurm_jobs.report.values.provenance_model import (
-    NodeFacts,
-    NodeKind,
+    RecordedNode,
+    EqualNodes,
     ProvenanceNumbers,
-    StagePython,
+    RecordedPython,
 )
 
 
@@ -25,7 +25,7 @@ def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
         submissions=inputs.submissions,
         nodes=tuple(k for stage in inputs.stages for k in node_kinds(stage.name, stage.nodes)),
         pythons=tuple(
-            StagePython(stages=tuple(names), python=inputs.pythons[fingerprint], modules=modules)
+            RecordedPython(stages=tuple(names), python=inputs.pythons[fingerprint], modules=modules)
             for (fingerprint, modules), names in users.items()
             if fingerprint in inputs.pythons
         ),
@@ -33,9 +33,9 @@ def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
     )
 
 
-def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
+def node_kinds(stage: str, nodes: Iterable[RecordedNode]) -> list[EqualNodes]:
     """Return the nodes of a stage by their hardware and software, each kind once."""
-    by_kind: dict[Hashable, list[NodeFacts]] = {}
+    by_kind: dict[Hashable, list[RecordedNode]] = {}
     for node in nodes:
         # Nodes of one kind differ by a few pages of memory.
         memory_gib = None if node.memory_bytes is None else round(node.memory_bytes / 2**30)
@@ -43,7 +43,7 @@ def node_kinds(stage: str, nodes: Iterable[NodeFacts]) -> list[NodeKind]:
         gpus = (tuple(sorted(node.gpus)), node.drivers, node.gpu_problem)
         by_kind.setdefault((kind, gpus), []).append(node)
     return [
-        NodeKind(
+        EqualNodes(
             stage=stage,
             node_names=tuple(sorted({node.node_name for node in alike})),
             cpu=alike[0].cpu,

@@ -26,7 +26,7 @@ page.css has its colour."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class BarPiece:
     """Part of the time of an attempt's job."""
 
     kind: str
@@ -35,16 +35,16 @@ class Piece:
     end_unix_s: float
 
 
-def pieces(bar: Bar) -> Iterator[Piece]:
+def pieces(bar: Bar) -> Iterator[BarPiece]:
     """Yield the wait in the queue, the start-up of the job, and the attempt."""
     begun = bar.start_unix_s if bar.job_start_unix_s is None else bar.job_start_unix_s
     job_start = min(begun, bar.start_unix_s)  # the node's clock may be behind Slurm's
     eligible = job_start if bar.eligible_unix_s is None else bar.eligible_unix_s
     if eligible < job_start:
-        yield Piece(kind="queued", start_unix_s=eligible, end_unix_s=job_start)
+        yield BarPiece(kind="queued", start_unix_s=eligible, end_unix_s=job_start)
     if job_start < bar.start_unix_s:
-        yield Piece(kind="startup", start_unix_s=job_start, end_unix_s=bar.start_unix_s)
-    yield Piece(kind=bar.outcome, start_unix_s=bar.start_unix_s, end_unix_s=bar.end_unix_s)
+        yield BarPiece(kind="startup", start_unix_s=job_start, end_unix_s=bar.start_unix_s)
+    yield BarPiece(kind=bar.outcome, start_unix_s=bar.start_unix_s, end_unix_s=bar.end_unix_s)
 
 
 def kinds_of(bars: Iterable[Bar]) -> list[str]:

@@ -22,7 +22,7 @@ _AXIS_STYLE = "white-space:nowrap;grid-template-columns:minmax(52px,max-content)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class ChartLine:
     """Line of a chart: its name, CSS class suffix and values, NaN where there is none."""
 
     name: str
@@ -69,7 +69,7 @@ def bar_with_legend(shares: Sequence[TimeShare], label: str, whole: str) -> tupl
 def line_chart(
     title: str,
     x: Sequence[float],
-    series: Sequence[Series],
+    series: Sequence[ChartLine],
     *,
     unit: str,
     marks: Sequence[float] = (),
@@ -131,7 +131,7 @@ def line_chart(
     )
 
 
-def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:
+def _y_range(series: Sequence[ChartLine], *, from_zero: bool) -> tuple[float, float]:
     """Return the displayed range; single spikes far above the rest are cut off."""
     values = sorted(v for line in series for v in line.values if math.isfinite(v))
     if not values:

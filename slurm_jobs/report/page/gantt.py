@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from slurm_jobs.base import units
-from slurm_jobs.report.page.bar_pieces import KINDS, Piece, key, kinds_of, pieces
+from slurm_jobs.report.page.bar_pieces import KINDS, BarPiece, key, kinds_of, pieces
 from slurm_jobs.report.page.charts import bar_with_legend
 from slurm_jobs.report.page.crowd import crowd
 from slurm_jobs.report.page.markup import Html, el
@@ -99,7 +99,7 @@ def _boxes(bar: Bar, span: Interval) -> Iterator[Html]:
         yield el("span", class_=f"box o-{piece.kind}", style=style, title=_title(bar, piece))
 
 
-def _title(bar: Bar, piece: Piece) -> str:
+def _title(bar: Bar, piece: BarPiece) -> str:
     lasted = units.seconds(piece.end_unix_s - piece.start_unix_s)
     if piece.kind == "queued":
         return f"{bar.stage} {bar.slice_index}: {lasted} in the queue"

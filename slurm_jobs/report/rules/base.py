@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, ParamSpec
 
 from slurm_jobs.base import units
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 OWN_CHOICE = "own choice; no published threshold is known"
@@ -30,14 +30,14 @@ class Rule(Generic[_Numbers]):
     """In words."""
     source: str
     """Source of the threshold."""
-    judge: Callable[_Numbers, Finding | Check]
+    judge: Callable[_Numbers, Finding | RuleOutcome]
     gpus_only: bool
     needs_steps: bool
 
-    def __call__(self, *args: _Numbers.args, **kwargs: _Numbers.kwargs) -> Finding | Check:
+    def __call__(self, *args: _Numbers.args, **kwargs: _Numbers.kwargs) -> Finding | RuleOutcome:
         """Return a finding, or the reason for none, with the stage of the first argument."""
         numbers = args[0]
-        answer: Finding | Check
+        answer: Finding | RuleOutcome
         if self.gpus_only and isinstance(numbers, TrainingNumbers) and numbers.device == "cpu":
             answer = clear(ON_CPUS)
         elif self.needs_steps and isinstance(numbers, TrainingNumbers) and numbers.too_few:
@@ -58,7 +58,7 @@ def rule(
     *,
     gpus_only: bool = False,
     needs_steps: bool = False,
-) -> Callable[[Callable[_Numbers, Finding | Check]], Rule[_Numbers]]:
+) -> Callable[[Callable[_Numbers, Finding | RuleOutcome]], Rule[_Numbers]]:
     """Make a rule of a function that judges; the rule adds stage, threshold and source.
 
     Args:
@@ -69,7 +69,7 @@ def rule(
         needs_steps: the rule abstains if there are too few steps.
     """
 
-    def with_threshold(judge: Callable[_Numbers, Finding | Check]) -> Rule[_Numbers]:
+    def with_threshold(judge: Callable[_Numbers, Finding | RuleOutcome]) -> Rule[_Numbers]:
         return Rule(
             name=name,
             threshold=threshold,
@@ -82,14 +82,14 @@ def rule(
     return with_threshold
 
 
-def clear(reason: str) -> Check:
+def clear(reason: str) -> RuleOutcome:
     """Return the check of a rule that found nothing."""
-    return Check(outcome="clear", reason=reason)
+    return RuleOutcome(outcome="clear", reason=reason)
 
 
-def abstain(reason: str) -> Check:
+def abstain(reason: str) -> RuleOutcome:
     """Return the check of a rule that lacked data."""
-    return Check(outcome="abstained", reason=reason)
+    return RuleOutcome(outcome="abstained", reason=reason)
 
 
 def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:

@@ -52,7 +52,7 @@ from slurm_jobs.report.rules.training.unused_memory import (
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -108,9 +108,9 @@ def find(
     *,
     efficiency: Sequence[StageEfficiency] = (),
     attempts: Sequence[StageAttempts] = (),
-) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
     """Apply every rule; findings are sorted by strength, checks in the order of the rules."""
-    answers: list[Finding | Check] = [rule(rows) for rows in data for rule in _DATA_RULES]
+    answers: list[Finding | RuleOutcome] = [rule(rows) for rows in data for rule in _DATA_RULES]
     answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
     open_note = "the run continues, and its remaining jobs may wait less" if is_open else ""
@@ -124,8 +124,8 @@ def find(
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     checks = tuple(
         answer
-        if isinstance(answer, Check)
-        else Check(
+        if isinstance(answer, RuleOutcome)
+        else RuleOutcome(
             rule_id=answer.rule_id,
             outcome="found",
             rule=answer.rule,

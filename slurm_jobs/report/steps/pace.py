@@ -13,14 +13,14 @@ from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.numbers.step_stretches import stretch_speeds
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.steps.newest_steps import of_newest, phase_of
-from slurm_jobs.report.values.training_model import Pace
+from slurm_jobs.report.values.training_model import StepPace
 
 
 def find_pace(
     attempts: Sequence[AttemptSteps],
     fingerprints: Mapping[int, str],
     timings: Sequence[RankTiming] = (),
-) -> Pace | None:
+) -> StepPace | None:
     """Return the pace of the newest phase and config, on as many ranks as the last attempt.
 
     None if fewer than `statistics.MIN_BLOCK_STEPS` steps of that phase and config were measured.
@@ -64,7 +64,7 @@ def find_pace(
         and isinstance(span.get("step"), int)
     ]
     num_saved = int(steps["step"][0]) if len(steps) else 0
-    return Pace(
+    return StepPace(
         num_ranks=newest.num_ranks,
         step_s=statistics.mean(times),
         spread_s=statistics.stdev(times),
@@ -98,7 +98,7 @@ def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) 
     return statistics.median(extra)
 
 
-def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:
+def time_of(pace: StepPace, num_steps: int) -> tuple[float, float]:
     """Return the range of seconds that so many further steps take, at 95 %.
 
     It is a prediction interval: the means of future and past stretches differ by the uncertainty of

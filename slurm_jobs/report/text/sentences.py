@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from slurm_jobs.base import units
-from slurm_jobs.report.values.finding_model import Check
+from slurm_jobs.report.values.finding_model import RuleOutcome
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import RankCountRates
@@ -45,7 +45,7 @@ def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
     return [f"{', '.join(stranded)} stranded: {reason}" for reason, stranded in names.items()]
 
 
-def no_finding(checks: Sequence[Check]) -> str:
+def no_finding(checks: Sequence[RuleOutcome]) -> str:
     """Return the text for a report without findings: rules that lacked data count as such, too."""
     abstained = [check.rule_id for check in checks if check.outcome == "abstained"]
     text = "No rule found anything to change"

@@ -20,7 +20,7 @@ from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table
 from slurm_jobs.report.text.data_lines import statistics_lines
 from slurm_jobs.report.text.efficiency_text import Row
 from slurm_jobs.report.text.sentences import no_finding, rates, why_stranded
-from slurm_jobs.report.text.terminal_parts import Pairs, Tiles, share_text, shares_of
+from slurm_jobs.report.text.terminal_parts import NamedValues, Tiles, share_text, shares_of
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
 from slurm_jobs.report.values.finding_model import Finding
@@ -73,7 +73,7 @@ def render(report: RunReport) -> RenderableType:
         parts += [_heading(f"Data: {data.stage}"), *_data(data)]
     for evaluation in report.evaluation:
         parts.append(_heading(f"Evaluation: {evaluation.stage}"))
-        parts.append(Pairs(units.evaluation(evaluation.numbers)))
+        parts.append(NamedValues(units.evaluation(evaluation.numbers)))
     parts += [_heading("Stages"), _Rows(_STAGE_COLUMNS, list(map(_stage_row, report.stages)))]
     parts.extend(map(_indented, [*why_stranded(report.stages), *_ended(report)]))
     parts.extend(_efficiency(report.efficiency))
@@ -139,7 +139,7 @@ class _Rows:
         for row in self.rows:
             yield Text(f"  {row.name}:")
             pairs = zip(names, row.cells, strict=True)
-            yield Padding(Pairs(tuple(pairs)), (0, 0, 0, 2))
+            yield Padding(NamedValues(tuple(pairs)), (0, 0, 0, 2))
 
 
 def _stage_row(stage: StageNumbers) -> Row:
@@ -192,19 +192,19 @@ def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:
     ratio = numbers.straggler.slowest_over_mean if numbers.straggler else None
     if ratio is not None:
         pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
-    yield Pairs(pairs)
+    yield NamedValues(pairs)
     for rate in numbers.rates_by_ranks:
         yield Text(f"  on {units.number_of('rank', rate.num_ranks)}: {rates(rate)}")
     if budget := shown(numbers.budget):
         yield Text("  rank 0, from the start of each attempt to its end:", style="dim")
-        yield Pairs([("", share_text(part)) for part in budget])
+        yield NamedValues([("", share_text(part)) for part in budget])
 
 
 def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
     part = units.of_slices(numbers.num_slices_reported, numbers.num_slices)
     if part:
         yield Text(f"  {part}, those that completed:", style="dim")
-    yield Pairs(
+    yield NamedValues(
         [
             ("rows", units.quantity(numbers.num_rows)),
             ("samples", units.quantity(numbers.num_samples)),

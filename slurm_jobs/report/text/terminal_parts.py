@@ -52,7 +52,7 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class NamedValues:
     """Names and values in sequence; lines break between pairs."""
 
     pairs: Sequence[tuple[str, str]]

@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class RuleOutcome:
     """Result of one rule without a finding."""
 
     rule_id: str = ""

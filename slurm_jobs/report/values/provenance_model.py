@@ -45,7 +45,7 @@ class PythonFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeFacts:
+class RecordedNode:
     """Records of one node."""
 
     node_name: str
@@ -69,7 +69,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeKind:
+class EqualNodes:
     """Equal nodes of a stage."""
 
     stage: str
@@ -85,7 +85,7 @@ class NodeKind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StagePython:
+class RecordedPython:
     """Python with its modules, and the stages whose ranks ran in it."""
 
     stages: tuple[str, ...]
@@ -99,8 +99,8 @@ class ProvenanceNumbers:
 
     submissions: tuple[SubmissionFacts, ...]
     """Oldest first; empty if an older version made the run."""
-    nodes: tuple[NodeKind, ...]
-    pythons: tuple[StagePython, ...]
+    nodes: tuple[EqualNodes, ...]
+    pythons: tuple[RecordedPython, ...]
     probes: tuple[NodeProbe, ...] = ()
     """Newest probe of each node that an attempt had; empty without probes."""
 

@@ -54,7 +54,7 @@ class ExposedCommunication:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class StepPace:
     """Time of a step from start to start, from stretches of the run."""
 
     num_ranks: int
@@ -175,7 +175,7 @@ class TrainingNumbers:
     """Usual number per step on each rank."""
     activation_checkpointing: bool = False
     """Value in the newest config of a `run: train`."""
-    pace: Pace | None = None
+    pace: StepPace | None = None
     """None if there are too few steps."""
     start_s: float = 0.0
     """Time of a start before its first step and after its last: the median over attempts with

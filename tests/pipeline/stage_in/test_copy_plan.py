@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data.disk_format.dataset_info import ShardInfo
-from pipeline.stage_in.copy_plan import SPARE_BYTES, OtherCopy, Room, plan_copy
+from pipeline.stage_in.copy_plan import SPARE_BYTES, OtherCopy, DiskRoom, plan_copy
 
-ROOM = Room(free_bytes=1000 + SPARE_BYTES, cap_bytes=None, present_bytes=0)
+ROOM = DiskRoom(free_bytes=1000 + SPARE_BYTES, cap_bytes=None, present_bytes=0)
 
 
 def shards(*sizes: int) -> list[ShardInfo]:
@@ -82,7 +82,7 @@ def test_no_plan_takes_more_than_there_is_or_what_somebody_uses(
     present_bytes: int,
     others: list[OtherCopy],
 ) -> None:
-    room = Room(
+    room = DiskRoom(
         free_bytes=free_bytes + SPARE_BYTES, cap_bytes=cap_bytes, present_bytes=present_bytes
     )
     plan = plan_copy(shards(*sizes), room, others)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pipeline.timing.communication import Piece, find_communication
+from pipeline.timing.communication import ProfiledWork, find_communication
 
 
 def host(name, start_s, end_s):
-    return Piece(name=name, start_s=start_s, end_s=end_s, is_kernel=False)
+    return ProfiledWork(name=name, start_s=start_s, end_s=end_s, is_kernel=False)
 
 
 def kernel(name, start_s, end_s):
-    return Piece(name=name, start_s=start_s, end_s=end_s, is_kernel=True)
+    return ProfiledWork(name=name, start_s=start_s, end_s=end_s, is_kernel=True)
 
 
 def test_a_collective_is_exposed_where_nothing_is_computed():

@@ -14,7 +14,7 @@ from pipeline.data.reading_plan import ReadingPlan
 from pipeline.tools import arrangements
 from pipeline.tools.arrangements import (
     SETTINGS,
-    Lengths,
+    SampleLengths,
     Settings,
     count,
     first_rows,
@@ -27,7 +27,7 @@ from slurm_jobs.formats.configs.train import TrainConfig
 
 TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
 RNG = np.random.default_rng(3)
-LENGTHS = Lengths(num_tokens=RNG.integers(5, 60, 600), num_images=RNG.integers(0, 3, 600))
+LENGTHS = SampleLengths(num_tokens=RNG.integers(5, 60, 600), num_images=RNG.integers(0, 3, 600))
 
 
 def settings(num_ranks: int = 2, work: WorkModel = TOKENS_ALONE, **config: object) -> Settings:
@@ -110,7 +110,7 @@ def test_rows_of_one_length_are_equal_work_on_every_rank_by_tokens_alone():
 
 
 def test_a_data_set_smaller_than_a_step_is_counted_all_the_same():
-    few = Lengths(num_tokens=np.array([8, 16, 24]), num_images=np.zeros(3, int))
+    few = SampleLengths(num_tokens=np.array([8, 16, 24]), num_images=np.zeros(3, int))
     found = count(plan_of("constrained", few, settings()), few, settings())
     assert (found.num_rows, found.rows_per_step) == (3, 16)
     assert found.padding_share == pytest.approx(1 - 48 / (3 * 64))
@@ -134,7 +134,7 @@ def test_of_a_large_data_set_only_the_first_stretch_is_packed(monkeypatch):
 
 
 def test_a_sample_above_the_budget_is_refused_with_the_remedy():
-    long = Lengths(num_tokens=np.array([8, 90]), num_images=np.zeros(2, int))
+    long = SampleLengths(num_tokens=np.array([8, 90]), num_images=np.zeros(2, int))
     with pytest.raises(StageConfigError, match=r"more than max_tokens = 64.*--max-tokens 90"):
         plan_of("exact", long, settings())
 

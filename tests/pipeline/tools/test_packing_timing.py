@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.data.packing.budget import PackBudget
 from pipeline.data.packing.work_model import WorkModel
-from pipeline.tools.arrangements import Lengths, Settings, plan_of
+from pipeline.tools.arrangements import SampleLengths, Settings, plan_of
 from pipeline.tools.packing_timing import NUM_ROUNDS, Step, share, summarise, take_turns
 from slurm_jobs.formats.configs.train import TrainConfig
 
@@ -89,7 +89,7 @@ def test_ways_with_the_same_batches_share_a_measurement():
         work=WorkModel(per_image=0, per_square_token=0),
     )
     # Longer than half a row: whichever way, each sample has a row of its own.
-    lengths = Lengths(num_tokens=7 + np.arange(40) % 6, num_images=np.zeros(40, int))
+    lengths = SampleLengths(num_tokens=7 + np.arange(40) % 6, num_images=np.zeros(40, int))
     names = ("shuffled", "constrained", "greedy", "ffd", "bfd")
     plans = {name: plan_of(name, lengths, used) for name in names}
     same = share(plans)

@@ -14,7 +14,7 @@ from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.data.disk_format.index import format_key
 from pipeline.tools import shard_check
 from pipeline.tools import verify as verify_module
-from pipeline.tools.shard_check import Problem
+from pipeline.tools.shard_check import ShardProblem
 from pipeline.tools.verify import run, slices_to_redo
 from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
 
@@ -225,7 +225,7 @@ def test_slices_to_redo_are_those_that_wrote_what_is_wrong(dataset_dir):
     info = read_dataset_info(dataset_dir)
 
     def slices(*shards: int | None, num_tasks: int = 2) -> list[int]:
-        problems = [Problem(file="f", message="m", shard=shard) for shard in shards]
+        problems = [ShardProblem(file="f", message="m", shard=shard) for shard in shards]
         return slices_to_redo(problems, info, num_tasks)
 
     assert slices() == []
@@ -234,4 +234,4 @@ def test_slices_to_redo_are_those_that_wrote_what_is_wrong(dataset_dir):
     assert slices(0, 2) == [0, 1]
     assert slices(0, 2, num_tasks=7) == [2, 6]
     assert slices(None) == [0]
-    assert slices_to_redo([Problem(file="dataset.json", message="m")], None, 3) == [0, 1, 2]
+    assert slices_to_redo([ShardProblem(file="dataset.json", message="m")], None, 3) == [0, 1, 2]

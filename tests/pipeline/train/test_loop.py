@@ -23,7 +23,7 @@ from pipeline.train.checkpoints.restoring import Restored
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Agreement, Boundary, CopyAhead
 from pipeline.train.optimizer.learning_rate import learning_rate_at
-from pipeline.train.optimizer.loss_scaling import Scaling
+from pipeline.train.optimizer.loss_scaling import LossScaling
 from pipeline.train.strategies.single import Single
 from pipeline.train.training_data.batches import Copied
 from slurm_jobs.base.errors import StageConfigError, StageError
@@ -79,7 +79,7 @@ def setup(tmp_path, monkeypatch):
                 dataset=SimpleNamespace(info=None),
             ),
             model=SimpleNamespace(
-                parallel=SimpleNamespace(bare=None), scaling=Scaling(ScalerConfig(), CPU)
+                parallel=SimpleNamespace(bare=None), scaling=LossScaling(ScalerConfig(), CPU)
             ),
             batches=iter([[batch], [batch]]),
             rank_device=CPU,

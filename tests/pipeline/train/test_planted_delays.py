@@ -17,7 +17,7 @@ from pipeline.timing.recorder import StepRecorder
 from pipeline.train import loop, trainer
 from pipeline.train.checkpoints.timed_saver import TimedSaver
 from pipeline.train.held_out import HeldOut
-from pipeline.train.optimizer.loss_scaling import Scaling
+from pipeline.train.optimizer.loss_scaling import LossScaling
 from pipeline.train.training_data.batches import StepCounter
 from slurm_jobs.formats.timings.step_records import STEP_PHASES
 from tests.plants.sitecustomize import delayed
@@ -29,7 +29,7 @@ PLACES = {
     "data_wait_s": (Prefetcher, "__next__"),
     "host_to_device_s": (loop, "arrange"),
     "forward_s": (loop, "losses_of"),
-    "backward_s": (Scaling, "backward"),
+    "backward_s": (LossScaling, "backward"),
     "optimizer_s": (loop, "_clip"),
     "checkpoint_s": (TimedSaver, "save"),
     "evaluation_s": (HeldOut, "evaluate"),

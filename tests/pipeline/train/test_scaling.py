@@ -16,7 +16,7 @@ import torch
 from pipeline.train import loop, trainer
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Boundary
-from pipeline.train.optimizer.loss_scaling import Scaling, _Scaler
+from pipeline.train.optimizer.loss_scaling import LossScaling, _Scaler
 from pipeline.train.trained_model import bare_model
 from pipeline.train.verdict import judge
 from slurm_jobs.base.errors import StageError, StageStoppedError
@@ -27,7 +27,7 @@ from tests.pipeline.train.conftest import TINY_MODEL
 
 def scaling(precision="fp16", **config):
     cpu = RankDevice(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
-    return Scaling(ScalerConfig(**{"init_scale": 8.0, **config}), cpu)
+    return LossScaling(ScalerConfig(**{"init_scale": 8.0, **config}), cpu)
 
 
 class OtherRank:
@@ -234,7 +234,7 @@ class Seen(Exception):  # noqa: N818 - no error
 
 def watch_loop(monkeypatch, seen):
     """Run the loop as if its device were another one, and note what the host reads of it."""
-    run_steps, losses_of, backward = loop.run_steps, loop.losses_of, Scaling.backward
+    run_steps, losses_of, backward = loop.run_steps, loop.losses_of, LossScaling.backward
     read = loop._read
     seen.events, seen.outside, seen.within, seen.before_forward = [], [], Counter(), Counter()
 
@@ -276,7 +276,7 @@ def watch_loop(monkeypatch, seen):
 
     monkeypatch.setattr(trainer, "run_steps", run)
     monkeypatch.setattr(loop, "losses_of", passes(losses_of, "forward"))
-    monkeypatch.setattr(Scaling, "backward", passes(backward, None))
+    monkeypatch.setattr(LossScaling, "backward", passes(backward, None))
     monkeypatch.setattr(loop, "_read", note_read)
     return seen
 

@@ -14,7 +14,7 @@ import pytest
 from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.cli.data_sets import verify
 from slurm_jobs.cli.data_sets.verify import verdict_lines
-from slurm_jobs.commands.data_sets.dataset_choice import DatasetPlace, Verdict
+from slurm_jobs.commands.data_sets.dataset_choice import DatasetPlace, VerifyResult
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
@@ -80,7 +80,7 @@ def test_verify_of_a_valid_folder_exits_with_0_and_says_what_was_compared(
 def test_one_shard_is_no_shards(dataset_dir: Path) -> None:
     counts = {"num_samples": 1, "num_shards": 1, "num_bytes": 512}
     place = DatasetPlace(folder=dataset_dir)
-    (line,) = verdict_lines(Verdict(place=place, problems=(), remedy="", counts=counts))
+    (line,) = verdict_lines(VerifyResult(place=place, problems=(), remedy="", counts=counts))
     assert line == f"{dataset_dir}: 1 sample in 1 shard, 512 bytes: no problems found"
 
 

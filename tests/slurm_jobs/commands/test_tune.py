@@ -13,7 +13,7 @@ from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.resuming.given_spec import spec_of
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.tuned_spec import write_tuned_spec
-from slurm_jobs.commands.tuning_spec import Wanted, longest_phase, read_tune_run, tuning_spec
+from slurm_jobs.commands.tuning_spec import TuningOptions, longest_phase, read_tune_run, tuning_spec
 from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
@@ -52,8 +52,8 @@ PHASES = """\
 """
 
 
-def wanted(**values: Any) -> Wanted:
-    return Wanted(**{"stage": None, "budget_min": 12.0, "data_run": None, **values})
+def wanted(**values: Any) -> TuningOptions:
+    return TuningOptions(**{"stage": None, "budget_min": 12.0, "data_run": None, **values})
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from slurm_jobs.formats.accelerate_file import (
     KNOWN_FSDP_KEYS,
     KNOWN_KEYS,
-    Asker,
+    SpecValues,
     find_problems,
     precision_of,
     understand,
 )
 
-ASKER = Asker(num_ranks=8, num_nodes=2, device="cuda", precision="auto")
+ASKER = SpecValues(num_ranks=8, num_nodes=2, device="cuda", precision="auto")
 FSDP = {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
 WRITTEN = {
     "compute_environment": "LOCAL_MACHINE",
@@ -140,13 +140,13 @@ def test_what_cannot_be_is_named_with_its_remedy(values, words):
 
 def test_a_precision_of_the_spec_must_agree_with_the_files():
     values = {"distributed_type": "MULTI_GPU", "mixed_precision": "fp16"}
-    asker = Asker(num_ranks=2, num_nodes=1, device="cuda", precision="bf16")
+    asker = SpecValues(num_ranks=2, num_nodes=1, device="cuda", precision="bf16")
     (problem,) = find_problems(values, asker)
     assert "mixed_precision is fp16, and the stage's precision is bf16" in problem
 
 
 def test_a_distributed_type_of_one_rank_must_be_no():
-    asker = Asker(num_ranks=1, num_nodes=1, device="cuda", precision="auto")
+    asker = SpecValues(num_ranks=1, num_nodes=1, device="cuda", precision="auto")
     assert find_problems({"distributed_type": "NO"}, asker) == []
     (problem,) = find_problems({"distributed_type": "MULTI_GPU"}, asker)
     assert "needs two ranks or more" in problem

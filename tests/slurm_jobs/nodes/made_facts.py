@@ -12,7 +12,7 @@ from slurm_jobs.formats.node_records.doctor_facts import (
     TorchFacts,
 )
 from slurm_jobs.nodes.doctor.check import Check
-from slurm_jobs.nodes.doctor.site_facts import Asked, SlurmFacts, SpecFacts
+from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SlurmFacts, SpecFacts
 from tests.slurm_jobs.schedulers.fake_slurm import QUEUE_HEADER
 
 CONFIG = """Configuration data as of 1000000
@@ -50,15 +50,15 @@ def spec(**changes: Any) -> SpecFacts:
     return SpecFacts(**{**values, **changes})
 
 
-def slurm(config: str = CONFIG, *, settings: Asked | None = None, **answers: Asked) -> SlurmFacts:
+def slurm(config: str = CONFIG, *, settings: ProgramAnswer | None = None, **answers: ProgramAnswer) -> SlurmFacts:
     usual = {
-        "version": Asked(text="slurm 22.05.8\n"),
-        "config": settings or Asked(text=config),
-        "partitions": Asked(text=PARTITIONS),
-        "nodes": Asked(text="cpu|up|2|idle|cpu*\nhigh|up|2|idle|high\n"),
-        "queue": Asked(text=QUEUE_HEADER),
-        "accounts": Asked(text=""),
-        "association": Asked(text="lab|\n"),
+        "version": ProgramAnswer(text="slurm 22.05.8\n"),
+        "config": settings or ProgramAnswer(text=config),
+        "partitions": ProgramAnswer(text=PARTITIONS),
+        "nodes": ProgramAnswer(text="cpu|up|2|idle|cpu*\nhigh|up|2|idle|high\n"),
+        "queue": ProgramAnswer(text=QUEUE_HEADER),
+        "accounts": ProgramAnswer(text=""),
+        "association": ProgramAnswer(text="lab|\n"),
     }
     return SlurmFacts(missing=(), answers={**usual, **answers}, asked_unix_s=(1000000.2, 1000000.4))
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs.plan.array_pieces import (
-    Piece,
+    ArrayPiece,
     by_request,
     cut_slices,
     num_tasks,
@@ -18,7 +18,7 @@ from slurm_jobs.run_folder.orders import array_indices
 
 def cut(
     slices: Sequence[int], size: int | None, *, per_task: int = 1, at_once: int | None = None
-) -> tuple[Piece, ...]:
+) -> tuple[ArrayPiece, ...]:
     return cut_slices(
         {SliceRequest(): slices}, slices_per_task=per_task, max_running=at_once, max_array_size=size
     )

@@ -13,12 +13,12 @@ from slurm_jobs.formats.configs.command_stages import TuneConfig
 from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.search import progress_of
 from slurm_jobs.tuning.trial_config import base_config
-from slurm_jobs.tuning.trial_model import Ask, Cause, Trial
+from slurm_jobs.tuning.trial_model import Ask, TrialFinding, Trial
 from slurm_jobs.tuning.tuning_progress import Facts, TuningProgress
 
-DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
-PADDING = Cause(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)
-MEMORY = Cause(rule="memory-pressure", title="nearly full", ceiling="not known", times=None)
+DATA_WAIT = TrialFinding(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
+PADDING = TrialFinding(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)
+MEMORY = TrialFinding(rule="memory-pressure", title="nearly full", ceiling="not known", times=None)
 
 
 def train_config(**values: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ Speed = Callable[[dict[str, Any]], float]
 
 
 def made(
-    ask: Ask, number: int, tokens_per_s: float, causes: Iterable[Cause], **values: Any
+    ask: Ask, number: int, tokens_per_s: float, causes: Iterable[TrialFinding], **values: Any
 ) -> Trial:
     """What came of an ask; half a percent of noise that is the same each time."""
     noise = 1 + 0.005 * ((number * 7) % 5 - 2) / 2
@@ -64,7 +64,7 @@ def made(
 def simulate_tuning(
     given: Facts,
     speed: Speed,
-    causes: Callable[[dict[str, Any]], Iterable[Cause]] = lambda _changes: [DATA_WAIT],
+    causes: Callable[[dict[str, Any]], Iterable[TrialFinding]] = lambda _changes: [DATA_WAIT],
     *,
     trials: list[Trial] | None = None,
     fails: Callable[[Ask], str] = lambda _ask: "",

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from slurm_jobs.tuning.budget_needs import left_for_knobs_s, open_trials
-from slurm_jobs.tuning.pairs import MAX_REPEATS, Pairs
+from slurm_jobs.tuning.pairs import MAX_REPEATS, TrialPairs
 from slurm_jobs.tuning.trial_model import Trial
 
 
-def pairs(first: list[float], second: list[float]) -> Pairs:
+def pairs(first: list[float], second: list[float]) -> TrialPairs:
     def trials(speeds: list[float]) -> tuple[Trial, ...]:
         return tuple(
             Trial(
@@ -28,7 +28,7 @@ def pairs(first: list[float], second: list[float]) -> Pairs:
             for speed in speeds
         )
 
-    return Pairs(first=trials(first), second=trials(second), failures=())
+    return TrialPairs(first=trials(first), second=trials(second), failures=())
 
 
 def test_an_open_comparison_needs_its_further_repeats_in_both_arms():

@@ -2,15 +2,15 @@
 
 from slurm_jobs.formats.configs.train import MAY_CHANGE
 from slurm_jobs.tuning.knobs import KNOBS, Hardware, propose
-from slurm_jobs.tuning.trial_model import Cause
+from slurm_jobs.tuning.trial_model import TrialFinding
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, train_config
 
 CPU = Hardware(device="cpu", num_ranks=2, cpus_per_task=2)
 GPU = Hardware(device="cuda", num_ranks=8, cpus_per_task=8)
 
 
-def cause(rule: str, times: float | None = None) -> Cause:
-    return Cause(rule=rule, title=rule, ceiling="", times=times)
+def cause(rule: str, times: float | None = None) -> TrialFinding:
+    return TrialFinding(rule=rule, title=rule, ceiling="", times=times)
 
 
 def names(rule: str, hardware: Hardware, **train: object) -> list[str]:
@@ -53,7 +53,7 @@ def test_threads_and_prefetch_are_doubled_as_far_as_the_cores_bear_it():
 
 def test_what_starves_the_ranks_says_which_knob_comes_first():
     def first(kind: str) -> str:
-        told = Cause(rule="data-wait", title="", ceiling="", times=2.0, kind=kind)
+        told = TrialFinding(rule="data-wait", title="", ceiling="", times=2.0, kind=kind)
         return propose([told], train_config(staging={"mode": "off"}), CPU)[0].name
 
     firsts = {"threads": "num_loader_threads: 4", "read-ahead": "num_prefetch_batches: 8"}

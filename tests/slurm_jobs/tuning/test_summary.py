@@ -14,7 +14,7 @@ from rich.console import Console
 from slurm_jobs.cli.reports.tuning_screen import render
 from slurm_jobs.tuning.headline import TOO_SHORT, disturbed, headline, why_nothing_tried
 from slurm_jobs.tuning.summary import result_of, verdict_of_closing
-from slurm_jobs.tuning.trial_model import Cause
+from slurm_jobs.tuning.trial_model import TrialFinding
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, facts, simulate_tuning
 
 
@@ -85,7 +85,7 @@ def test_the_result_is_json_and_its_text_fits_80_columns():
         ),
     ],
 )
-def test_a_tuning_that_keeps_nothing_says_so(cause: Cause, said: str):
+def test_a_tuning_that_keeps_nothing_says_so(cause: TrialFinding, said: str):
     values = result(flat, causes=lambda _: [cause])
     assert headline(values) == f"Nothing is kept: {said}."
     assert "there is no after" in shown(values)

@@ -18,7 +18,7 @@ from slurm_jobs.nodes.probe.probe_text import (
     topology,
 )
 from slurm_jobs.report.page.markup import Html, bullets, definitions, el, table
-from slurm_jobs.report.values.provenance_model import NodeKind, PythonFacts, SubmissionFacts
+from slurm_jobs.report.values.provenance_model import EqualNodes, PythonFacts, SubmissionFacts
 from slurm_jobs.report.values.report_model import RunReport
 
 _MAX_NODES = 6
@@ -134,7 +134,7 @@ def code_text(facts: SubmissionFacts) -> str:
     return text + "".join(f"; {name}: {url}" for name, url in facts.remotes.items())
 
 
-def _node_cells(kind: NodeKind) -> tuple[str, ...]:
+def _node_cells(kind: EqualNodes) -> tuple[str, ...]:
     names = ", ".join(kind.node_names[:_MAX_NODES])
     more = len(kind.node_names) - _MAX_NODES
     gpus = ", ".join(f"{number} x {name}" for name, number in kind.gpus) or "none"

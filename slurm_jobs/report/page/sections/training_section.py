@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.base import units
-from slurm_jobs.report.page.charts import Series, bar_with_legend, line_chart
+from slurm_jobs.report.page.charts import ChartLine, bar_with_legend, line_chart
 from slurm_jobs.report.page.markup import Html, definitions, el, join, table
 from slurm_jobs.report.page.rank_bars import rank_bars
 from slurm_jobs.report.text import load_table, sentences
@@ -98,16 +98,16 @@ def training_section(numbers: TrainingNumbers) -> Html:
 def _curves(curves: Curves, loss_unit: str) -> Html:
     waits = [100 * share for share in curves.data_wait_share]
     step_times = [
-        Series(name="maximum", kind="c", values=curves.step_max_s),
-        Series(name="p95", kind="b", values=curves.step_p95_s),
-        Series(name="median", kind="a", values=curves.step_p50_s),
+        ChartLine(name="maximum", kind="c", values=curves.step_max_s),
+        ChartLine(name="p95", kind="b", values=curves.step_p95_s),
+        ChartLine(name="median", kind="a", values=curves.step_p50_s),
     ]
-    tokens = [Series(name="tokens/s", kind="a", values=curves.tokens_per_s)]
+    tokens = [ChartLine(name="tokens/s", kind="a", values=curves.tokens_per_s)]
     charts = (
-        ("Loss", loss_unit, [Series(name="loss", kind="a", values=curves.loss)]),
+        ("Loss", loss_unit, [ChartLine(name="loss", kind="a", values=curves.loss)]),
         ("Throughput", "real tokens/s, all ranks", tokens),
         ("Step time", "s, over all ranks", step_times),
-        ("Data wait", "% of step time", [Series(name="share", kind="d", values=waits)]),
+        ("Data wait", "% of step time", [ChartLine(name="share", kind="d", values=waits)]),
     )
     marks = curves.resumed_at
     drawn = [

@@ -13,7 +13,7 @@ from slurm_jobs.report.rules.base import (
 )
 from slurm_jobs.report.rules.loading.loader_threads import CAUSE_TITLES
 from slurm_jobs.report.rules.loading.node_cores import find_cause
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 
@@ -23,7 +23,7 @@ from slurm_jobs.report.values.training_model import TrainingNumbers
     "XProf, input-pipeline analysis",
     needs_steps=True,
 )
-def data_wait(numbers: TrainingNumbers) -> Finding | Check:
+def data_wait(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find waits for data. XProf: < 5 % of the step is fine, to 20 % moderate, then high."""
     share, _ = share_of(numbers, "data_wait")
     if share < 0.05:

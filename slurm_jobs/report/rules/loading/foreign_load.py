@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, cores_taken
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -53,7 +53,7 @@ def taken_text(load: NodeLoad) -> str:
     "for data",
     needs_steps=True,
 )
-def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
+def foreign_load(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find other processes on a quarter of the requested cores, while the job waits for cores."""
     known = [load for load in numbers.loads if cores_taken(load) is not None and load.num_cores]
     if not known:

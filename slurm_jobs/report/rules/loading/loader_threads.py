@@ -41,7 +41,7 @@ CAUSE_TITLES: dict[CauseKind, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class WaitCause:
     """Cause of waits for data."""
 
     kind: CauseKind = ""
@@ -58,7 +58,7 @@ SHARED_CORES_KNOB = (
     "loader and model"
 )
 
-_ONE_READS = Cause(
+_ONE_READS = WaitCause(
     kind="storage",
     text="The loader waits for storage: one thread reads for all others, and is blocked most of "
     "the time.",
@@ -69,7 +69,7 @@ _ONE_READS = Cause(
     confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
     "look the same",
 )
-_LOCK = Cause(
+_LOCK = WaitCause(
     kind="lock",
     text="The loader's threads block each other: together they compute no more than one thread "
     "can, as Python code does that holds the interpreter's lock.",
@@ -78,7 +78,7 @@ _LOCK = Cause(
     "no augmentation in Python; more threads change nothing",
     confidence="medium: slow storage with much decoding would look the same",
 )
-_DECODING = Cause(
+_DECODING = WaitCause(
     kind="decoding",
     text="The loader computes all the time, and no core is free for more threads: decoding and "
     "collating use them all.",
@@ -89,7 +89,7 @@ _DECODING = Cause(
 )
 
 
-def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause | None:
+def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> WaitCause | None:
     """Return what delayed the threads; None if they give no evidence.
 
     Args:
@@ -102,7 +102,7 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
     evidence = _threads_text(loader)
     if loader.busy_share is not None and loader.busy_share < _IDLE_THREADS:
         idle = units.percent(1 - loader.busy_share)
-        return Cause(
+        return WaitCause(
             kind="read-ahead",
             text="The loader's threads are idle much of the time although the ranks wait: too few "
             "batches are read ahead to keep all threads busy.",
@@ -129,7 +129,7 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         return replace(_LOCK, evidence=(evidence,))
     sees_disk = load is not None and mean_of(load.cpu_iowait) >= WAITS_FOR_DISKS
     where = "this node's disks" if sees_disk else "storage"
-    return Cause(
+    return WaitCause(
         kind="storage",
         text=f"The loader waits for {where}: its threads are blocked most of the time.",
         evidence=(evidence,),
@@ -141,7 +141,7 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
     )
 
 
-def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
+def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> WaitCause:
     """Return the cause if threads compute all the time: too few threads only if cores are free.
 
     Cores of other processes are not free: more threads would wait for them.
@@ -158,7 +158,7 @@ def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
             return replace(_DECODING, evidence=(_threads_text(loader),))
         free = f"some of the job's {load.num_cores} cores are free"
         confidence = "high: its threads are on a core nearly all of their time"
-    return Cause(
+    return WaitCause(
         kind="threads",
         text=f"The loader has too few threads: they compute all the time, and {free}.",
         evidence=(_threads_text(loader),),
@@ -174,9 +174,9 @@ def _use(load: NodeLoad) -> float:
     return mean_of(load.cpu_busy) if has_readings(load.cpu_busy) else 0.0
 
 
-def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
+def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> WaitCause:
     if load is not None and are_cores_taken(load):
-        return Cause(
+        return WaitCause(
             kind="cores",
             text="The loader's threads wait for a free core: processes outside of the job have "
             "them.",
@@ -186,7 +186,7 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
             "may be for other threads of the job",
         )
     owners = "the model and the loader share them" if device == "cpu" else "other threads have them"
-    return Cause(
+    return WaitCause(
         kind="cores",
         text=f"The loader's threads wait for a free core: {owners}. All cores are busy.",
         evidence=(_threads_text(loader),),

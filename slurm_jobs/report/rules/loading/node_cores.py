@@ -18,7 +18,7 @@ from slurm_jobs.report.rules.loading.loader_threads import (
     ALL_BUSY,
     SHARED_CORES_KNOB,
     WAITS_FOR_DISKS,
-    Cause,
+    WaitCause,
     cause_by_threads,
 )
 from slurm_jobs.report.values.load_model import NodeLoad
@@ -32,7 +32,7 @@ _GENERAL_KNOB = (
 )
 
 
-def find_cause(numbers: TrainingNumbers) -> Cause:
+def find_cause(numbers: TrainingNumbers) -> WaitCause:
     """Return the cause from the node with the longest wait: one starved rank delays all."""
     starved = max(numbers.ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
     loads = {load.node: load for load in numbers.loads if has_readings(load.cpu_busy)}
@@ -42,7 +42,7 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
         if cause is not None:
             return cause
     if load is None:
-        return Cause(
+        return WaitCause(
             text="",
             evidence=(),
             next_knob=_GENERAL_KNOB,
@@ -51,7 +51,7 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
         )
     if has_readings(load.cpu_iowait) and mean_of(load.cpu_iowait) >= WAITS_FOR_DISKS:
         rate = units.num_bytes(mean_of(load.disk_read))
-        return Cause(
+        return WaitCause(
             kind="storage",
             text="The loader waits for this node's disks.",
             evidence=(f"{_cores_text(load)}; {rate} read a second",),
@@ -63,7 +63,7 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
         return _busy_cores(load, numbers.device)
     if mean_of(load.cpu_busy) < _IDLE:
         return _idle_cores(load, numbers.num_loader_threads)
-    return Cause(
+    return WaitCause(
         text="The cores are neither all busy nor idle, so several causes are possible.",
         evidence=(_cores_text(load),),
         next_knob=_GENERAL_KNOB,
@@ -71,9 +71,9 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
     )
 
 
-def _busy_cores(load: NodeLoad, device: str) -> Cause:
+def _busy_cores(load: NodeLoad, device: str) -> WaitCause:
     if are_cores_taken(load):
-        return Cause(
+        return WaitCause(
             kind="cores",
             text="All cores are busy, many of them with processes outside of the job.",
             evidence=(taken_text(load),),
@@ -82,14 +82,14 @@ def _busy_cores(load: NodeLoad, device: str) -> Cause:
             "whether the loader waits for a core",
         )
     if device == "cpu":
-        return Cause(
+        return WaitCause(
             kind="cores",
             text="All cores are busy: on CPUs the model and the loader share them.",
             evidence=(_cores_text(load),),
             next_knob=SHARED_CORES_KNOB,
             confidence="high that there are too few cores; the share of each is not known",
         )
-    return Cause(
+    return WaitCause(
         kind="decoding",
         text="All cores are busy: decoding and collating use them.",
         evidence=(_cores_text(load),),
@@ -99,10 +99,10 @@ def _busy_cores(load: NodeLoad, device: str) -> Cause:
     )
 
 
-def _idle_cores(load: NodeLoad, num_threads: int | None) -> Cause:
+def _idle_cores(load: NodeLoad, num_threads: int | None) -> WaitCause:
     cores = _cores_text(load)
     if num_threads is None:
-        return Cause(
+        return WaitCause(
             text="Cores are idle while the ranks wait: the loader has too few threads or "
             "workers, or its storage is slow.",
             evidence=(cores,),
@@ -112,7 +112,7 @@ def _idle_cores(load: NodeLoad, num_threads: int | None) -> Cause:
         )
     threads = f"{cores}; num_loader_threads is {num_threads} on each of"
     if num_threads * max(1, load.num_ranks) < load.num_cores:
-        return Cause(
+        return WaitCause(
             text="Cores are idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
             evidence=(f"{threads} {units.number_of('rank', load.num_ranks)}",),
@@ -120,7 +120,7 @@ def _idle_cores(load: NodeLoad, num_threads: int | None) -> Cause:
             "node-local storage (staging)",
             confidence="medium: idle cores rule out decoding, not a slow file system",
         )
-    return Cause(
+    return WaitCause(
         kind="storage",
         text="Cores are idle while many loader threads wait: the storage is slow, as network file "
         "systems are with many small reads.",

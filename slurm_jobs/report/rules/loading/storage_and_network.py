@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _SLOW_STORAGE = 0.10
@@ -23,7 +23,7 @@ def data_wait_text(numbers: TrainingNumbers) -> str:
     "step",
     needs_steps=True,
 )
-def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
+def slow_storage(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find cores that are idle with an outstanding disk request, while the steps wait for data."""
     loads = [load for load in numbers.loads if has_readings(load.cpu_iowait)]
     if not loads:
@@ -58,7 +58,7 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     "10 % waiting for disks",
     needs_steps=True,
 )
-def full_network(numbers: TrainingNumbers) -> Finding | Check:
+def full_network(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find full links with idle cores and disks, while the steps wait for data."""
     received = [load for load in numbers.loads if has_readings(load.network_receive)]
     if not received:

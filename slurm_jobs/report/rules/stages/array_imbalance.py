@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
 
 
 @rule("array-imbalance", "slowest array task over the mean of all is 1.5 or more, of at least 4")
-def array_imbalance(stage: StageNumbers) -> Finding | Check:
+def array_imbalance(stage: StageNumbers) -> Finding | RuleOutcome:
     """Find an array task that takes 1.5 times the mean."""
     times, running_s = stage.task_time, stage.running_s.value or 0.0
     if stage.num_tasks < 2 or times is None or times.num < 4:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 
 
 @rule("no-pictures", "no sample has a picture (high), unless the config has `text_only`")
-def no_pictures(data: DataNumbers) -> Finding | Check:
+def no_pictures(data: DataNumbers) -> Finding | RuleOutcome:
     """Find a data set without pictures: mostly their key is not one that is read."""
     num_samples, num_text = data.num_samples, data.num_text_samples
     if not num_samples.value or num_text.value is None:

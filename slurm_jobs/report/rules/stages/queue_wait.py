@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from slurm_jobs.base import units
 from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 
 
 @rule("queue-wait", "queue wait is half of the time from submit to end or more")
-def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check:
+def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | RuleOutcome:
     """Find a queue that takes more than half of the time from submit to end."""
     if note:
         return abstain(note)

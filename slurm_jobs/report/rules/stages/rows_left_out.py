@@ -10,7 +10,7 @@ from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.formats.configs.stages import CHOSEN_REASONS
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 
 _LIMIT, _HIGH = 0.05, 0.5
 _KNOBS = {
@@ -23,7 +23,7 @@ _KNOBS = {
     "left-out",
     "5 % of the rows or more are left out over max_tokens or max_images (half: high)",
 )
-def left_out(data: DataNumbers) -> Finding | Check:
+def left_out(data: DataNumbers) -> Finding | RuleOutcome:
     """Find rows over a limit that the config leaves out: 5 % of all, high from half on."""
     by_reason = {reason: num for reason, num in data.rejects if reason in CHOSEN_REASONS}
     # All limits if the records give no reason.
@@ -46,7 +46,7 @@ def left_out(data: DataNumbers) -> Finding | Check:
 
 
 @rule("rejected", "5 % of the rows or more cannot be used (half: high)")
-def rejected(data: DataNumbers) -> Finding | Check:
+def rejected(data: DataNumbers) -> Finding | RuleOutcome:
     """Find rows rejected for other reasons than limits: 5 % of all, high from half on."""
     num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
     num_rejects = data.num_rejects
@@ -70,7 +70,7 @@ def _lost_rows(
     what: str,
     text: str,
     next_knob: str,
-) -> Finding | Check:
+) -> Finding | RuleOutcome:
     num_rows = data.num_rows
     if not num_rows.value or num_lost.value is None:
         return abstain(num_rows.missing or num_lost.missing or "there are no rows")

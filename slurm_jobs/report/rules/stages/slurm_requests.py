@@ -8,7 +8,7 @@ from slurm_jobs.base import units
 from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.stage_model import StageNumbers
 
 JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
@@ -17,7 +17,7 @@ _HEADROOM = 1.2
 
 
 @rule("memory-exceeded", "a task used more memory than was requested for its node")
-def memory_exceeded(stage: StageEfficiency) -> Finding | Check:
+def memory_exceeded(stage: StageEfficiency) -> Finding | RuleOutcome:
     """Find tasks that used more memory than requested, where no limit ends such a task."""
     memory, excess = stage.memory, stage.memory_excess
     if memory.requested.value is None or memory.used.value is None:
@@ -47,7 +47,7 @@ def memory_exceeded(stage: StageEfficiency) -> Finding | Check:
 
 
 @rule("memory-request", "less than 70 % of the requested memory used", JOBSTATS)
-def memory_request(stage: StageNumbers) -> Finding | Check:
+def memory_request(stage: StageNumbers) -> Finding | RuleOutcome:
     """Find unused memory requests. jobstats: less than 70 % used.
 
     Slurm reports only the memory of the largest task. Advice to request less must hold for a
@@ -87,7 +87,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     )
 
 
-def _enough(share: float, what: str) -> Check:
+def _enough(share: float, what: str) -> RuleOutcome:
     """Return the check for enough use; before a resume, an attempt may have used more."""
     if share > 1:
         return clear(f"an attempt used more than the newest {what}")
@@ -97,7 +97,7 @@ def _enough(share: float, what: str) -> Check:
 @rule(
     "time-request", "less than 70 % of the time limit used", f"by analogy with memory ({JOBSTATS})"
 )
-def time_request(stage: StageNumbers) -> Finding | Check:
+def time_request(stage: StageNumbers) -> Finding | RuleOutcome:
     """Find unused time limits: less than 70 % used."""
     if stage.run == TUNE_RUN:
         return abstain("a tuning runs as long as its budget, whatever the limit")

@@ -9,7 +9,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.attempts.attempt_losses import loss_text
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.values.attempt_model import StageAttempts
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.run.attempt_history import AttemptEnding
 
 _LIMIT, _HIGH = 0.10, 0.25
@@ -31,7 +31,7 @@ _OTHER_KNOB = "remove the cause of these ends"
     "start-ups again, repeated work and requeue waits take 10 % or more of a stage's attempts and "
     "these waits (a quarter: high), if these are at least 300 s",
 )
-def lost_between_attempts(attempts: StageAttempts) -> Finding | Check:
+def lost_between_attempts(attempts: StageAttempts) -> Finding | RuleOutcome:
     """Find a stage that loses 10 % of its time when its attempts end; high from a quarter on."""
     lost = attempts.lost
     if lost.whole_s < SHORT_RUN_S:

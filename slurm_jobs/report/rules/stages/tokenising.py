@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 
 _MOST_OF_THE_WORK, _MIN_WORK_S = 0.5, 60.0
 
@@ -14,7 +14,7 @@ _MOST_OF_THE_WORK, _MIN_WORK_S = 0.5, 60.0
     "tokenising",
     "tokenising takes half or more of the preprocessing work, if that is at least 60 s",
 )
-def slow_tokenising(data: DataNumbers) -> Finding | Check:
+def slow_tokenising(data: DataNumbers) -> Finding | RuleOutcome:
     """Find tokenising that takes half of the preprocessing time, or more."""
     whole_s = sum(data.work_s.values())
     if not whole_s:

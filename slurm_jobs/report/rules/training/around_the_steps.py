@@ -12,7 +12,7 @@ from slurm_jobs.report.rules.base import (
     rule,
     share_of,
 )
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 AROUND_KINDS = frozenset({"startup", "unexplained", "between"})
@@ -20,7 +20,7 @@ AROUND_KINDS = frozenset({"startup", "unexplained", "between"})
 
 
 @rule("around-the-steps", "time outside the steps is a quarter of the attempts' time or more")
-def around_steps(numbers: TrainingNumbers) -> Finding | Check:
+def around_steps(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find attempts that spend a quarter of their time outside the training steps."""
     outside = [s for s in numbers.budget if s.kind in AROUND_KINDS]
     share = sum(s.share for s in outside)
@@ -44,7 +44,7 @@ def around_steps(numbers: TrainingNumbers) -> Finding | Check:
 
 
 @rule("unexplained", "unexplained time is 10 % of the step or more", needs_steps=True)
-def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
+def unexplained_time(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find time of 10 % of the step that no phase explains."""
     share, _ = share_of(numbers, "unexplained")
     if share < 0.10:

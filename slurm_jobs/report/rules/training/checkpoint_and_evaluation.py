@@ -13,7 +13,7 @@ from slurm_jobs.report.rules.base import (
     share_of,
     times_without,
 )
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _TRIGGERS = ("every_min", "every_steps")
@@ -22,7 +22,7 @@ CHECKPOINT_LIMIT = 0.05
 _EVALUATION_LIMIT = 0.10
 
 
-def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Finding | Check:
+def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Finding | RuleOutcome:
     if numbers.too_few:
         return abstain(numbers.too_few)
     share, _ = share_of(numbers, kind)
@@ -44,7 +44,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
     "checkpoint",
     f"checkpoint takes {units.percent(CHECKPOINT_LIMIT)} of the step time or more",
 )
-def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
+def checkpoint_stall(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find checkpoints that take 5 % of the step time; a short training may save at its end."""
     if numbers.saves_ahead:
         # The advice depends on how the stage saves now; if that is unknown, it names everything.
@@ -77,7 +77,7 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     "evaluation",
     f"evaluation takes {units.percent(_EVALUATION_LIMIT)} of the step time or more",
 )
-def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
+def evaluation_stall(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find evaluation that takes 10 % of the step time."""
     knob = (
         "evaluate less often, or on fewer samples: raise evaluate.every_steps, or lower "

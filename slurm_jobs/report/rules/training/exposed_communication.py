@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, times_without
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _EXPOSED = 0.10
@@ -15,7 +15,7 @@ _EXPOSED = 0.10
     "exposed communication of 10 % of the profiled steps or more (20 %: high)",
     "PyTorch's profiler, its panel of bottlenecks",
 )
-def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
+def exposed_communication(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find exposed communication. PyTorch's profiler: 10 % of the step or more is a bottleneck."""
     exposed = numbers.exposed
     if max(numbers.rank_counts, default=1) == 1:

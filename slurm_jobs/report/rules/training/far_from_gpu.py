@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.rules.training.straggler import place_of
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _MOST_NAMED = 4
@@ -26,7 +26,7 @@ _OTHER_ORDER = (
     "PyTorch, NUMA binding: typically 1 to 10 % of performance",
     gpus_only=True,
 )
-def far_from_gpu(numbers: TrainingNumbers) -> Finding | Check:
+def far_from_gpu(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find ranks far from their GPU. gres.conf(5): only enforce-binding ties cores to GPUs."""
     far = numbers.far_ranks
     if far is None:

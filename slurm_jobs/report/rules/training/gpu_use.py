@@ -9,7 +9,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.rules.loading.storage_and_network import data_wait_text
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -27,7 +27,7 @@ _IDLE_FOR_SURE = "high that they are idle; when busy, a kernel may still not fil
     gpus_only=True,
     needs_steps=True,
 )
-def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
+def gpu_use(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find idle GPUs. Jobstats: busy 15 % of the time or less is wasted; under 25 % is noted."""
     loads, reason = _gpu_loads(numbers)
     if reason:
@@ -56,7 +56,7 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     gpus_only=True,
     needs_steps=True,
 )
-def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
+def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find GPUs that wait in between. SageMaker: p95 of 70 % or more with p5 under 10 %."""
     loads, reason = _gpu_loads(numbers)
     if reason:

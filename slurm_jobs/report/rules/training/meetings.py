@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, times_without
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _LIMIT = 0.05
@@ -15,7 +15,7 @@ _LIMIT = 0.05
     "exchanges between the passes, each timed on its last rank: together 5 % of the step or more",
     needs_steps=True,
 )
-def meetings(numbers: TrainingNumbers) -> Finding | Check:
+def meetings(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find exchanges between the passes that cost time even on the rank that arrives last."""
     share = numbers.meeting_share
     if max(numbers.rank_counts, default=1) == 1:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import clear, rule
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 
 @rule("memory-pressure", "more than 0 allocator retries", "DeepSpeed, memory-pressure warning")
-def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
+def allocator_retries(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find allocator retries. DeepSpeed: any retry means memory pressure."""
     if not numbers.num_allocator_retries:
         return clear("no allocator retries")

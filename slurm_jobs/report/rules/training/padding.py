@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, times_without
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 
@@ -13,7 +13,7 @@ from slurm_jobs.report.values.training_model import TrainingNumbers
     "padding of 5 % or more of the token slots (20 %: high)",
     "own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
 )
-def padding(numbers: TrainingNumbers) -> Finding | Check:
+def padding(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find padding of 5 % or more: best-fit packing leaves 1.5 %, greedy packing 11 %."""
     share = numbers.padding_share.value
     if share is None:

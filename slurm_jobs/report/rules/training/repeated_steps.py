@@ -6,12 +6,12 @@ from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of
 from slurm_jobs.report.rules.training.around_the_steps import AROUND_KINDS
 from slurm_jobs.report.rules.training.checkpoint_and_evaluation import CHECKPOINT_LIMIT
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 
 @rule("repeated-steps", "repeated steps are 5 % of all recorded steps or more")
-def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
+def repeated_steps(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find steps repeated after a stop: 5 % of all recorded steps."""
     num_repeated = numbers.num_repeated_steps
     if not num_repeated:

@@ -8,7 +8,7 @@ from slurm_jobs.base import units
 from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, SLOW_SHARE
 from slurm_jobs.nodes.probe.probe_text import BY_NAME, slow_text
 from slurm_jobs.report.rules.base import abstain, clear, rule
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.load_model import ProbedNode
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -21,7 +21,7 @@ _OLD_DAYS = 7.0
     f"a measure under {units.percent(SLOW_SHARE)} of the lower quartile of the other probed nodes "
     f"of the same hardware, {MIN_OTHERS} of them at least",
 )
-def slow_node(numbers: TrainingNumbers) -> Finding | Check:
+def slow_node(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find a node under 80 % of similar nodes' lower quartile in what a training uses."""
     probes = numbers.probes
     command = "slurm-jobs probe SPEC" if probes is None else probes.command

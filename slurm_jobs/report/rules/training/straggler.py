@@ -6,7 +6,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of, times_without
 from slurm_jobs.report.rules.loading.foreign_load import foreign_load
 from slurm_jobs.report.rules.training.slow_node import probe_evidence
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.rank_model import Straggler
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -25,7 +25,7 @@ _HIDDEN = (
     "own measurement: dealing packs by cost takes slowest over mean from 1.055 to 1.003",
     needs_steps=True,
 )
-def straggler(numbers: TrainingNumbers) -> Finding | Check:
+def straggler(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find the slowest rank. Equal work gives 1.003 slowest over mean, unplanned packs 1.055.
 
     The rule compares each rank's own work, its step without the waits for others, because

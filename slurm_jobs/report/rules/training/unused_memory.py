@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import ON_CPUS, abstain, ceiling, clear, rule, times_without
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _ROOM = 0.45
@@ -20,7 +20,7 @@ _ROOM_RULE = "twice the peak is within 90 % of the card's memory"
 
 
 @rule("small-batch", f"{_ROOM_RULE}, and num_microbatches is 1")
-def small_batch(numbers: TrainingNumbers) -> Finding | Check:
+def small_batch(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find a single microbatch per step that could be twice as large."""
     if numbers.num_microbatches > 1:
         return clear("a step has several microbatches: see `accumulation`")
@@ -37,7 +37,7 @@ def small_batch(numbers: TrainingNumbers) -> Finding | Check:
 
 
 @rule("accumulation", f"{_ROOM_RULE}, and num_microbatches is 2 or more")
-def accumulation(numbers: TrainingNumbers) -> Finding | Check:
+def accumulation(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find more microbatches than the memory requires."""
     if numbers.num_microbatches <= 1 and not numbers.too_few:
         return clear("each step is one microbatch")
@@ -54,7 +54,7 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
 
 
 @rule("activation-checkpointing", f"activation_checkpointing is on, and {_ROOM_RULE}")
-def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
+def needless_checkpointing(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find activation checkpointing that memory does not require."""
     if not numbers.activation_checkpointing:
         return clear("it is off: activations are stored, not recomputed")
@@ -71,7 +71,7 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-def _no_room(numbers: TrainingNumbers) -> Check | None:
+def _no_room(numbers: TrainingNumbers) -> RuleOutcome | None:
     """Return the common answer if there is no memory to spare, or it is unknown."""
     peak, capacity = numbers.memory_peak_bytes, numbers.memory_capacity_bytes
     if numbers.device == "cpu":

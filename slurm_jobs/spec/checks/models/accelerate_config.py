@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import yaml
 
 from slurm_jobs.base.errors import Problem
-from slurm_jobs.formats.accelerate_file import Asker, find_problems
+from slurm_jobs.formats.accelerate_file import SpecValues, find_problems
 from slurm_jobs.spec.checked_spec import CheckedSpec
 
 _PLACE = ("config", "accelerate", "config")
@@ -31,7 +31,7 @@ def accelerate_problems(spec: CheckedSpec) -> Iterator[Problem]:
         counts = [view.resources.get(key, 1) for key in ("nodes", "tasks_per_node")]
         num_nodes, num_tasks = (n if type(n) is int and n > 0 else 1 for n in counts)
         config = view.config or {}
-        asker = Asker(
+        asker = SpecValues(
             num_ranks=num_nodes * num_tasks,
             num_nodes=num_nodes,
             device=str(config.get("device", "cuda")),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.nodes.doctor.clock_exchange import Question, signal_was_sent
+from pipeline.nodes.doctor.clock_exchange import ClockQuestion, signal_was_sent
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.commands.node_checks import doctor_runs
 from slurm_jobs.commands.node_checks.doctor_runs import Answering
@@ -26,7 +26,7 @@ def test_a_question_is_answered_with_bounds_that_hold_the_truth(
     signalled: list[RunPaths] = []
     monkeypatch.setattr(doctor_runs, "signal_job", signalled.append)
     answering = Answering(tmp_path, 2)
-    questions = [Question(folder, rank, patience_s=10.0) for rank in range(2)]
+    questions = [ClockQuestion(folder, rank, patience_s=10.0) for rank in range(2)]
     for question in questions:
         question.wait()
         assert question.clock is not None
@@ -46,7 +46,7 @@ def test_a_signal_that_could_not_be_sent_is_reported_and_not_waited_for(
 
     monkeypatch.setattr(doctor_runs, "signal_job", refuse)
     answering = Answering(tmp_path, 1)
-    Question(folder, 0, patience_s=10.0).wait()
+    ClockQuestion(folder, 0, patience_s=10.0).wait()
     assert signal_was_sent(folder, 10.0) == (
         None,
         "it could not be sent: scancel: no such job",
@@ -55,7 +55,7 @@ def test_a_signal_that_could_not_be_sent_is_reported_and_not_waited_for(
 
 
 def test_silence_is_no_answer(folder: Path) -> None:
-    question = Question(folder, 0, patience_s=0.1)
+    question = ClockQuestion(folder, 0, patience_s=0.1)
     question.wait()
     assert question.clock is None
     sent, why = signal_was_sent(folder, 0.1)

@@ -10,13 +10,13 @@ import pytest
 
 from pipeline.nodes.measures import cores as module
 from pipeline.nodes.measures.cores import busy_cores, cgroup_quota, measure_cores, quota_in
-from pipeline.nodes.measures.measurement import Deadline, Measured
+from pipeline.nodes.measures.measurement import Deadline, Measurement
 
 WINDOW_S = 0.5
 """Long enough that a process gets a core on a machine that others load."""
 
 
-def cores(number: int) -> Measured:
+def cores(number: int) -> Measurement:
     """Measure until a process got a core, which a machine that others load may deny for seconds."""
     for _ in range(20):
         measured = measure_cores(number, Deadline.after(0.1), window_s=WINDOW_S)

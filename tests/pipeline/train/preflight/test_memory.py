@@ -40,7 +40,7 @@ from pipeline.train.memory.sharing import Sharing, sharing_of
 from pipeline.train.memory.tensor_sizes import ModelSizes, TensorSizes
 from pipeline.train.preflight.disk_space import disk_warning
 from pipeline.train.preflight.rank_checks import node_warning
-from pipeline.train.strategies.rank_mesh import Place
+from pipeline.train.strategies.rank_mesh import RankPlace
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.machine import memory_bytes
 from slurm_jobs.formats.accelerate_file import understand
@@ -348,9 +348,9 @@ def test_read_weights_are_whole_and_as_they_are_stored():
 # How strategies and files of accelerate share a model out, from the config alone.
 
 
-def places(*counts: int) -> list[Place]:
+def places(*counts: int) -> list[RankPlace]:
     return [
-        Place(node_name=f"node-{node}", local_rank=local)
+        RankPlace(node_name=f"node-{node}", local_rank=local)
         for node, count in enumerate(counts)
         for local in range(count)
     ]

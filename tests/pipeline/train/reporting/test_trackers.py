@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.reporting import training_reporter
 from pipeline.train.reporting.trackers import Trackers, check_packages
-from pipeline.train.reporting.training_rates import Done, rates_between, time_left
+from pipeline.train.reporting.training_rates import WorkDone, rates_between, time_left
 from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.files import read_json
@@ -153,8 +153,8 @@ def test_counts_without_operations_still_have_rates_by_when_a_step_ended(reporti
     assert reporting.reporter.elapsed_s == 3
 
 
-BEGUN = Done(at_s=100.0, num_steps=4, num_tokens=1_000, data_wait_s=1.0, model_flops=1e9)
-NOW = Done(at_s=110.0, num_steps=9, num_tokens=3_000, data_wait_s=2.5, model_flops=5e9)
+BEGUN = WorkDone(at_s=100.0, num_steps=4, num_tokens=1_000, data_wait_s=1.0, model_flops=1e9)
+NOW = WorkDone(at_s=110.0, num_steps=9, num_tokens=3_000, data_wait_s=2.5, model_flops=5e9)
 
 
 def test_rates_cover_all_work_between_the_two_moments():

@@ -16,7 +16,7 @@ from pipeline.train.memory.sharing import gathered_units, sharing_of
 from pipeline.train.memory.tensor_sizes import read_sizes
 from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
 from pipeline.train.phase import phases_of
-from pipeline.train.strategies.rank_mesh import Place
+from pipeline.train.strategies.rank_mesh import RankPlace
 from pipeline.train.trained_model.bare_model import make_shell
 from pipeline.train.trained_model.learned_parameters import what_learns
 from pipeline.train.trained_model.trained_model import TrainedModel
@@ -84,7 +84,7 @@ def _pass(
 
 def _computed(trainer: Trainer, kind: str, config: TrainConfig) -> MemoryNeed:
     rank_device, ranks = rank_device_of(config), trainer.ranks
-    here = Place(node_name="node-0", local_rank=ranks.rank)
+    here = RankPlace(node_name="node-0", local_rank=ranks.rank)
     shell = make_shell(config, trainer.kind(kind).facts, rank_device)
     return memory_need(
         read_sizes(shell, gathered_units(shell, config, None)),

@@ -12,7 +12,7 @@ from pipeline.train.phase import phases_of
 from pipeline.train.trained_model.trained_model import TrainedModel, switch_phase
 from pipeline.train.trials.microbatch_choice import settle_microbatches
 from pipeline.train.trials.microbatch_search import search
-from pipeline.train.trials.trial import Trial
+from pipeline.train.trials.trial import TrialInputs
 from slurm_jobs.formats.configs.train import TrainConfig
 from tests.pipeline.train.strategies.accelerate_cases import FSDP, write
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
@@ -25,8 +25,8 @@ STRATEGIES = ("fsdp2", "ddp", "accelerate fsdp2")
 """As the cases are called that train without a search; of accelerate's file as ours."""
 
 
-def make_trial(pair: Trainer, config: TrainConfig, made: TrainedModel, folder: Path) -> Trial:
-    return Trial(
+def make_trial(pair: Trainer, config: TrainConfig, made: TrainedModel, folder: Path) -> TrialInputs:
+    return TrialInputs(
         config=config,
         dataset=pair.kind("small_vlm").dataset,
         strategy=made.strategy,

@@ -14,14 +14,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from pipeline.train.strategies.fully_sharded import prefetch_in_order, units_of
-from pipeline.train.strategies.rank_mesh import Place, shape_by_nodes
+from pipeline.train.strategies.rank_mesh import RankPlace, shape_by_nodes
 from pipeline.train.strategies.strategy import ParallelModel, StrategyFacts
 from pipeline.train.strategy_checks.strategy_description import describe_parallel_model
 from slurm_jobs.base.errors import StageConfigError
 
 
 def places(*names):
-    return [Place(node_name=name[0], local_rank=int(name[1])) for name in names]
+    return [RankPlace(node_name=name[0], local_rank=int(name[1])) for name in names]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.commands.starter.place_choice import choose_place
 from slurm_jobs.commands.starter.profile_text import profile_text
 from slurm_jobs.commands.starter.spec_changes import fitting_changes, own_changes, with_download
-from slurm_jobs.commands.starter.starter_facts import Data, Model, Place, Room
+from slurm_jobs.commands.starter.starter_facts import Data, Model, JobPlace, PartitionRoom
 from slurm_jobs.spec.overrides.text_edits import edit_text
 from slurm_jobs.spec.profile import ClusterProfile
 
@@ -17,17 +17,17 @@ TEXT = shipped_path("templates", "starter", "finetune.yaml").read_text()
 DATA = Data(manifest="d.jsonl", num_rows=9000)
 FOLDER = Model(name="models/m", is_on_hub=False, weights_gb=6.0)
 HUB = Model(name="Some/Model-7B", is_on_hub=True, weights_gb=14.0)
-CPU = Room(partition="cpu", num_nodes=2, cpus=8, mem_gb=16)
-GPU = Room(
+CPU = PartitionRoom(partition="cpu", num_nodes=2, cpus=8, mem_gb=16)
+GPU = PartitionRoom(
     partition="gpu", num_nodes=2, cpus=30, mem_gb=100, gpu_type="v100", gpus=2, max_time_min=600
 )
 
 
-def place(gpu: Room | None = GPU) -> Place:
-    return Place(name="here", is_slurm=True, cpu=CPU, gpu=gpu)
+def place(gpu: PartitionRoom | None = GPU) -> JobPlace:
+    return JobPlace(name="here", is_slurm=True, cpu=CPU, gpu=gpu)
 
 
-def spec_of(data: Data, model: Model, where: Place) -> dict:
+def spec_of(data: Data, model: Model, where: JobPlace) -> dict:
     text = with_download(TEXT) if model.is_on_hub else TEXT
     return yaml.safe_load(
         edit_text(text, own_changes("mine", "clusters/here.yaml", data, model, where))
@@ -69,7 +69,7 @@ def test_without_gpus_one_rank_trains_on_cpus() -> None:
 
 
 def test_each_gpu_has_as_many_samples_of_a_step() -> None:
-    three = Room(partition="gpu", num_nodes=1, cpus=9, mem_gb=64, gpus=3)
+    three = PartitionRoom(partition="gpu", num_nodes=1, cpus=9, mem_gb=64, gpus=3)
     train = spec_of(DATA, FOLDER, place(three))["stages"]["train"]
     assert (train["config"]["global_batch_size"], train["config"]["num_lanes"]) == (33, 3)
     assert "gpu" not in train["resources"]

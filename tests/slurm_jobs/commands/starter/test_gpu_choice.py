@@ -11,7 +11,7 @@ from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
 from slurm_jobs.commands.starter.place_choice import choose_place
 from slurm_jobs.commands.starter.profile_text import profile_text
-from slurm_jobs.commands.starter.starter_facts import Place
+from slurm_jobs.commands.starter.starter_facts import JobPlace
 from slurm_jobs.spec.profile import ClusterProfile
 
 A100 = NodeKind(num_nodes=4, cpus=64, mem_mb=512 * 1024, gpus={"a100": 4})
@@ -21,7 +21,7 @@ H100 = NodeKind(num_nodes=1, cpus=96, mem_mb=1024 * 1024, gpus={"h100": 8})
 SLICES = NodeKind(num_nodes=9, cpus=64, mem_mb=512 * 1024, gpus={"a100_1g.5gb": 14})
 
 
-def place_of(*kinds: NodeKind, partition: str | None = None, **others: tuple[NodeKind]) -> Place:
+def place_of(*kinds: NodeKind, partition: str | None = None, **others: tuple[NodeKind]) -> JobPlace:
     listed = {"gpu": kinds, **others}
     partitions = {name: Partition(name=name, kinds=nodes) for name, nodes in listed.items()}
     limits = ClusterLimits(cluster_name="here", partitions=partitions)
@@ -45,7 +45,7 @@ def test_two_v100_nodes_next_to_four_a100_are_named_with_how_to_get_them() -> No
         (place_of(SLICES, V100), "because whole cards come before MIG slices"),
     ],
 )
-def test_the_reason_of_the_choice_is_the_one_that_decided(place: Place, reason: str) -> None:
+def test_the_reason_of_the_choice_is_the_one_that_decided(place: JobPlace, reason: str) -> None:
     first, *_ = gpu_lines(place)
     assert first.endswith(f"trainings get these, {reason}")
 

@@ -13,7 +13,7 @@ from slurm_jobs.nodes.doctor.login_folders import (
     quota_row,
     shared_check,
 )
-from slurm_jobs.nodes.doctor.site_facts import Asked, MeasuredFolder
+from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, MeasuredFolder
 
 GB = 10**9
 QUOTA = """Disk quotas for user me (uid 7):
@@ -37,7 +37,7 @@ def look(**changes: Any) -> MeasuredFolder:
         "folder": FolderFacts(**folder),
         "links": True,
         "write_s": 0.005,
-        "quota": Asked(text=QUOTA),
+        "quota": ProgramAnswer(text=QUOTA),
     }
     return MeasuredFolder(**{**values, **changes})
 
@@ -83,7 +83,7 @@ def test_a_home_over_quota_comes_with_the_command_that_finds_large_files() -> No
 
 
 def test_quotas_that_cannot_be_read_are_unknown_and_reported_once() -> None:
-    untold = Asked(problem="there is no `quota` here")
+    untold = ProgramAnswer(problem="there is no `quota` here")
     (check,) = quota_checks([look(quota=untold), look(purpose="home", quota=untold)])
     assert check.standing == "unknown"
     assert "unknown for runs_dir and home" in check.told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.nodes.doctor.site_facts import Asked
+from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable, slurm_checks
 from tests.slurm_jobs.nodes.made_facts import CONFIG, named, slurm, spec
 
@@ -16,7 +16,7 @@ def test_a_site_where_all_is_well_has_nothing_but_ok() -> None:
 
 
 def test_a_silent_controller_is_a_problem_and_nothing_is_concluded_from_it() -> None:
-    facts = slurm(settings=Asked(problem="scontrol: no answer in 15 s"))
+    facts = slurm(settings=ProgramAnswer(problem="scontrol: no answer in 15 s"))
     checks = slurm_checks(facts, spec())
     assert is_unreachable(facts)
     assert named(checks, "controller").standing == "problem"
@@ -53,7 +53,7 @@ def test_a_setting_is_reported_with_its_meaning(
 
 def test_a_user_without_an_account_is_a_problem_if_accounts_are_enforced() -> None:
     config = CONFIG.replace("Enforce = none", "Enforce = associations,limits")
-    checks = slurm_checks(slurm(config, association=Asked(text="")), spec())
+    checks = slurm_checks(slurm(config, association=ProgramAnswer(text="")), spec())
     assert named(checks, "account").standing == "problem"
     assert "lab" in named(slurm_checks(slurm(config), spec()), "account").told
 
@@ -64,7 +64,7 @@ def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
     assert check.standing == "warning"
     assert "up to 30 min of training are lost" in check.told
     assert check.remedy == "stages.train.config.checkpoint.every_min: 10"
-    graceful = Asked(text=slurm().answers["partitions"].text.replace("GraceTime=0", "GraceTime=90"))
+    graceful = ProgramAnswer(text=slurm().answers["partitions"].text.replace("GraceTime=0", "GraceTime=90"))
     assert (
         named(slurm_checks(slurm(config, partitions=graceful), spec()), "preemption").standing
         == "ok"
@@ -86,7 +86,7 @@ def test_a_partition_that_is_not_there_or_has_no_node_up_is_a_problem() -> None:
         True,
         True,
     )
-    down = Asked(text="cpu|up|2|down*|cpu*\nhigh|up|2|idle|high\n")
+    down = ProgramAnswer(text="cpu|up|2|down*|cpu*\nhigh|up|2|idle|high\n")
     dead = named(slurm_checks(slurm(nodes=down), spec()), "partitions")
     assert (dead.standing, dead.remedy) == ("problem", "sinfo -R -p cpu")
 
@@ -103,7 +103,7 @@ def test_the_controllers_clock_is_compared_within_what_a_second_allows(
 
 
 def test_a_squeue_that_ignores_the_format_is_a_problem() -> None:
-    foreign = Asked(text="JOBID PARTITION NAME USER ST\n7 debug words ada R\n")
+    foreign = ProgramAnswer(text="JOBID PARTITION NAME USER ST\n7 debug words ada R\n")
     (check,) = (c for c in slurm_checks(slurm(queue=foreign), spec()) if c.name == "squeue")
     assert check.standing == "problem"
     assert "did not print the 9 fields" in check.told

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_jobs.report.rules.stages.time_lost_to_ends import lost_between_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts, StageLoss
-from slurm_jobs.report.values.finding_model import Check, Finding
+from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
 from slurm_jobs.run.attempt_history import AttemptEntry
 from tests.slurm_jobs.report.builders import check, finding
 
@@ -85,4 +85,4 @@ def test_the_headline_has_lost_time_if_that_is_the_largest_loss(report_of) -> No
 def test_a_stage_without_a_second_attempt_is_not_judged(report_of) -> None:
     report = report_of(stopped_at=None)
     assert not any(c.rule_id == "lost-time:train" for c in report.checks)
-    assert isinstance(check(report_of(), "lost-time"), Check)
+    assert isinstance(check(report_of(), "lost-time"), RuleOutcome)

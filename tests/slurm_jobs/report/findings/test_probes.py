@@ -9,7 +9,7 @@ import pytest
 from slurm_jobs.formats.node_records.probe_files import ProbePaths, keep_probe
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.page.report_page import render_html
-from slurm_jobs.report.values.provenance_model import NodeFacts
+from slurm_jobs.report.values.provenance_model import RecordedNode
 from slurm_jobs.report.values.report_model import report_to_json
 from tests.slurm_jobs.nodes.fabricate_probes import probe
 from tests.slurm_jobs.report.builders import (
@@ -167,7 +167,7 @@ def on_desk(inputs):
     """The report of a run of the local scheduler, whose node is the machine `desk`."""
     facts = {"cpu": "", "num_cores": 1, "memory_bytes": None, "gpus": (), "drivers": ()}
     facts |= {"gpu_problem": "", "system": "", "modules": (), "python": ""}
-    here = NodeFacts(node_name="gpu-01", host_name="desk", **facts)
+    here = RecordedNode(node_name="gpu-01", host_name="desk", **facts)
     local = replace(inputs, run={**inputs.run, "scheduler": "local"})
     return report_from(with_stage(local, "train", nodes=(here,)))
 

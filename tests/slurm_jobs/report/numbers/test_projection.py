@@ -14,7 +14,7 @@ from slurm_jobs.report.numbers.projection import _num_starts, _Overhead, project
 from slurm_jobs.report.steps.pace import find_pace, time_of
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.stage_model import Bar
-from slurm_jobs.report.values.training_model import Pace
+from slurm_jobs.report.values.training_model import StepPace
 from tests.slurm_jobs.report.builders import (
     add_span,
     attempts_of,
@@ -42,7 +42,7 @@ def test_the_range_holds_what_came_in_nineteen_of_twenty():
             noise[step] += 0.6 * noise[step - 1]
         seconds = 0.5 * np.exp(noise)
         stretches = seconds[:1000].reshape(10, 100).mean(axis=1)
-        found = Pace(
+        found = StepPace(
             num_ranks=2, num_steps=1000, num_stretches=10, samples_per_step=64.0,
             num_planned=1500, num_done=400, num_saved=400, num_phases=1, is_last_phase=True,
             step_s=float(stretches.mean()), spread_s=float(stretches.std(ddof=1)),

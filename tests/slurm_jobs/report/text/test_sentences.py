@@ -13,7 +13,7 @@ from slurm_jobs.report.numbers.headline import make_tiles, make_verdict
 from slurm_jobs.report.rules.stages.slurm_requests import memory_request, time_request
 from slurm_jobs.report.text.sentences import next_request, no_finding
 from slurm_jobs.report.values.data_model import EvaluationNumbers
-from slurm_jobs.report.values.finding_model import Check
+from slurm_jobs.report.values.finding_model import RuleOutcome
 from tests.slurm_jobs.report.builders import stage_of
 
 
@@ -110,7 +110,7 @@ NOTHING = "No rule found anything to change"
     ],
 )
 def test_without_findings_the_rules_that_could_not_judge_are_listed(rule, outcomes, text):
-    checks = [Check(rule_id=f"{rule}:train", outcome=o, reason="") for o in outcomes]
+    checks = [RuleOutcome(rule_id=f"{rule}:train", outcome=o, reason="") for o in outcomes]
     assert re.fullmatch(text, no_finding(checks), re.DOTALL)
 
 
@@ -135,8 +135,8 @@ def test_the_next_request_is_what_the_findings_suggest(report_of, memory_gib, ho
         **changes,
     )
     answers = [memory_request(stage), time_request(stage)]
-    checks = tuple(answer for answer in answers if isinstance(answer, Check))
-    findings = tuple(answer for answer in answers if not isinstance(answer, Check))
+    checks = tuple(answer for answer in answers if isinstance(answer, RuleOutcome))
+    findings = tuple(answer for answer in answers if not isinstance(answer, RuleOutcome))
     report = replace(report_of(), findings=findings, checks=checks)
     assert next_request(report, "consolidate") == text
 
