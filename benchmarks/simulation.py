@@ -23,7 +23,7 @@ from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedJob
-from slurm_jobs.run.resume import sort_out
+from slurm_jobs.run.prepare_resume import sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records

@@ -285,7 +285,9 @@ MESSAGES_READ = {
         "task.reason == NO_RUNNER": _SLURM,
         "problem.partition(':')": _TO_DO,
     },
-    "slurm_jobs/tuning/headline.py": {"entry['why'] == TOO_SHORT": "results of earlier versions"},
+    "slurm_jobs/tuning/tuning_sentence.py": {
+        "entry['why'] == TOO_SHORT": "results of earlier versions"
+    },
 }
 """Where the words of a message are compared or searched, and the reason why that may be."""
 

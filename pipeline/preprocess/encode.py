@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.preprocess.chat.answer_spans import TemplateRefusedError
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
 from pipeline.preprocess.chat.control_tokens import compile_control_tokens, find_control_token
-from pipeline.preprocess.chat.image_tokens import make_image_tokens
+from pipeline.preprocess.chat.placeholder_tokens import make_image_tokens
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token, cut_text
 from pipeline.preprocess.chat.tokenizer import load_tokenizer, make_chat_tokenizer, named_tokens
 from pipeline.preprocess.images.decode import limit_inner_pixels

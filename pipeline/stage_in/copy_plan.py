@@ -56,7 +56,9 @@ class CopyPlan:
         return sum(shard.num_bytes for shard in self.copied)
 
 
-def plan_copy(missing: Sequence[ShardInfo], room: DiskRoom, others: Sequence[OtherCopy]) -> CopyPlan:
+def plan_copy(
+    missing: Sequence[ShardInfo], room: DiskRoom, others: Sequence[OtherCopy]
+) -> CopyPlan:
     """Select the first shards that fit, and as few evictions as make all of them fit.
 
     Samples are spread over the shards at random, so all shards are worth the same: the first by

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline.stage_in.copy_plan import OtherCopy, DiskRoom
+from pipeline.stage_in.copy_plan import DiskRoom, OtherCopy
 from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.formats.dataset_folder import SHARDS_DIR
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import xxhash
 
-from pipeline.data.shard_reading.file_systems import is_on_this_machine
+from pipeline.data.shard_reading.local_disks import is_on_this_machine
 from pipeline.stage_in.pace import Pace
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.files import atomic_writer

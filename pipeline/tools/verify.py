@@ -23,7 +23,13 @@ from pipeline.data.disk_format.dataset_info import (
 )
 from pipeline.data.disk_format.index import INDEX_TYPES, DatasetIndex, open_index
 from pipeline.preprocess.processor_folders import hash_folder
-from pipeline.tools.shard_check import BLOCK_BYTES, ShardProblem, Report, ShardReader, shard_problems
+from pipeline.tools.shard_check import (
+    BLOCK_BYTES,
+    Report,
+    ShardProblem,
+    ShardReader,
+    shard_problems,
+)
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
@@ -54,7 +60,9 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     return result
 
 
-def slices_to_redo(problems: list[ShardProblem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
+def slices_to_redo(
+    problems: list[ShardProblem], info: DatasetInfo | None, num_tasks: int
+) -> list[int]:
     """Return the array tasks whose shards have problems; any one rewrites all other files.
 
     None if that would fix nothing, because all problems are foreign files.
@@ -105,7 +113,9 @@ def _problem_of(path: Path, error: StageError) -> ShardProblem:
     return ShardProblem(file=path.name, message=message or str(error))
 
 
-def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[ShardProblem], DatasetIndex | None]:
+def _index_problems(
+    folder: Path, info: DatasetInfo
+) -> tuple[list[ShardProblem], DatasetIndex | None]:
     """Return the problems of the index; and the index, if its columns are intact."""
     try:
         index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)

@@ -45,8 +45,7 @@ from slurm_jobs.plan.planned import Plan, PlannedStage
 from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.observe import refuse_elsewhere
 from slurm_jobs.run.parents import SubmittedJob
-from slurm_jobs.run.provenance import record_provenance
-from slurm_jobs.run.resume import (
+from slurm_jobs.run.prepare_resume import (
     NO_TROUBLE,
     RAISED,
     Preparation,
@@ -54,6 +53,7 @@ from slurm_jobs.run.resume import (
     clear_the_way,
     prepare_resume,
 )
+from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.paths import RunPaths

@@ -23,8 +23,8 @@ from slurm_jobs.status.slice_status import (
     to_be_submitted,
 )
 from slurm_jobs.status.stranding import (
-    StrandingCause,
     Parents,
+    StrandingCause,
     cause_of_removal,
     element_cause,
     first_stuck,

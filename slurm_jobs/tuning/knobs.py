@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.formats.configs.train import MAY_CHANGE
-from slurm_jobs.tuning.trial_model import TrialFinding, Change
+from slurm_jobs.tuning.trial_model import Change, TrialFinding
 
 LEARNED = "would change what is learned"
 HARDWARE = "not on this hardware"

@@ -22,7 +22,6 @@ from slurm_jobs.tuning.budget_needs import (
     open_trials,
     why_no_room,
 )
-from slurm_jobs.tuning.headline import TOO_SHORT
 from slurm_jobs.tuning.knobs import PREFETCH, Proposal, propose
 from slurm_jobs.tuning.pairs import MIN_REPEATS, TrialPairs, afford, pairs_of
 from slurm_jobs.tuning.trial_config import WARMUP_STEPS, problem_with, with_changes
@@ -34,7 +33,15 @@ from slurm_jobs.tuning.trial_lengths import (
     length_of,
     trial_seconds,
 )
-from slurm_jobs.tuning.trial_model import Ask, TrialFinding, Change, Changes, Outcome, Purpose, Trial
+from slurm_jobs.tuning.trial_model import (
+    Ask,
+    Change,
+    Changes,
+    Outcome,
+    Purpose,
+    Trial,
+    TrialFinding,
+)
 from slurm_jobs.tuning.tuning_progress import (
     Facts,
     NotTried,
@@ -42,6 +49,7 @@ from slurm_jobs.tuning.tuning_progress import (
     Tried,
     TuningProgress,
 )
+from slurm_jobs.tuning.tuning_sentence import TOO_SHORT
 
 KEPT_STEPS = 8
 """Steps of the control without data path: few enough for memory, more than the loader reads ahead.
@@ -103,7 +111,9 @@ class _State:
         """Return how many steps the loader may read ahead with these changes."""
         return _num_ahead(with_changes(self.facts.train, changes))
 
-    def ask(self, purpose: Purpose, comparison: str, pairs: TrialPairs, arms: tuple[Any, Any]) -> Ask:
+    def ask(
+        self, purpose: Purpose, comparison: str, pairs: TrialPairs, arms: tuple[Any, Any]
+    ) -> Ask:
         arm = pairs.next_arm
         is_kept = purpose == "data" and arm == "B"
         return Ask(

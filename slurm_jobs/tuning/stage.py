@@ -21,7 +21,6 @@ from slurm_jobs.formats.configs.command_stages import RESULT_NAME, SAID, TuneCon
 from slurm_jobs.formats.records.progress_file import Progress
 from slurm_jobs.formats.records.task_context import TaskContext, resume_command
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.tuning.headline import headline
 from slurm_jobs.tuning.job_trials import end_trials, run_parts, run_trial, trial_timing_dir
 from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.search import progress_of
@@ -31,6 +30,7 @@ from slurm_jobs.tuning.trial_journal import add_trial, next_number, read_trials
 from slurm_jobs.tuning.trial_model import Ask, Trial, budget_settings
 from slurm_jobs.tuning.trial_results import read_trial
 from slurm_jobs.tuning.tuning_progress import Facts, TuningProgress
+from slurm_jobs.tuning.tuning_sentence import headline
 from slurm_jobs.worker.environment import free_port
 
 

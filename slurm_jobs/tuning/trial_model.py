@@ -127,5 +127,7 @@ def trial_from_json(values: Mapping[str, Any]) -> Trial:
     """Convert from JSON values of `trial_to_json`."""
     known = known_fields(Trial, values)
     known["changes"] = tuple(Change(**known_fields(Change, each)) for each in known["changes"])
-    known["causes"] = tuple(TrialFinding(**known_fields(TrialFinding, each)) for each in known["causes"])
+    known["causes"] = tuple(
+        TrialFinding(**known_fields(TrialFinding, each)) for each in known["causes"]
+    )
     return Trial(**{**known, "nodes": tuple(known["nodes"])})

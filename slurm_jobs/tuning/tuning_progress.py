@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from slurm_jobs.tuning.knobs import Hardware, Proposal
 from slurm_jobs.tuning.pairs import TrialPairs
-from slurm_jobs.tuning.trial_model import Ask, TrialFinding, Changes, Outcome, Trial
+from slurm_jobs.tuning.trial_model import Ask, Changes, Outcome, Trial, TrialFinding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,7 +53,7 @@ def _run(verb: str, folder: Path, *rest: str) -> int:
 
         return keep_rank(folder)
     if verb == "debug":
-        from slurm_jobs.worker.debug import debug_stage
+        from slurm_jobs.worker.debugged_call import debug_stage
 
         return debug_stage(folder, stops_first="stop" in rest)
     assert verb == "call", verb

@@ -13,7 +13,9 @@ from pipeline.stopping import AttemptProgress, answer_stop, describe_shortage
 from slurm_jobs.base.processes import stop_requests
 
 # One hour, of which two minutes are left; the first half of the rows took all the time so far.
-SLOW = AttemptProgress(num_done=50, num_total=100, spent_s=3480, late_s=0, elapsed_s=3480, left_s=120)
+SLOW = AttemptProgress(
+    num_done=50, num_total=100, spent_s=3480, late_s=0, elapsed_s=3480, left_s=120
+)
 FITTING = replace(SLOW, num_done=99)
 
 
@@ -44,7 +46,9 @@ def test_first_half_of_a_short_attempt_is_too_early_to_give_up() -> None:
 
 
 def test_late_retry_in_place_gets_the_whole_time_limit_in_another_attempt() -> None:
-    late = AttemptProgress(num_done=50, num_total=100, spent_s=900, late_s=2580, elapsed_s=900, left_s=120)
+    late = AttemptProgress(
+        num_done=50, num_total=100, spent_s=900, late_s=2580, elapsed_s=900, left_s=120
+    )
     assert answer_stop(late, must_end=False) == "stop"
     assert answer_stop(replace(late, num_done=0), must_end=False) == "stop"
     assert answer_stop(replace(late, num_done=10), must_end=False) == "give_up"

@@ -12,7 +12,7 @@ from slurm_jobs.formats.records.attempt_records import (
 )
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.formats.records.record_json import record_to_json
-from slurm_jobs.run.resume import Trouble, adjusted, split_nodes, trouble_of
+from slurm_jobs.run.prepare_resume import Trouble, adjusted, split_nodes, trouble_of
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.disk_format.dataset_info import ShardInfo
-from pipeline.data.shard_reading.file_systems import is_on_this_machine
+from pipeline.data.shard_reading.local_disks import is_on_this_machine
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.regular_files import open_regular
 

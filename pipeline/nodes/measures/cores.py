@@ -18,7 +18,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.nodes.measures.measurement import Deadline, Measurement, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import (
+    Deadline,
+    Measurement,
+    median,
+    not_measured,
+    repeated,
+)
 from slurm_jobs.base.processes.process_sessions import dies_with_parent
 
 WINDOW_S = 0.3

@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 
-from pipeline.nodes.measures.measurement import Deadline, Measurement, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import (
+    Deadline,
+    Measurement,
+    median,
+    not_measured,
+    repeated,
+)
 from pipeline.timing.card_peaks import peak_flops_per_s
 from pipeline.train.device.precision import native_precisions
 

@@ -14,7 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.nodes.measures.measurement import Deadline, Measurement, median, not_measured, repeated
+from pipeline.nodes.measures.measurement import (
+    Deadline,
+    Measurement,
+    median,
+    not_measured,
+    repeated,
+)
 from pipeline.nodes.measures.page_cache import COLD_SHARE, drop_from_cache
 from pipeline.nodes.measures.scratch_folder import scratch_folder
 from slurm_jobs.base.machine import mount_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.reporting.trackers import Trackers
-from pipeline.train.reporting.training_rates import WorkDone, Rates, rates_between, time_left
+from pipeline.train.reporting.training_speed import Rates, WorkDone, rates_between, time_left
 from slurm_jobs.formats.records.progress_file import Progress
 
 log = logging.getLogger(__name__)

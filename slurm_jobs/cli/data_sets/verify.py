@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.data_sets.dataset_arguments import add_dataset, add_reader
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import number_text
+from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from slurm_jobs.cli.run_view.follow_run import watch
 from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.cli.specs.submit import job_printer, print_submission
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import number_text
+from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.paths import RunPaths
 
@@ -130,7 +130,7 @@ def _probes(paths: RunPaths, status: RunStatus) -> tuple[tuple[NodeProbe, ...], 
     """
     from slurm_jobs.commands.node_checks.submit_probe import STAGE
     from slurm_jobs.formats.node_records.probe_files import MAX_KEPT
-    from slurm_jobs.nodes.probe.probe_files import probes_of_run
+    from slurm_jobs.nodes.probe.probe_reader import probes_of_run
     from slurm_jobs.run_folder.resolved_spec import read_resolved_values
     from slurm_jobs.run_folder.run_records import read_completion
 
@@ -176,7 +176,7 @@ def probe_values(
 def _slow(run_dir: Path, probes: Sequence[NodeProbe]) -> list[tuple[str, Any]]:
     """Return nodes of this probe that are slow among all nodes probed from these runs."""
     from slurm_jobs.nodes.probe.node_comparison import compare
-    from slurm_jobs.nodes.probe.probe_files import newest_probes
+    from slurm_jobs.nodes.probe.probe_reader import newest_probes
 
     known = {probe.node: probe for probe in newest_probes(run_dir.parent, [])}
     every = tuple({**known, **{probe.node: probe for probe in probes}}.values())

@@ -13,7 +13,7 @@ from slurm_jobs.cli.arguments import add_run, check_place, path_of
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.leavable_stream import keep_on_writing
-from slurm_jobs.cli.terminal.quantities import number_text
+from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import dataclasses
 from slurm_jobs.cli.arguments import add_run, positive, whole
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import number_text
+from slurm_jobs.cli.terminal.numbers_in_words import number_text
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:

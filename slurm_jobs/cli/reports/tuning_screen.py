@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.base import units
-from slurm_jobs.tuning.headline import (
+from slurm_jobs.tuning.tuning_sentence import (
     LOADING_TAKES_CORES,
     Values,
     came,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.run_view.run_snapshot import RunView
-from slurm_jobs.cli.terminal.quantities import age_text, clock_text, duration_text
+from slurm_jobs.cli.terminal.numbers_in_words import age_text, clock_text, duration_text
 from slurm_jobs.status.slice_status import Status
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from slurm_jobs.cli.arguments import path_of
 from slurm_jobs.cli.confirm import confirm
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import number_text
+from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.cli.typed_times import age_s
 from slurm_jobs.run_folder.cleanings import KINDS, Kind

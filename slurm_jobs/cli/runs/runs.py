@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from slurm_jobs.cli.arguments import path_of, positive
 from slurm_jobs.cli.run_view.problems import source_lines
-from slurm_jobs.cli.runs.lost_jobs import lost_jobs_if_known, lost_lines, lost_values
+from slurm_jobs.cli.runs.orphaned_jobs import lost_jobs_if_known, lost_lines, lost_values
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import age_text, duration_text, number_text
+from slurm_jobs.cli.terminal.numbers_in_words import age_text, duration_text, number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.cli.typed_times import moment_unix_s
 from slurm_jobs.base.errors import InputError

@@ -16,7 +16,7 @@ from slurm_jobs.cli.run_view.run_snapshot import read_view
 from slurm_jobs.cli.run_view.stages_table import stages_table, title_text
 from slurm_jobs.cli.run_view.status_json import status_values
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import number_text
+from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
 from slurm_jobs.run_folder.run_values import stages_named
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.cli.arguments import add_spec
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.quantities import duration_text
+from slurm_jobs.cli.terminal.numbers_in_words import duration_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path, with_short_path
 
 if TYPE_CHECKING:

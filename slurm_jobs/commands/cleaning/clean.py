@@ -21,7 +21,7 @@ from slurm_jobs.commands.cleaning.run_readers import SpecTexts, reader_of
 from slurm_jobs.run.contents import RunPart
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import answers, refuse_elsewhere, scheduler_of
-from slurm_jobs.run.resume import adopt_lost_jobs
+from slurm_jobs.run.prepare_resume import adopt_lost_jobs
 from slurm_jobs.run_folder.cleanings import (
     KINDS,
     Cleaning,

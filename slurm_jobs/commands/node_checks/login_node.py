@@ -24,7 +24,12 @@ from slurm_jobs.base.machine import mount_of, user_name
 from slurm_jobs.base.processes.programs import ask_together
 from slurm_jobs.base.python_packages import installed_packages
 from slurm_jobs.formats.node_records.doctor_facts import FolderFacts
-from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, MeasuredFolder, MeasuredPython, SlurmFacts
+from slurm_jobs.nodes.doctor.site_facts import (
+    MeasuredFolder,
+    MeasuredPython,
+    ProgramAnswer,
+    SlurmFacts,
+)
 from slurm_jobs.nodes.doctor.slurm_settings import NEEDED
 from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT
 from slurm_jobs.schedulers.slurm_environment import query_environment
@@ -63,7 +68,10 @@ def ask_slurm() -> SlurmFacts:
     if config["config"].text:
         rest = _asked(others)
     else:  # the controller is unreachable, and each would wait for it
-        rest = {name: ProgramAnswer(problem="not asked: the controller does not answer") for name in others}
+        rest = {
+            name: ProgramAnswer(problem="not asked: the controller does not answer")
+            for name in others
+        }
     return SlurmFacts(
         missing=tuple(name for name in NEEDED if shutil.which(name) is None),
         answers={**version, **config, **rest},

@@ -27,7 +27,7 @@ from slurm_jobs.formats.node_records.doctor_facts import (
     facts_name,
     node_from_json,
 )
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.drill_result import DrillFacts, drill_check
 from slurm_jobs.nodes.doctor.file_rates import probe_checks
 from slurm_jobs.nodes.doctor.login_folders import folder_checks, quota_checks, shared_check
@@ -35,7 +35,7 @@ from slurm_jobs.nodes.doctor.node_checks import node_checks
 from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
 from slurm_jobs.nodes.doctor.site_facts import DRILL_STAGE, NODE_STAGE
 from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable, slurm_checks
-from slurm_jobs.nodes.probe.probe_files import newest_probes
+from slurm_jobs.nodes.probe.probe_reader import newest_probes
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile

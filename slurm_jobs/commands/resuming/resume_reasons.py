@@ -9,7 +9,7 @@ from slurm_jobs.commands.resuming.kept_work import ChangedCode
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.fingerprints import changed_fields, parents_of
 from slurm_jobs.plan.planned import PlannedStage
-from slurm_jobs.run.resume import Preparation
+from slurm_jobs.run.prepare_resume import Preparation
 
 DAMAGED = "its output is missing or cut short"
 _MOST_FILES_NAMED = 3

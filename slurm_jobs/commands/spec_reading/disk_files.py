@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.regular_files import open_regular, read_text
-from slurm_jobs.commands.spec_reading.image_sizes import head_of, size_of
+from slurm_jobs.commands.spec_reading.header_sizes import head_of, size_of
 from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
 from slurm_jobs.formats.expand import expand_path, expand_text
 from slurm_jobs.formats.manifests.messages import ManifestRow

@@ -19,14 +19,14 @@ from slurm_jobs.base.regular_files import read_bytes, read_text
 from slurm_jobs.base.shipped_files import shipped_path, shipped_text
 from slurm_jobs.base.units import number_of
 from slurm_jobs.base.written_values import printable
-from slurm_jobs.commands.spec_reading import image_sizes
+from slurm_jobs.commands.spec_reading import header_sizes
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.starter import data_inspection as data_files
 from slurm_jobs.commands.starter import model_inspection
+from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
 from slurm_jobs.commands.starter.images import image_folder
 from slurm_jobs.commands.starter.images.archive_members import archive_note
-from slurm_jobs.commands.starter.profile_text import profile_text
 from slurm_jobs.commands.starter.recipes import ALL, helper_files, recipe_text, stages_of
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
 from slurm_jobs.commands.starter.spec_changes import (
@@ -272,14 +272,14 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
     files, manifest = disk_files(), data_files.expanded(manifest).absolute()
     rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
     has_images = any(row.images for row in rows)
-    if has_images and not image_sizes.can_read_sizes():
+    if has_images and not header_sizes.can_read_sizes():
         return [], [_NO_PILLOW]
-    root, most = files.image_root_of(str(manifest)), image_sizes.MAX_HEADERS
+    root, most = files.image_root_of(str(manifest)), header_sizes.MAX_HEADERS
     picked = pick_rows(rows, most)
     measured: list[RowSize] = []
     unread = []
     for row in picked:
-        size = measure(row, lambda image: image_sizes.size_of(image, root), most=most)
+        size = measure(row, lambda image: header_sizes.size_of(image, root), most=most)
         if size is None:
             unread.append(row)
         else:
@@ -296,12 +296,12 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
 
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
     """Return the sizes of at most 1,000 rows, and notes on unreadable images."""
-    if not image_sizes.can_read_sizes():
+    if not header_sizes.can_read_sizes():
         return [], [_NO_PILLOW]
     measured, unread = [], []
-    places = spread(len(rows.files), image_sizes.MAX_HEADERS)
+    places = spread(len(rows.files), header_sizes.MAX_HEADERS)
     for file, words in ((rows.files[place], rows.words[place]) for place in places):
-        size = image_sizes.read_size(file)
+        size = header_sizes.read_size(file)
         if size is None:
             unread.append(file)
         else:

@@ -18,7 +18,7 @@ from slurm_jobs.base.errors import InputError, SchedulerError
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
 from slurm_jobs.cluster.mig import is_slice, slice_gb
 from slurm_jobs.commands.cluster_limits import limits_of
-from slurm_jobs.commands.starter.starter_facts import Data, Model, JobPlace, PartitionRoom
+from slurm_jobs.commands.starter.starter_facts import Data, JobPlace, Model, PartitionRoom
 from slurm_jobs.spec.profile import ClusterProfile
 
 _MOST_SLICES = 400

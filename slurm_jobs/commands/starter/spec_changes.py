@@ -14,7 +14,7 @@ from slurm_jobs.commands.starter.place_choice import (
     train_mem_gb,
 )
 from slurm_jobs.commands.starter.sample_lengths import LengthLimits
-from slurm_jobs.commands.starter.starter_facts import Data, Model, JobPlace, PartitionRoom
+from slurm_jobs.commands.starter.starter_facts import Data, JobPlace, Model, PartitionRoom
 from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.formats.configs.training_parts import DEFAULT_NUM_LANES
 from slurm_jobs.formats.processors.model_types import SMALL_VLM

@@ -55,7 +55,9 @@ class Block:
 
 
 def _found_long(long: LongLine, offset: int, line: int) -> WholeRows:
-    return WholeRows(offset=offset, data=long.head, num_rows=1, line=line, long_bytes=long.num_bytes)
+    return WholeRows(
+        offset=offset, data=long.head, num_rows=1, line=line, long_bytes=long.num_bytes
+    )
 
 
 class TextFormat(Protocol):

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from slurm_jobs.nodes.doctor.check import LOGIN, WORST_FIRST, Check, Standing
+from slurm_jobs.nodes.doctor.doctor_check import LOGIN, WORST_FIRST, Check, Standing
 
 _HEADS: dict[Standing, str] = {
     "problem": "PROBLEM",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import ClockFacts, NodeFacts
-from slurm_jobs.nodes.doctor.check import Check, Standing
+from slurm_jobs.nodes.doctor.doctor_check import Check, Standing
 
 _WARNING_S, _PROBLEM_S = 5.0, 120.0
 """Five seconds are enough to order records; munge refuses credentials that are 300 s old."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.base import units
-from slurm_jobs.nodes.doctor.check import Check, Standing
+from slurm_jobs.nodes.doctor.doctor_check import Check, Standing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

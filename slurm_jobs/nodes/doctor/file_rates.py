@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.probe_measures import NodeProbe
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.probe.probe_text import number_text
 
 _SLOW_READ = {"local": 200e6, "shared": 50e6}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from slurm_jobs.base import units
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.site_facts import MeasuredFolder
 
 LOCAL_KINDS = frozenset(

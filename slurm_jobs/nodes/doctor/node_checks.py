@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
-from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.clocks import clock_checks
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.login_folders import LOCAL_KINDS, MEMORY_KINDS, size_text
 from slurm_jobs.nodes.doctor.pythons import node_python_checks
 from slurm_jobs.nodes.doctor.site_facts import SpecFacts

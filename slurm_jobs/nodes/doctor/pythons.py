@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.site_facts import MeasuredPython, SpecFacts
 from slurm_jobs.nodes.doctor.version_bounds import Mismatch, bounds_of, meets, mismatches
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.cluster.slurm_output import parse_config
-from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.clocks import clock_difference
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.preemption import preemption_checks
 from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SlurmFacts, SpecFacts
 from slurm_jobs.schedulers.job_rows import split_rows

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.site_facts import SpecFacts
 
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}

@@ -17,8 +17,8 @@ from slurm_jobs.formats.records.attempt_records import AttemptRecord
 from slurm_jobs.report.inputs.record_files import UNREADABLE, Record, read_each
 from slurm_jobs.report.values.provenance_model import (
     PACKAGES_THAT_MATTER,
-    RecordedNode,
     PythonFacts,
+    RecordedNode,
     SubmissionFacts,
 )
 from slurm_jobs.run_folder.paths import RunPaths

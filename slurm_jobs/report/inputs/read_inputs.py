@@ -25,7 +25,7 @@ from slurm_jobs.formats.records.attempt_records import (
     parse_attempt_name,
     parse_completion_name,
 )
-from slurm_jobs.nodes.probe.probe_files import newest_probes
+from slurm_jobs.nodes.probe.probe_reader import newest_probes
 from slurm_jobs.report.inputs.provenance_records import (
     read_nodes,
     read_pythons,

@@ -17,7 +17,7 @@ from slurm_jobs.formats.records.attempt_records import (
 from slurm_jobs.formats.timings.profiler_files import OperatorTable
 from slurm_jobs.formats.timings.step_records import StepFile
 from slurm_jobs.report.profiles.occupancy import Occupancy
-from slurm_jobs.report.values.provenance_model import RecordedNode, PythonFacts, SubmissionFacts
+from slurm_jobs.report.values.provenance_model import PythonFacts, RecordedNode, SubmissionFacts
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.schedulers.protocol import Answer
 

@@ -9,7 +9,7 @@ from slurm_jobs.base import units
 from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.attempts.attempt_table import entry_name
 from slurm_jobs.report.values.data_model import EvaluationNumbers
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.report_model import RunHeader, RunReport, Tile
 from slurm_jobs.report.values.training_model import TrainingNumbers
 

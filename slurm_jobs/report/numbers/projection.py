@@ -16,7 +16,7 @@ from slurm_jobs.formats.records.job_resources import gpus_of_options
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.numbers.cost_numbers import money_of
 from slurm_jobs.report.numbers.step_stretches import MIN_BLOCK_STEPS
-from slurm_jobs.report.steps.pace import time_of
+from slurm_jobs.report.steps.step_pace import time_of
 from slurm_jobs.report.values.cost_model import Projection, Span
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import StepPace, TrainingNumbers

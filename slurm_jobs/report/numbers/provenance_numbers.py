@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterable
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.numbers.trainings.training_probes import probes_of_nodes
 from slurm_jobs.report.values.provenance_model import (
-    RecordedNode,
     EqualNodes,
     ProvenanceNumbers,
+    RecordedNode,
     RecordedPython,
 )
 

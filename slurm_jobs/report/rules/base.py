@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, ParamSpec
 
 from slurm_jobs.base import units
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 OWN_CHOICE = "own choice; no published threshold is known"

@@ -52,7 +52,7 @@ from slurm_jobs.report.rules.training.unused_memory import (
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.stage_model import StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers
 

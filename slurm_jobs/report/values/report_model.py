@@ -13,7 +13,7 @@ from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.cost_model import CostNumbers, Projection
 from slurm_jobs.report.values.data_model import DataNumbers, EvaluationNumbers
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.provenance_model import ProvenanceNumbers
 from slurm_jobs.report.values.stage_model import Bar, StageNumbers
 from slurm_jobs.report.values.training_model import TrainingNumbers

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data.disk_format.dataset_info import ShardInfo
-from pipeline.stage_in.copy_plan import SPARE_BYTES, OtherCopy, DiskRoom, plan_copy
+from pipeline.stage_in.copy_plan import SPARE_BYTES, DiskRoom, OtherCopy, plan_copy
 
 ROOM = DiskRoom(free_bytes=1000 + SPARE_BYTES, cap_bytes=None, present_bytes=0)
 

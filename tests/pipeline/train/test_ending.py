@@ -17,7 +17,9 @@ from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL
 from tests.pipeline.train.conftest import run_ranks
 
 # Two minutes before the end of an hour; half of the held-out samples took twenty minutes.
-SLOW = AttemptProgress(num_done=50, num_total=100, spent_s=1200, late_s=0, elapsed_s=3480, left_s=120)
+SLOW = AttemptProgress(
+    num_done=50, num_total=100, spent_s=1200, late_s=0, elapsed_s=3480, left_s=120
+)
 FITTING = replace(SLOW, num_done=95)
 HOPELESS = replace(SLOW, num_done=0)
 EARLY = replace(SLOW, elapsed_s=600, spent_s=300, left_s=3000)

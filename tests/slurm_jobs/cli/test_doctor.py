@@ -9,8 +9,8 @@ import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.commands.node_checks import site_check as doctor
-from slurm_jobs.nodes.doctor.check import Check
 from slurm_jobs.nodes.doctor.check_text import lines_of
+from slurm_jobs.nodes.doctor.doctor_check import Check
 
 PROBLEM = Check(
     name="torch",

@@ -11,7 +11,7 @@ from slurm_jobs.formats.node_records.doctor_facts import (
     ProgramFacts,
     TorchFacts,
 )
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SlurmFacts, SpecFacts
 from tests.slurm_jobs.schedulers.fake_slurm import QUEUE_HEADER
 
@@ -50,7 +50,9 @@ def spec(**changes: Any) -> SpecFacts:
     return SpecFacts(**{**values, **changes})
 
 
-def slurm(config: str = CONFIG, *, settings: ProgramAnswer | None = None, **answers: ProgramAnswer) -> SlurmFacts:
+def slurm(
+    config: str = CONFIG, *, settings: ProgramAnswer | None = None, **answers: ProgramAnswer
+) -> SlurmFacts:
     usual = {
         "version": ProgramAnswer(text="slurm 22.05.8\n"),
         "config": settings or ProgramAnswer(text=config),

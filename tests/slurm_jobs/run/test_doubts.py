@@ -9,7 +9,7 @@ import pytest
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.commands import cancel as commands
 from slurm_jobs.run.observe import answers, status_of
-from slurm_jobs.run.resume import prepare_resume
+from slurm_jobs.run.prepare_resume import prepare_resume
 from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run

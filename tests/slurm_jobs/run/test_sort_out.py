@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.formats.records.attempt_records import Outcome
 from slurm_jobs.plan.make_plan import make_plan
-from slurm_jobs.run.resume import Preparation, sort_out
+from slurm_jobs.run.prepare_resume import Preparation, sort_out
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import StageSummary
 from slurm_jobs.spec.model import RunSpec

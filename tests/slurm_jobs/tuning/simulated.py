@@ -13,11 +13,15 @@ from slurm_jobs.formats.configs.command_stages import TuneConfig
 from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.search import progress_of
 from slurm_jobs.tuning.trial_config import base_config
-from slurm_jobs.tuning.trial_model import Ask, TrialFinding, Trial
+from slurm_jobs.tuning.trial_model import Ask, Trial, TrialFinding
 from slurm_jobs.tuning.tuning_progress import Facts, TuningProgress
 
-DATA_WAIT = TrialFinding(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
-PADDING = TrialFinding(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)
+DATA_WAIT = TrialFinding(
+    rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67
+)
+PADDING = TrialFinding(
+    rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25
+)
 MEMORY = TrialFinding(rule="memory-pressure", title="nearly full", ceiling="not known", times=None)
 
 

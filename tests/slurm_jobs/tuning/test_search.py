@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.tuning.headline import TOO_SHORT
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS
 from slurm_jobs.tuning.search import progress_of
 from slurm_jobs.tuning.trial_lengths import LEAST_TRIALS
+from slurm_jobs.tuning.tuning_sentence import TOO_SHORT
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, MEMORY, PADDING, facts, simulate_tuning
 
 

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.cli.reports.tuning_screen import render
-from slurm_jobs.tuning.headline import TOO_SHORT, disturbed, headline, why_nothing_tried
 from slurm_jobs.tuning.summary import result_of, verdict_of_closing
 from slurm_jobs.tuning.trial_model import TrialFinding
+from slurm_jobs.tuning.tuning_sentence import TOO_SHORT, disturbed, headline, why_nothing_tried
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, facts, simulate_tuning
 
 

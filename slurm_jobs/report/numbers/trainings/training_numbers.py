@@ -36,8 +36,8 @@ from slurm_jobs.report.numbers.trainings.training_rates import ranks_of, rates, 
 from slurm_jobs.report.numbers.trainings.training_time import attempt_budget, usual_start_s
 from slurm_jobs.report.steps.attempt_steps import last_losses, split_attempts
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS, judged_attempts, mixed_note
-from slurm_jobs.report.steps.pace import find_pace
 from slurm_jobs.report.steps.step_notes import step_notes
+from slurm_jobs.report.steps.step_pace import find_pace
 from slurm_jobs.report.values.training_model import TrainingNumbers
 from slurm_jobs.run_folder.ledger import Intent
 

@@ -13,7 +13,7 @@ from slurm_jobs.report.rules.base import (
 )
 from slurm_jobs.report.rules.loading.loader_threads import CAUSE_TITLES
 from slurm_jobs.report.rules.loading.node_cores import find_cause
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _SLOW_STORAGE = 0.10

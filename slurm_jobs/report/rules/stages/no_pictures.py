@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 
 
 @rule("no-pictures", "no sample has a picture (high), unless the config has `text_only`")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slurm_jobs.base import units
 from slurm_jobs.base.quantities import TimeShare
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 
 
 @rule("queue-wait", "queue wait is half of the time from submit to end or more")

@@ -10,7 +10,7 @@ from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.formats.configs.stages import CHOSEN_REASONS
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 
 _LIMIT, _HIGH = 0.05, 0.5
 _KNOBS = {

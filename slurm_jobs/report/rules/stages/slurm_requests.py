@@ -8,7 +8,7 @@ from slurm_jobs.base import units
 from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.stage_model import StageNumbers
 
 JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"

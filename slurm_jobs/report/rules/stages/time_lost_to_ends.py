@@ -9,7 +9,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.attempts.attempt_losses import loss_text
 from slurm_jobs.report.rules.base import SHORT_RUN_S, abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.values.attempt_model import StageAttempts
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.run.attempt_history import AttemptEnding
 
 _LIMIT, _HIGH = 0.10, 0.25

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 
 _MOST_OF_THE_WORK, _MIN_WORK_S = 0.5, 60.0
 

@@ -12,7 +12,7 @@ from slurm_jobs.report.rules.base import (
     rule,
     share_of,
 )
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 AROUND_KINDS = frozenset({"startup", "unexplained", "between"})

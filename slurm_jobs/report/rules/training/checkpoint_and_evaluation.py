@@ -13,7 +13,7 @@ from slurm_jobs.report.rules.base import (
     share_of,
     times_without,
 )
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _TRIGGERS = ("every_min", "every_steps")

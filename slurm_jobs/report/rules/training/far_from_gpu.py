@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.rules.training.straggler import place_of
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 _MOST_NAMED = 4

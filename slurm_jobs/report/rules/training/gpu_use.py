@@ -9,7 +9,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
 from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
 from slurm_jobs.report.rules.loading.storage_and_network import data_wait_text
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import clear, rule
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 

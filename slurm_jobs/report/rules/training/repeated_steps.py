@@ -6,7 +6,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of
 from slurm_jobs.report.rules.training.around_the_steps import AROUND_KINDS
 from slurm_jobs.report.rules.training.checkpoint_and_evaluation import CHECKPOINT_LIMIT
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
 

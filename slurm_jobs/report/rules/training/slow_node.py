@@ -8,7 +8,7 @@ from slurm_jobs.base import units
 from slurm_jobs.nodes.probe.node_comparison import MIN_OTHERS, SLOW_SHARE
 from slurm_jobs.nodes.probe.probe_text import BY_NAME, slow_text
 from slurm_jobs.report.rules.base import abstain, clear, rule
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.load_model import ProbedNode
 from slurm_jobs.report.values.training_model import TrainingNumbers
 

@@ -6,7 +6,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of, times_without
 from slurm_jobs.report.rules.loading.foreign_load import foreign_load
 from slurm_jobs.report.rules.training.slow_node import probe_evidence
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.rank_model import Straggler
 from slurm_jobs.report.values.training_model import TrainingNumbers
 

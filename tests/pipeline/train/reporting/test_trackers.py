@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.reporting import training_reporter
 from pipeline.train.reporting.trackers import Trackers, check_packages
-from pipeline.train.reporting.training_rates import WorkDone, rates_between, time_left
 from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
+from pipeline.train.reporting.training_speed import WorkDone, rates_between, time_left
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.files import read_json
 from slurm_jobs.formats.configs.training_parts import TrackersConfig

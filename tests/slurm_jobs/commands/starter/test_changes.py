@@ -6,10 +6,10 @@ import yaml
 
 from slurm_jobs.base.shipped_files import shipped_path
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
+from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.place_choice import choose_place
-from slurm_jobs.commands.starter.profile_text import profile_text
 from slurm_jobs.commands.starter.spec_changes import fitting_changes, own_changes, with_download
-from slurm_jobs.commands.starter.starter_facts import Data, Model, JobPlace, PartitionRoom
+from slurm_jobs.commands.starter.starter_facts import Data, JobPlace, Model, PartitionRoom
 from slurm_jobs.spec.overrides.text_edits import edit_text
 from slurm_jobs.spec.profile import ClusterProfile
 

@@ -34,7 +34,9 @@ def test_cpu_jobs_go_to_the_default_partition_and_gpu_jobs_to_most_gpus() -> Non
             Partition(name="cpu", kinds=(CPU,), is_default=True, max_time_min=60),
         )
     )
-    assert place.cpu == PartitionRoom(partition="cpu", num_nodes=20, cpus=64, mem_gb=256.0, max_time_min=60)
+    assert place.cpu == PartitionRoom(
+        partition="cpu", num_nodes=20, cpus=64, mem_gb=256.0, max_time_min=60
+    )
     assert place.gpu == PartitionRoom(
         partition="gpu", num_nodes=8, cpus=40, mem_gb=192.0, gpu_type="v100", gpus=2,
         max_time_min=2880,
@@ -148,7 +150,9 @@ def test_slices_follow_the_rows_within_what_the_site_allows() -> None:
 
 def test_four_bits_where_a_third_of_the_cards_does_not_hold_the_weights() -> None:
     def room(gpu_type: str, gpus: int) -> PartitionRoom:
-        return PartitionRoom(partition="gpu", num_nodes=1, cpus=8, mem_gb=64, gpu_type=gpu_type, gpus=gpus)
+        return PartitionRoom(
+            partition="gpu", num_nodes=1, cpus=8, mem_gb=64, gpu_type=gpu_type, gpus=gpus
+        )
 
     large = Model(name="m", is_on_hub=True, weights_gb=14.0)
     assert needs_4_bits(large, room("v100", 2))
@@ -162,4 +166,7 @@ def test_memory_fits_the_export_within_nine_tenths_of_the_node() -> None:
     model = Model(name="m", is_on_hub=True, weights_gb=6.0)
     node = PartitionRoom(partition="gpu", num_nodes=1, cpus=8, mem_gb=512, gpus=4)
     assert train_mem_gb(model, node) == 33  # 1.6 x 12 GB in fp32, 4 x 3 GB of processes, 2 GB
-    assert train_mem_gb(model, PartitionRoom(partition="g", num_nodes=1, cpus=8, mem_gb=20, gpus=4)) == 18
+    assert (
+        train_mem_gb(model, PartitionRoom(partition="g", num_nodes=1, cpus=8, mem_gb=20, gpus=4))
+        == 18
+    )

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
+from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
 from slurm_jobs.commands.starter.place_choice import choose_place
-from slurm_jobs.commands.starter.profile_text import profile_text
 from slurm_jobs.commands.starter.starter_facts import JobPlace
 from slurm_jobs.spec.profile import ClusterProfile
 

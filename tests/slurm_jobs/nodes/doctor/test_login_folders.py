@@ -13,7 +13,7 @@ from slurm_jobs.nodes.doctor.login_folders import (
     quota_row,
     shared_check,
 )
-from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, MeasuredFolder
+from slurm_jobs.nodes.doctor.site_facts import MeasuredFolder, ProgramAnswer
 
 GB = 10**9
 QUOTA = """Disk quotas for user me (uid 7):

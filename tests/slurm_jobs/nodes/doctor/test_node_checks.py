@@ -16,7 +16,7 @@ from slurm_jobs.formats.node_records.doctor_facts import (
     TorchFacts,
     node_from_json,
 )
-from slurm_jobs.nodes.doctor.check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.node_checks import node_checks
 from tests.slurm_jobs.nodes.made_facts import named, node, spec
 

@@ -64,7 +64,9 @@ def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
     assert check.standing == "warning"
     assert "up to 30 min of training are lost" in check.told
     assert check.remedy == "stages.train.config.checkpoint.every_min: 10"
-    graceful = ProgramAnswer(text=slurm().answers["partitions"].text.replace("GraceTime=0", "GraceTime=90"))
+    graceful = ProgramAnswer(
+        text=slurm().answers["partitions"].text.replace("GraceTime=0", "GraceTime=90")
+    )
     assert (
         named(slurm_checks(slurm(config, partitions=graceful), spec()), "preemption").standing
         == "ok"

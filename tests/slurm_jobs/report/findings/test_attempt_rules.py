@@ -8,7 +8,7 @@ import pytest
 
 from slurm_jobs.report.rules.stages.time_lost_to_ends import lost_between_attempts
 from slurm_jobs.report.values.attempt_model import StageAttempts, StageLoss
-from slurm_jobs.report.values.finding_model import RuleOutcome, Finding
+from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.run.attempt_history import AttemptEntry
 from tests.slurm_jobs.report.builders import check, finding
 

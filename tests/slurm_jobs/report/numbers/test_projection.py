@@ -11,7 +11,7 @@ from slurm_jobs.base.quantities import known, missing
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.projection import _num_starts, _Overhead, project_epochs, projections
-from slurm_jobs.report.steps.pace import find_pace, time_of
+from slurm_jobs.report.steps.step_pace import find_pace, time_of
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.report.values.training_model import StepPace

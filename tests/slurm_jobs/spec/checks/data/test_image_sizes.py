@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from pipeline.preprocess.images.image_formats import FORMATS
-from slurm_jobs.commands.spec_reading import image_sizes
+from slurm_jobs.commands.spec_reading import header_sizes
 from slurm_jobs.formats.manifests.image_heads import IMAGE_HEAD_BYTES, begins_as_image
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
@@ -178,8 +178,10 @@ def test_few_headers_of_a_long_manifest_are_read(
     for number in range(1000):
         (tmp_path / f"{number}.png").hardlink_to(tmp_path / "photo.png")
     read: list[Any] = []
-    read_size = image_sizes.read_size
-    monkeypatch.setattr(image_sizes, "read_size", lambda file: read.append(file) or read_size(file))
+    read_size = header_sizes.read_size
+    monkeypatch.setattr(
+        header_sizes, "read_size", lambda file: read.append(file) or read_size(file)
+    )
     rows = [[f"{number}.png", f"{number + 1}.png"] for number in range(0, 1000, 2)]
     spec = write(tmp_path, *rows) + "      max_too_long_share: 1\n"
     assert "100 of 100 rows" in notes(spec)[0]

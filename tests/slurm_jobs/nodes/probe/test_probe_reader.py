@@ -19,9 +19,9 @@ import pytest
 from slurm_jobs.base.files import private_umask
 from slurm_jobs.formats.node_records import probe_files as node_records
 from slurm_jobs.formats.node_records.probe_files import MAX_KEPT, ProbePaths, keep_probe
-from slurm_jobs.nodes.probe import probe_files
+from slurm_jobs.nodes.probe import probe_reader
 from slurm_jobs.nodes.probe.host_lists import num_named
-from slurm_jobs.nodes.probe.probe_files import newest_probes, probes_of_run
+from slurm_jobs.nodes.probe.probe_reader import newest_probes, probes_of_run
 from slurm_jobs.nodes.probe.probe_text import (
     COMPUTE_COLUMNS,
     FILE_COLUMNS,
@@ -371,9 +371,9 @@ def test_a_record_with_a_future_time_is_left_out_and_reported(
     def read(path: Path) -> Any:
         return SimpleNamespace(is_partial=False, measured_unix_s=at[path.name], name=path.name)
 
-    monkeypatch.setattr(probe_files, "read_probe", read)
+    monkeypatch.setattr(probe_reader, "read_probe", read)
     problems: list[str] = []
-    found: Any = probe_files.newest_probes(tmp_path, problems)
+    found: Any = probe_reader.newest_probes(tmp_path, problems)
     assert [probe.name for probe in found] == ["1.json"]
     assert len(problems) == 1
     assert "its moment is still to come" in problems[0]
@@ -387,7 +387,7 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (elsewhere / "1.json").write_text("{")
     (own / "n9").symlink_to(elsewhere)
     problems: list[str] = []
-    assert probe_files.newest_probes(tmp_path, problems) == ()
+    assert probe_reader.newest_probes(tmp_path, problems) == ()
     assert problems == []
 
 
@@ -396,5 +396,5 @@ def test_what_is_no_folder_of_a_node_is_ignored(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     problems: list[str] = []
-    assert probe_files.newest_probes(tmp_path, problems) == ()
+    assert probe_reader.newest_probes(tmp_path, problems) == ()
     assert problems == []

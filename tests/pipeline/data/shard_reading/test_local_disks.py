@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.data.shard_reading import file_systems
-from pipeline.data.shard_reading.file_systems import is_on_this_machine
+from pipeline.data.shard_reading import local_disks
+from pipeline.data.shard_reading.local_disks import is_on_this_machine
 
 
 def test_shared_memory_is_on_this_machine_and_proc_is_not() -> None:
@@ -14,4 +14,4 @@ def test_shared_memory_is_on_this_machine_and_proc_is_not() -> None:
 
 
 def test_a_device_that_nothing_is_mounted_by_is_not_taken_for_this_machine() -> None:
-    assert file_systems._type_of(0) == ""
+    assert local_disks._type_of(0) == ""
