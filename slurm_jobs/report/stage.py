@@ -87,7 +87,8 @@ def keep_report(report: RunReport, paths: RunPaths) -> None:
     is missing from this report, which they could neither read nor, without one before it, replace.
 
     Raises:
-        OSError: the folder cannot be written, or is another user's run's (PermissionError).
+        OSError: the folder cannot be written, is a link (NotADirectoryError), or is another user's
+            run's (PermissionError).
     """
     from slurm_jobs.run.observe import anothers_run
 
@@ -98,6 +99,9 @@ def keep_report(report: RunReport, paths: RunPaths) -> None:
             "missing above"
         )
         raise PermissionError(message)
+    if paths.report_dir.is_symlink():  # perhaps in a run that somebody sent
+        message = f"{paths.report_dir} is a link out of the run; remove it, and repeat the command"
+        raise NotADirectoryError(message)
     make_private_dir(paths.report_dir)
     write_json_atomic(paths.report_json, report_to_json(report))
     write_text_atomic(paths.report_html, render_html(report))

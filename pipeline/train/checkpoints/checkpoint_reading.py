@@ -15,7 +15,7 @@ import pickle
 import re
 import stat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -76,6 +76,16 @@ class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves mem
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content))
         self._classes: dict[str, type[_Inert]] = {}
+
+    def load_bytearray8(self) -> NoReturn:
+        """Refuse a `bytearray`, for which Python reserves any stated number of bytes."""
+        message = "it has a bytearray, where a checkpoint of a training has something else"
+        raise ValueError(message)
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **pickle._Unpickler.dispatch,  # noqa: SLF001 - as above
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+    }
 
     def find_class(self, module: str, name: str) -> type[_Inert]:
         path = f"{module}.{name}"

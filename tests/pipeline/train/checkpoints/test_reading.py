@@ -99,9 +99,20 @@ def test_a_description_changes_no_class_of_the_process(saved):
     assert str(Path("/a")) == "/a"
 
 
-def test_a_description_reserves_no_more_memory_than_it_has_bytes(saved):
-    """An index of 2^27 into the memo takes 2 GiB in Python's own unpickler."""
-    (saved / METADATA_NAME).write_bytes(b"\x80\x04]r\x00\x00\x00\x08.")
+GREEDY = {
+    "index of the memo in C": b"\x80\x04]r\x00\x00\x00\x08.",
+    "bytearray": b"\x80\x05\x96" + (1 << 31).to_bytes(8, "little") + b".",
+    "bytes": b"\x80\x04\x8e" + (1 << 31).to_bytes(8, "little") + b".",
+    "text": b"\x80\x04\x8d" + (1 << 31).to_bytes(8, "little") + b".",
+    "number": b"\x80\x02\x8b\xff\xff\xff\x7f.",
+    "frame": b"\x80\x04\x95" + (1 << 31).to_bytes(8, "little") + b".",
+}
+"""Descriptions of a few bytes that state 2 GiB."""
+
+
+@pytest.mark.parametrize("content", GREEDY.values(), ids=GREEDY)
+def test_a_description_reserves_no_more_memory_than_it_has_bytes(saved, content):
+    (saved / METADATA_NAME).write_bytes(content)
     tracemalloc.start()
     with pytest.raises(StageConfigError, match=r"\.metadata is not read: "):
         PlainReader(saved).read_metadata()

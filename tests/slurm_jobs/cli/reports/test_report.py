@@ -96,6 +96,17 @@ def test_anothers_run_is_reported_and_its_page_left_as_it_is(anothers_run, capsy
     assert not anothers_run.report_json.exists()
 
 
+def test_no_page_is_written_through_a_link_out_of_the_run(unwritable_run, tmp_path, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "report.html").write_text("mine")
+    unwritable_run.report_dir.unlink()
+    unwritable_run.report_dir.symlink_to(elsewhere)
+    assert report.run_report(asked(unwritable_run, as_json=False)) == 0
+    assert (elsewhere / "report.html").read_text() == "mine"
+    assert f"{unwritable_run.report_dir} is a link out of the run; " in capsys.readouterr().err
+
+
 def test_no_folder_for_a_page_is_created_in_the_run_of_another_user(anothers_run, capsys):
     assert report.run_report(asked(anothers_run, as_json=False)) == 0
     assert "the page there" not in capsys.readouterr().err
