@@ -31,7 +31,7 @@ TESTS = (
     "tests/pipeline/models",
     "tests/pipeline/train/checkpoints",
     "tests/pipeline/train/strategies",
-    "tests/pipeline/train/test_local_updates.py",
+    "tests/pipeline/train/optimizer/test_local_adamw.py",
     "tests/pipeline/train/training_data/test_staging.py",
 )
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema")

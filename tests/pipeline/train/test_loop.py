@@ -31,7 +31,7 @@ from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
 from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
-from tests.pipeline.train.test_scaling import poison_step
+from tests.pipeline.train.optimizer.test_loss_scaling import poison_step
 
 COUNTS = StepCounts(
     epoch=0,

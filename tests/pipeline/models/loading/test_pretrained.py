@@ -18,7 +18,7 @@ from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import ModelConfig
 from tests.pipeline.models.tiny_towers import write_tokenizer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CODE = """
 from pathlib import Path
 Path({mark!r}).touch()

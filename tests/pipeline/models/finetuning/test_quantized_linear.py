@@ -270,7 +270,7 @@ def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path):
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, **layers)).bfloat16()
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     model.save_pretrained(tmp_path)
-    environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    environment = {"PYTHONPATH": str(Path(__file__).parents[4]), "OMP_NUM_THREADS": "1"}
     # glibc raises this threshold with what is freed, and then keeps freed matrices in its heap or
     # not as chance has it (4 to 8 of them were seen); where it is given, they go back at once.
     environment["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
