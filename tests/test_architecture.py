@@ -283,7 +283,6 @@ MESSAGES_READ = {
     "slurm_jobs/spec/yaml/document.py": {"message.split('\\n  ')": _LAYOUT},
     "slurm_jobs/status/slice_status.py": {
         "task.reason == NO_RUNNER": _SLURM,
-        "problem.partition(':')": _TO_DO,
     },
     "slurm_jobs/tuning/tuning_sentence.py": {
         "entry['why'] == TOO_SHORT": "results of earlier versions"

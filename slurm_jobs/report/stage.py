@@ -50,7 +50,9 @@ def ask(paths: RunPaths) -> SchedulerAnswers:
         answer = None
     problems = (*accounted.problems, *(answer.problems if answer is not None else ()))
     return SchedulerAnswers(
-        accounting=accounted.starts, answer=answer, problems=tuple(dict.fromkeys(problems))
+        accounting=accounted.starts,
+        answer=answer,
+        problems=tuple(dict.fromkeys(map(str, problems))),
     )
 
 

@@ -28,7 +28,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta, read_run
 from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, submitted_jobs
 from slurm_jobs.schedulers import scheduler_named
-from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler
+from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler, SourceProblem
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
@@ -94,7 +94,7 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
         ]
         return Answer(
             tasks={task.key: task for task in tasks},
-            problems=tuple(values["problems"]),
+            problems=tuple(SourceProblem(*problem) for problem in values["problems"]),
             notes=tuple(values["notes"]),
             asked_unix_s=float(values["asked_unix_s"]),
             knows_the_living=bool(values["knows_the_living"]),
@@ -193,7 +193,8 @@ def with_doubts(
     try:
         settings = _settings()
     except SchedulerError as error:
-        doubt = f"scontrol: cannot determine which cluster this machine belongs to: {error}"
+        reason = f"cannot determine which cluster this machine belongs to: {error}"
+        doubt = SourceProblem("scontrol", reason)
         return {run_dir: _doubted(answers[run_dir], doubt) for run_dir in unseen}
     doubts = {run_dir: _doubt(run.meta, settings) for run_dir, run in unseen.items()}
     return {d: _doubted(answers[d], doubt) for d, doubt in doubts.items() if doubt}
@@ -210,24 +211,26 @@ def _is_unseen(run: RunRecords, answer: Answer) -> bool:
     return any(part.status == "unknown" and part.job_id is not None for part in slices)
 
 
-def _doubt(meta: RunMeta, settings: Mapping[str, str]) -> str:
-    """Return why this cluster's answer proves nothing about a run; empty if it does."""
+def _doubt(meta: RunMeta, settings: Mapping[str, str]) -> SourceProblem | None:
+    """Return why this cluster's answer proves nothing about a run; None if it does."""
     here = settings.get("ClusterName")
     if meta.cluster_name is not None and here is not None and here != meta.cluster_name:
-        return (
-            f"cluster `{meta.cluster_name}`: it has the jobs of {meta.run_id}, and this machine "
-            f"belongs to `{here}`; look on a login node of `{meta.cluster_name}`"
+        reason = (
+            f"it has the jobs of {meta.run_id}, and this machine belongs to `{here}`; look on a "
+            f"login node of `{meta.cluster_name}`"
         )
+        return SourceProblem(f"cluster `{meta.cluster_name}`", reason)
     hides_jobs = "jobs" in settings.get("PrivateData", "").split(",")
     if hides_jobs and meta.uid not in {None, os.getuid()} and os.getuid() != 0:
-        return (
-            f"squeue: this cluster shows jobs to their owner alone, and those of {meta.run_id} are "
+        reason = (
+            f"this cluster shows jobs to their owner alone, and those of {meta.run_id} are "
             f"{meta.submitted_by}'s"
         )
-    return ""
+        return SourceProblem("squeue", reason)
+    return None
 
 
-def _doubted(answer: Answer, doubt: str) -> Answer:
+def _doubted(answer: Answer, doubt: SourceProblem) -> Answer:
     return replace(answer, problems=(*answer.problems, doubt), knows_the_living=False)
 
 

@@ -372,7 +372,7 @@ def prepare_resume(
     if run.jobs:
         answer = scheduler.query(question_about([run], acts=True))
     if not answer.knows_the_living:
-        reasons = "; ".join(answer.problems)
+        reasons = "; ".join(map(str, answer.problems))
         message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
     if answer.doubts:
@@ -389,7 +389,7 @@ def prepare_resume(
         sort_out(run, status, fingerprints, void, kept=kept, living=living, afters=afters),
         adopted=adopted,
         damaged=damaged,
-        problems=answer.problems,
+        problems=tuple(map(str, answer.problems)),
         troubles={
             s.stage.name: trouble_of(paths, newest[s.stage.name], s, answer) for s in status.stages
         },

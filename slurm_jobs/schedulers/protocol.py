@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from slurm_jobs.formats.config import DependencyKind
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
@@ -23,6 +23,17 @@ forgot`: the accounting has it alive, and the controller does not know it.
 """
 
 
+class SourceProblem(NamedTuple):
+    """Source that could not be queried."""
+
+    source: str
+    """`squeue`, `sacct`, `scontrol`, or another cluster."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """Answer of a scheduler about jobs, with the sources that failed."""
@@ -31,9 +42,8 @@ class Answer:
     """Newest state of each job or array task."""
     starts: tuple[TaskAccounting, ...] = ()
     """One entry for each start, only from `accounting`; a requeued task has several."""
-    problems: tuple[str, ...] = ()
-    """Sources that could not be queried, each with the reason. A job that they do not report may
-    still exist."""
+    problems: tuple[SourceProblem, ...] = ()
+    """A job that these sources do not report may still exist."""
     notes: tuple[str, ...] = ()
     """Information that this cluster never has, for example because accounting is switched off."""
     asked_unix_s: float = 0.0

@@ -46,7 +46,13 @@ from slurm_jobs.schedulers.job_rows import (
     parse_squeue,
     split_rows,
 )
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, is_of
+from slurm_jobs.schedulers.protocol import (
+    Answer,
+    JobDependencies,
+    Question,
+    SourceProblem,
+    is_of,
+)
 from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
 
 COMMAND_TIMEOUT_S = 60
@@ -68,7 +74,7 @@ class _Accounts:
     """Answer of sacct, or the reason why there is none."""
 
     tasks: list[TaskAccounting] = field(default_factory=list)
-    problems: tuple[str, ...] = ()
+    problems: tuple[SourceProblem, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -134,7 +140,7 @@ def query(question: Question) -> Answer:
             problems = accounts.problems
         except SchedulerError as error:
             queued = None
-            problems = (*accounts.problems, f"squeue: {error}")
+            problems = (*accounts.problems, SourceProblem("squeue", str(error)))
     accounted = newest_starts(accounts.tasks)
     if queued is None:
         return Answer(
@@ -153,10 +159,10 @@ def query(question: Question) -> Answer:
             sources = replace(sources, controlled=controlled, answered=frozenset(jobs))
         except NoControllerError as error:
             sources = replace(sources, without_controller=frozenset(jobs))
-            problems = (*problems, f"scontrol: {error}")
+            problems = (*problems, SourceProblem("scontrol", str(error)))
         except SchedulerError as error:
             sources = replace(sources, silent=frozenset(jobs))
-            problems = (*problems, f"scontrol: {error}")
+            problems = (*problems, SourceProblem("scontrol", str(error)))
     return replace(
         answer_of(question, sources, asked_unix_s), problems=problems, notes=accounts.notes
     )
@@ -179,7 +185,7 @@ def accounting(question: Question) -> Answer:
     return Answer(
         tasks=newest_starts(accounts.tasks),
         starts=tuple(accounts.tasks),
-        problems=(*accounts.problems, *(f"sacct: {note}" for note in accounts.notes)),
+        problems=(*accounts.problems, *(SourceProblem("sacct", note) for note in accounts.notes)),
         asked_unix_s=asked_unix_s,
     )
 
@@ -190,7 +196,7 @@ def _sacct(question: Question, *, details: bool) -> _Accounts:
     except SchedulerError as error:
         if SWITCHED_OFF in str(error).lower():
             return _Accounts(notes=(NO_ACCOUNTS,))
-        return _Accounts(problems=(f"sacct: {error}",))
+        return _Accounts(problems=(SourceProblem("sacct", str(error)),))
     return _Accounts(tasks=[task for task in tasks if is_of(task, question.jobs)])
 
 

@@ -78,7 +78,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     return RunStatus(
         status=next((word for word in order if word in words), "completed"),
         stages=tuple(stages.values()),
-        problems=answer.problems,
+        problems=tuple(map(str, answer.problems)),
         notes=answer.notes,
         asked_unix_s=answer.asked_unix_s or None,
         knows_the_living=answer.knows_the_living,

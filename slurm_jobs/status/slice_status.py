@@ -324,7 +324,7 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
     if intent.job_id is None:
         reason = "its submission was cut off; `resume` looks for the job and continues"
         return replace(status, reason=reason)
-    unreachable = ", ".join(problem.partition(":")[0] for problem in answer.problems)
+    unreachable = ", ".join(problem.source for problem in answer.problems)
     lags = answer.lagging.get(status.job) if status.job is not None else None
     if lags is not None:
         reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from pipeline.train.trained_model import bare_model
 from tests.gpu.models import held_out_rows, open_tiny, train, train_config
 from tests.gpu.work import Work
-from tests.pipeline.train.strategies.trainer import Alone
 from tests.pipeline.train.optimizer.test_loss_scaling import inflate_residual
+from tests.pipeline.train.strategies.trainer import Alone
 
 
 def overflow(work: Work) -> None:

@@ -206,7 +206,7 @@ def _refuse_living(run_dir: Path, state: _Candidate) -> None:
     if run is None:
         return
     if not answer.knows_the_living:
-        raise _unknown(run_dir, "; ".join(answer.problems))
+        raise _unknown(run_dir, "; ".join(map(str, answer.problems)))
     if answer.doubts:
         raise _unknown(run_dir, doubts_text(run, answer.doubts, answer.problems))
     living = {key.job_id: t.state for key, t in answer.tasks.items() if t.state in LIVING_STATES}

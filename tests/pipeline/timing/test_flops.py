@@ -1,4 +1,4 @@
-"""The formula by hand, and peaks of cards; `tests/pipeline/models/computation/test_model_work.py` has real passes."""
+"""The formula by hand, and peaks of cards; `test_model_work.py` has real passes."""
 
 import pytest
 

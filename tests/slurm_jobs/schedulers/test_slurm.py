@@ -127,7 +127,7 @@ def test_while_squeue_is_silent_sacct_is_taken_at_its_word(slurm: FakeSlurm) -> 
     assert answer.tasks[key("1")].state == "RUNNING"
     assert not answer.lagging
     assert not answer.knows_the_living
-    assert [problem.partition(":")[0] for problem in answer.problems] == ["squeue"]
+    assert [problem.source for problem in answer.problems] == ["squeue"]
 
 
 def test_a_database_that_is_down_is_a_problem_and_squeue_alone_serves(slurm: FakeSlurm) -> None:
@@ -325,7 +325,7 @@ def test_a_silent_controller_leaves_open_whether_a_fresh_job_lives(slurm: FakeSl
     slurm.controller_is_silent()
     found = query(about("1", age_s=20))
     assert found.doubts == {key("1"): "controller silent"}
-    assert [problem.partition(":")[0] for problem in found.problems] == ["scontrol"]
+    assert [problem.source for problem in found.problems] == ["scontrol"]
     assert query(about("1", age_s=AGREE_S)).doubts == {}
     assert query(about("1", age_s=AGREE_S, acts=True)).doubts == {key("1"): "controller silent"}
 
@@ -345,7 +345,7 @@ def test_an_answer_that_is_not_about_the_job_proves_no_end(slurm: FakeSlurm, ans
     (slurm.folder / "scontrol").write_text(f"#!/bin/bash\n{answer}\n")
     found = query(about("1", age_s=AGREE_S, acts=True))
     assert found.doubts == {key("1"): "controller silent"}
-    assert [problem.partition(":")[0] for problem in found.problems] == ["scontrol"]
+    assert [problem.source for problem in found.problems] == ["scontrol"]
 
 
 def test_noise_next_to_the_controllers_answer_is_ignored(slurm: FakeSlurm) -> None:

@@ -5,7 +5,7 @@ import pytest
 from slurm_jobs.formats.records.attempt_records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.run_folder.ledger import Intent
 from slurm_jobs.run_folder.run_values import RunRecords, StageRecords
-from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.schedulers.protocol import Answer, SourceProblem
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import RunStatus
 from slurm_jobs.status.slice_status import SliceStatus, completed_slices, slice_status
@@ -125,7 +125,7 @@ def test_a_job_without_an_id_is_being_submitted_or_was_cut_off(
     [
         ((), Answer(), True),
         ((1,), Answer(), False),
-        ((), Answer(problems=("sacct: no answer",)), False),
+        ((), Answer(problems=(SourceProblem("sacct", "no answer"),)), False),
         ((), Answer(lagging={job("12"): "PENDING"}), False),
     ],
 )
@@ -174,7 +174,7 @@ def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> N
 
 
 def test_the_reason_of_an_unknown_status_names_the_command_that_failed() -> None:
-    said = Answer(problems=("sacct: Connection refused",))
+    said = Answer(problems=(SourceProblem("sacct", "Connection refused"),))
     assert "sacct could not be queried" in status(JOB, records(), said).reason
 
 
@@ -446,7 +446,9 @@ def test_a_stage_names_the_sources_of_what_decides_its_status() -> None:
 
 
 def test_problems_and_notes_are_passed_on_and_only_queries_have_an_age() -> None:
-    said = Answer(problems=("sacct: down",), notes=("no accounts",), asked_unix_s=7.0)
+    said = Answer(
+        problems=(SourceProblem("sacct", "down"),), notes=("no accounts",), asked_unix_s=7.0
+    )
     found = reconcile(RunRecords(meta=META, stages=(), intents=(), records={}), said)
     assert (found.problems, found.notes) == (("sacct: down",), ("no accounts",))
     assert found.query_time_of(["record", "sacct"]) == 7.0
