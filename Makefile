@@ -61,12 +61,12 @@ test-slow: venv  ## the slow tests without the faults: on JOBS processes, then t
 	@failed=0; \
 	$(BIN)/python -m pytest -m "slow and not faults and not alone" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS) || test $$? -eq 5 || failed=1; \
-	SLURM_JOBS_CAUSES_PAGE=docs/report-causes.md $(BIN)/python -m pytest -m "slow and alone" $(PYTEST_ARGS) \
+	SLURM_JOBS_CAUSES_PAGE=docs/explanation/report-causes.md $(BIN)/python -m pytest -m "slow and alone" $(PYTEST_ARGS) \
 	  || test $$? -eq 5 || failed=1; \
 	exit $$failed  # 5: none of the tests that were asked for is of this part
 
-test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test clusters; writes docs/reliability.md
-	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md \
+test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test clusters; writes docs/explanation/reliability.md
+	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/explanation/reliability.md \
 	  $(BIN)/python -m pytest -m faults -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 test-all: test test-slow test-faults  ## every test
@@ -92,7 +92,7 @@ docs: $(DOCS)  ## build the documentation into build/docs/html; a warning is an 
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -d build/docs/read docs build/docs/html
 	@echo "open build/docs/html/index.html"
 
-bench: venv  ## measure against peers, and write docs/performance.md
+bench: venv  ## measure against peers, and write docs/explanation/performance.md
 	@$(BIN)/python -m benchmarks
 
 cluster: venv  ## start the Slurm test cluster for use by hand (root, Debian or Ubuntu)

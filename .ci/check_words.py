@@ -39,7 +39,9 @@ JSON_VALUES = frozenset({"goes on"})
 _PATTERNS = [
     (re.compile(rf"\b({word})\b", re.IGNORECASE), plain) for word, plain in PLAINER.items()
 ]
-_GENERATED = re.compile(r"docs/(performance|reference-|recipes/|gpu)")
+_GENERATED = re.compile(
+    r"docs/(explanation/performance|reference/(api|options|records)|recipes/|guides/clusters/gpu)"
+)
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Run the benchmarks and write docs/performance.md: `make bench`.
+"""Run the benchmarks and write docs/explanation/performance.md: `make bench`.
 
     python -m benchmarks [NAME ...] [--found DIR]
 
@@ -35,7 +35,7 @@ SCRIPTS = {
     "statistics": "Comparing runs",
 }
 """Modules of this package and the headings of their sections."""
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/explanation/performance.md"
 
 HEAD = """\
 # Performance

@@ -76,7 +76,7 @@ def _chats() -> Iterator[list[dict[str, object]]]:
 
 def _turns() -> list[str]:
     """Return the words of docs/ in turns of WORDS_A_TURN words."""
-    text = " ".join(page.read_text() for page in sorted(ROOT.glob("docs/*.md")))
+    text = " ".join(page.read_text() for page in sorted(ROOT.glob("docs/**/*.md")))
     words = re.findall(r"[A-Za-z]+[,.;]?", text)
     starts = range(0, len(words) - WORDS_A_TURN, WORDS_A_TURN)
     return [" ".join(words[start : start + WORDS_A_TURN]) for start in starts]

@@ -78,6 +78,26 @@ def with_addresses(text: str, page: str) -> str:
     return _UPWARDS.sub(address, text)
 
 
+def write_redirects(folder: Path) -> None:
+    """Write a page at each earlier address, which leads to the page of today.
+
+    Args:
+        folder: the built site.
+    """
+    for line in (DOCS / "moved-pages.txt").read_text().splitlines():
+        earlier, page = line.split()
+        (folder / f"{earlier}.html").write_text(
+            f'<!doctype html><meta charset="utf-8"><title>{page}</title>'
+            f'<meta http-equiv="refresh" content="0; url={page}.html">'
+            f'<a href="{page}.html">This page has moved.</a>\n'
+        )
+
+
+def _on_built(app: Any, error: Exception | None) -> None:
+    if error is None:
+        write_redirects(Path(app.outdir))
+
+
 def _on_read(_app: Any, page: str, source: list[str]) -> None:
     text = with_navigation(source[0]) if page == "index" else source[0]
     source[0] = with_addresses(text, page)
@@ -86,4 +106,5 @@ def _on_read(_app: Any, page: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _on_read)
+    app.connect("build-finished", _on_built)
     app.add_lexer("csv", TextLexer)  # GitHub colours it, Pygments has none

@@ -1,4 +1,4 @@
-"""Tests of what docs/architecture.md promises of modules; `make lint` checks the layers."""
+"""Tests of what architecture.md promises of modules; `make lint` checks the layers."""
 
 import ast
 import importlib

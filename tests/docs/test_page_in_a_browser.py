@@ -1,4 +1,4 @@
-"""The report's page in a real browser: `docs/check_page.py` on a page that has every section."""
+"""The report's page in a browser: `docs/tools/check_page.py` on a page with every section."""
 
 import shutil
 import subprocess
@@ -43,7 +43,7 @@ def paths(tmp_path):
 
 
 def check(paths):
-    argv = [sys.executable, str(ROOT / "docs/check_page.py"), str(paths.run_dir)]
+    argv = [sys.executable, str(ROOT / "docs/tools/check_page.py"), str(paths.run_dir)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from docs.recipe_pages import fill_page, middle, read_speed, shown_command, table
+from docs.tools.recipe_pages import fill_page, middle, read_speed, shown_command, table
 from pipeline.timing.recorder import StepCounts, StepOutcome, StepRecorder
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(path.stem for path in (ROOT / "docs" / "recipes_run").glob("*.py"))
+RECIPES = sorted(path.stem for path in (ROOT / "docs/tools/recipes_run").glob("*.py"))
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_page_shows_the_command_that_its_figures_come_from(name: str) -> None:
     page = (ROOT / "docs" / "recipes" / f"{name}.md").read_text()
-    small = importlib.import_module(f"docs.recipes_run.{name}").SMALL
+    small = importlib.import_module(f"docs.tools.recipes_run.{name}").SMALL
     assert shown_command(f"configs/{name}.yaml", small) in page
 
 

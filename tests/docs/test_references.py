@@ -18,7 +18,7 @@ from slurm_jobs import api
 from slurm_jobs.cli.command_parser import VERBS
 from slurm_jobs.formats.timings.step_records import STEP_FIELDS
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # scripts, no package
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs/tools"))  # scripts, no package
 
 import reference_commands
 import source_docs
@@ -27,12 +27,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def _page(name: str) -> str:
-    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
 
 
 def test_the_made_pages_are_up_to_date() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs/make_reference.py"), "--check"],
+        [sys.executable, str(ROOT / "docs/tools/make_reference.py"), "--check"],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
@@ -41,19 +41,19 @@ def test_the_made_pages_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_of_a_verb_is_on_the_page(verb: str) -> None:
-    text = _page("reference-commands.md").partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+    text = _page("options.md").partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
     taken = reference_commands.verb_parser(verb).format_usage()
     options = [word.strip("[]") for word in taken.split() if word.startswith("[-")]
     assert [option for option in options if option != "-h" and f"`{option}" not in text] == []
 
 
 def test_everything_public_of_the_api_is_on_the_page() -> None:
-    text = _page("reference-api.md")
+    text = _page("api.md")
     assert [name for name in api.__all__ if f"\n### {name}\n" not in text] == []
 
 
 def test_every_field_of_a_step_record_has_a_row_with_its_type() -> None:
-    text = _page("reference-records.md")
+    text = _page("records.md")
     assert [name for name, _ in STEP_FIELDS if f"\n| `{name}` | `" not in text] == []
 
 
@@ -71,7 +71,7 @@ def test_a_page_has_the_comment_next_to_a_field_in_the_source() -> None:
 
 def _texts_of_python() -> Iterator[tuple[str, str]]:
     """Yield the scripts of the documentation, and the Python blocks of its pages."""
-    for script in sorted((ROOT / "docs").glob("*.py")):
+    for script in sorted((ROOT / "docs/tools").glob("*.py")):
         yield script.name, script.read_text(encoding="utf-8")
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for block in re.findall(

@@ -1,4 +1,4 @@
-"""What docs/reliability.md names is there."""
+"""What docs/explanation/reliability.md names is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text()
+PAGE = (ROOT / "docs/explanation/reliability.md").read_text()
 TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 FAULTS = (ROOT / "tests/end_to_end/faults/kinds.py").read_text()
 

@@ -1,4 +1,4 @@
-"""What docs/security.md names as proof is there. (Files are looked up by test_docs.py.)"""
+"""What security.md names as proof is there. (Files are looked up by test_docs.py.)"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs/explanation/security.md").read_text()
 NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE)))
 TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 

@@ -118,7 +118,7 @@ def test_the_browser_finds_nothing_wrong_but_what_is_planted(
     planted = page.read_text().replace("</h1>", '</h1><p style="width:3000px">wide</p>')
     page.write_text(planted)
     done = subprocess.run(
-        [sys.executable, str(DOCS / "check_site.py"), str(tmp_path / "html"), "one", "two"],
+        [sys.executable, str(DOCS / "tools/check_site.py"), str(tmp_path / "html"), "one", "two"],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr

@@ -1,4 +1,4 @@
-"""The figures of docs/statistics.md are those that `make bench` wrote into docs/performance.md."""
+"""The figures of statistics.md are those that `make bench` wrote into performance.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/explanation"
 ROWS = re.findall(r"^\| (.+) \| ([\d.]+) \|$", (DOCS / "statistics.md").read_text(), re.MULTILINE)
 MEASURED = (DOCS / "performance.md").read_text()
 

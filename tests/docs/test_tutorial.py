@@ -1,11 +1,11 @@
-"""The tutorial has what its commands printed; docs/make_tutorial.py types them."""
+"""The tutorial has what its commands printed; docs/tools/make_tutorial.py types them."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/tutorial/first-hour.md").read_text()
 _BLOCK = r"<!-- transcript.*?-->\n```console\n(.*?)^```$"
 BLOCKS = re.findall(_BLOCK, PAGE, re.MULTILINE | re.DOTALL)
 

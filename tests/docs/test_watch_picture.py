@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from docs.make_watch_picture import LAST_S, Screen, animated, distinct
+from docs.tools.make_watch_picture import LAST_S, Screen, animated, distinct
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -24,7 +24,7 @@ class Cause:
     """One training with something wrong with it, or nothing."""
 
     name: str
-    """What is planted, in words: the row's name in docs/report-causes.md."""
+    """What is planted, in words: the row's name in docs/explanation/report-causes.md."""
     expected: frozenset[str] = frozenset()
     """Rules that must find it, `rule` or `rule:cause`; empty for a healthy run."""
     also: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Findings of reports on planted causes, and the table of docs/report-causes.md."""
+"""Findings of reports on planted causes, and the table of docs/explanation/report-causes.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The report's findings against causes that are planted in real trainings, and against none.
 
-What they found makes up the table of docs/report-causes.md, which `make test-slow` writes.
+What they found makes up the table of docs/explanation/report-causes.md, which `make
+test-slow` writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wrapper of srun in docs/containers.md, with a stand-in for the container program."""
+"""The wrapper of srun in containers.md, with a stand-in for the container program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ stages:
 
 
 def _wrapper() -> str:
-    page = ROOT / "docs" / "containers.md"
+    page = ROOT / "docs/guides/clusters/containers.md"
     (script,) = (b.text for b in blocks(page) if "options=()" in b.lines)
     assert CONTAINER in script
     return script.replace(CONTAINER, "env STAND_IN=inside")

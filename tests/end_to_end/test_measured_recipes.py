@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.recipe_pages import read_speed, set_options
-from docs.recipes_run import guide, packing
+from docs.tools.recipe_pages import read_speed, set_options
+from docs.tools.recipes_run import guide, packing
 from tests.end_to_end.demo import completion, copy_configs
 from tests.end_to_end.driver import Driver
 

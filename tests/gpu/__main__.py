@@ -1,7 +1,7 @@
 """`python -m tests.gpu`: run the cases, write their results, print a table.
 
     python -m tests.gpu [--device cuda|cpu] [--out FOLDER] [--only NAME ...] [--short]
-    python -m tests.gpu --page docs/gpu.md --from FOLDER/results.json
+    python -m tests.gpu --page docs/guides/clusters/gpu.md --from FOLDER/results.json
 
 `results.json` is written again after each case. The exit code is 1 if a case failed.
 """

@@ -1,4 +1,4 @@
-"""The table of a run, for the terminal and for docs/gpu.md."""
+"""The table of a run, for the terminal and for docs/guides/clusters/gpu.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pixels to the bytes stored in a shard, and the cost of each format.
 
 A format is a trade between space, the time to write once and the time to read in every epoch.
-docs/image-decoding.md compares them all, and a slice measures its own format on its first
-images.
+docs/guides/data/image-decoding.md compares them all, and a slice measures its own format on its
+first images.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def profile_text(place: JobPlace, *, date: str, python: str) -> str:
     ]
     if place.is_slurm:
         head = f"# The cluster `{place.name}`, as Slurm described it on {date}"
-        lines = [f"{head}; docs/cluster-profile.md.", "#"]
+        lines = [f"{head}; docs/guides/clusters/cluster-profile.md.", "#"]
         for partition in place.limits.partitions.values():
             limit = partition.max_time_min
             time_text = "no time limit" if limit is None else f"at most {limit / 60:g} h a job"

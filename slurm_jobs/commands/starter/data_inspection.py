@@ -75,7 +75,8 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     if member is not None:
         message = (
             f"{manifest} is an archive of images: unpack it and name the folder, or write a "
-            f"manifest that lists its members with their texts, as `{member}` (docs/manifests.md)"
+            f"manifest that lists its members with their texts, as `{member}` "
+            "(docs/guides/data/manifests.md)"
         )
         raise InputError(message)
     try:

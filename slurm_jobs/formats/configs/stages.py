@@ -194,11 +194,12 @@ class PreprocessConfig(CheckedConfig):
     """Method of decoding and resizing. `exact`: the pixels of the Hugging Face image processor (its
     Pillow back end); slowest. `fine`: less than half of the time; values differ by one step of 255
     here and there, and by more in scanned text. `fast`: for photographs; up to four times as fast
-    as `exact`, and 28 to 49 dB away from it. docs/image-decoding.md has the details."""
+    as `exact`, and 28 to 49 dB away from it. docs/guides/data/image-decoding.md has the details."""
     image_format: ImageFormat = "webp_lossless"
     """Format of stored images: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and `webp`
-    are smaller and lossy; `raw` needs no decoding and the most space. docs/image-decoding.md
-    compares them, and the report shows their costs for your images."""
+    are smaller and lossy; `raw` needs no decoding and the most space.
+    docs/guides/data/image-decoding.md compares them, and the report shows their costs for your
+    images."""
     image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
     """Quality of `image_format: jpeg` (4:4:4 sampling) and `webp` (always 4:2:0)."""
     prompt: str = DEFAULT_PROMPT

@@ -1,6 +1,6 @@
 """Timing records of an attempt: steps, a node's load and the profiler's operators.
 
-The names here are the import path of the documentation (docs/training-records.md).
+The names here are the import path of the documentation (docs/guides/training/records.md).
 """
 
 from slurm_jobs.formats.timings.profiler_files import read_operators

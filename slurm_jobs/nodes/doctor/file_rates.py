@@ -10,7 +10,7 @@ from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.probe.probe_text import number_text
 
 _SLOW_READ = {"local": 200e6, "shared": 50e6}
-"""Bytes per second. Own choice: below it a GPU node waits for images, see docs/report-rules.md."""
+"""Bytes per second. Own choice: below it a GPU node waits for images (report-rules.md)."""
 _OLD_S = 30 * 86_400.0
 
 

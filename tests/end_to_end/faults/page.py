@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md, written by `make test-faults`."""
+"""The table of docs/explanation/reliability.md, written by `make test-faults`."""
 
 from __future__ import annotations
 

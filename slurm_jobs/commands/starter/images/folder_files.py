@@ -192,7 +192,7 @@ def file_notes(files: FolderFiles, captions: Mapping[Path, str]) -> list[str]:
     if lists := files.by_kind["list"]:
         notes.append(
             f"not read: {number_of('file', len(lists))} of lists or labels ({named(lists)}); to "
-            "use one, name it as the manifest (docs/manifests.md)"
+            "use one, name it as the manifest (docs/guides/data/manifests.md)"
         )
     if files.leftovers:
         count = len(files.leftovers)

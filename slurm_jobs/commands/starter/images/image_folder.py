@@ -49,7 +49,7 @@ _MOST_LINKS = 3
 """Folders that a message names for a command."""
 _REMEDY = (
     "put a text file next to each (cat.txt next to cat.jpg), sort them into folders named after "
-    "what they show, or name a manifest (docs/manifests.md says what one looks like)"
+    "what they show, or name a manifest (docs/guides/data/manifests.md says what one looks like)"
 )
 
 
@@ -199,7 +199,8 @@ def _refuse_lists(folder: Path, lists: Sequence[Path], images: Sequence[Path]) -
     message = (
         f"{folder} has images without a text file next to them, and {lists[0]} names them{others}: "
         f"if it has the text of each image, name it as the manifest, `--data "
-        f"{shlex.quote(str(lists[0]))}`, otherwise write a manifest from it (docs/manifests.md)"
+        f"{shlex.quote(str(lists[0]))}`, otherwise write a manifest from it "
+        "(docs/guides/data/manifests.md)"
     )
     if len({image.parent for image in images}) > 1:  # they may be sorted into classes
         way = _way_to_classes(lists, images)
@@ -279,7 +280,8 @@ def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
         message = (
             f"{first}: `{line}` is {kind}, not words; so are "
             f"{len(kinds)} of {number_of('text file', len(texts))} in {folder}. Write captions "
-            "instead, or name a manifest with the words of each image (docs/manifests.md)"
+            "instead, or name a manifest with the words of each image "
+            "(docs/guides/data/manifests.md)"
         )
         raise InputError(message)
     notes = []

@@ -147,7 +147,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_the_shipped_files_and_the_reference_are_up_to_date() -> None:
-    script = ROOT / "docs" / "make_spec_reference.py"
+    script = ROOT / "docs/tools/make_spec_reference.py"
     result = subprocess.run(
         [sys.executable, str(script), "--check"], cwd=ROOT, capture_output=True, text=True,
         check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
@@ -167,6 +167,6 @@ def test_the_command_prints_the_shipped_schema(options: list[str]) -> None:
 
 
 def test_the_reference_says_bounds_that_are_excluded() -> None:
-    page = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/spec.md").read_text(encoding="utf-8")
     assert "| `beta1` | number from 0, below 1 | `0.9` |" in page
     assert "| `learning_rate` | number above 0 | `0.0001` |" in page

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from docs.study_tables import PREFETCH
-from docs.study_tables import arm as study_arm
+from docs.tools.study_tables import PREFETCH
+from docs.tools.study_tables import arm as study_arm
 from slurm_jobs.report.comparison.speed_verdict import MAX_RUNS, interval, judge, judge_single
 
 

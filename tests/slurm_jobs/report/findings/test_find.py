@@ -205,7 +205,7 @@ def test_every_rule_names_its_threshold_and_source_whatever_it_answered(report_o
 
 
 def test_the_documents_table_has_every_rule(report_of):
-    lines = (Path(__file__).parents[4] / "docs/report-rules.md").read_text().splitlines()
+    lines = (Path(__file__).parents[4] / "docs/reference/report-rules.md").read_text().splitlines()
     start = lines.index("| rule | finds | source |") + 2
     rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start:])
     documented = [name for row in rows for name in re.findall("`([a-z-]+)`", row.split("|")[1])]
