@@ -7,13 +7,11 @@ never proves a success. Unknown is never success, and never failure. PURE.
 from __future__ import annotations
 
 import functools
-import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.run_values import RunRecords, StageSummary
-from slurm_jobs.schedulers.agreement import AGREE_S
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.shared.records.job_key import JobKey
 from slurm_jobs.status.outdated import Ages, ages_of, outdated_slices
@@ -81,31 +79,11 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         status=next((word for word in order if word in words), "completed"),
         stages=tuple(stages.values()),
         problems=answer.problems,
-        notes=(*answer.notes, *_forgotten_jobs(run.intents, answer)),
+        notes=answer.notes,
         asked_unix_s=answer.asked_unix_s or None,
         knows_the_living=answer.knows_the_living,
         doubts=answer.doubts,
     )
-
-
-def _forgotten_jobs(all_intents: Iterable[Intent], answer: Answer) -> list[str]:
-    """Return a note that says which jobs only the accounting has alive, and until when that counts.
-
-    Without it a run would seem to wait in a queue that is empty.
-    """
-    jobs = {key.job for key, doubt in answer.doubts.items() if doubt == "controller forgot"}
-    forgotten = [intent for intent in all_intents if intent.job in jobs]
-    if not forgotten:
-        return []
-    ids = " ".join(sorted({intent.job_id or "" for intent in forgotten}, key=int))
-    submitted_s = max(intent.submitted_unix_s or intent.time_unix_s for intent in forgotten)
-    until = time.strftime("%H:%M:%S", time.localtime(submitted_s + AGREE_S))
-    note = (
-        f"sacct lists jobs {ids} as alive, but Slurm's controller does not know them, perhaps "
-        f"because it lost its state. They count as alive until {until}, because the controller may "
-        "still learn about them from its nodes. After that, `resume` can submit their work again"
-    )
-    return [note]
 
 
 def _stage_status(
