@@ -50,6 +50,9 @@ _OWNED = re.compile(rf"{_PREFIX}(\d+)(?:-(\d+))?")
 """Process and its start; a folder of an older version has the process alone."""
 _TOGETHER = ("tests/pipeline/train/strategies/",)
 """Folders whose files share what takes long to make."""
+_TOGETHER_LIMIT_S = 1200
+"""Time limit of their tests. The first of them waits for what all share, which took 200 s on a slow
+machine and over 600 s beside three other suites; its own limit is 900 s."""
 
 
 _SLOW_LIMIT_S = 3600
@@ -105,13 +108,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give slow tests their time limit; on several processes, begin with those of the cluster.
+    """Give tests that take long their time limit; on several processes, begin with the cluster's.
 
     These take the longest. Otherwise the order stays, which `--random-order` may have chosen.
     """
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_SLOW_LIMIT_S))
+        elif item.nodeid.startswith(_TOGETHER):
+            item.add_marker(pytest.mark.timeout(_TOGETHER_LIMIT_S))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not _needs_cluster(item.path))
 

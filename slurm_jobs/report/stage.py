@@ -101,8 +101,8 @@ def keep_report(report: RunReport, paths: RunPaths) -> None:
             "missing above"
         )
         raise PermissionError(message)
-    if paths.report_dir.is_symlink():  # perhaps in a run that somebody sent
-        message = f"{paths.report_dir} is a link out of the run; remove it, and repeat the command"
+    if paths.report_dir.is_symlink():  # perhaps in a run that was sent to you
+        message = f"{paths.report_dir} is a link, which may lead out of the run: remove it"
         raise NotADirectoryError(message)
     make_private_dir(paths.report_dir)
     write_json_atomic(paths.report_json, report_to_json(report))

@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.agreement import AGREE_S
-from slurm_jobs.schedulers.protocol import Doubt, SourceProblem
+from slurm_jobs.schedulers.protocol import Doubt
 
 
-def doubts_text(
-    run: RunRecords, doubts: Mapping[JobKey, Doubt], problems: Sequence[SourceProblem]
-) -> str:
+def doubts_text(run: RunRecords, doubts: Mapping[JobKey, Doubt], problems: Sequence[str]) -> str:
     """Return which jobs may live, why that is open, and what to do.
 
     Args:
@@ -25,7 +23,7 @@ def doubts_text(
     kinds = set(doubts.values())
     ids = " ".join(sorted({key.job.job_id for key in doubts}, key=int))
     if "controller silent" in kinds:
-        reasons = "; ".join(map(str, problems))
+        reasons = "; ".join(problems)
         return (
             f"Slurm's controller did not say whether jobs {ids} still live, and squeue alone may "
             f"be behind ({reasons}). A second job of the same work could start. Run the command "

@@ -34,7 +34,7 @@ LOGIN_NODE_ONLY = (
     "slurm_jobs/spec/checks/",
 )
 """Packages that no job imports, unless a user's function does, for which Python compiles them. They
-are a quarter of our files, so they get no bytecode here."""
+are a fifth of our files, so they get no bytecode here."""
 
 
 class Library:

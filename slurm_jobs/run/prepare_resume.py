@@ -376,7 +376,8 @@ def prepare_resume(
         message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
     if answer.doubts:
-        message = f"cannot resume yet: {doubts_text(run, answer.doubts, answer.problems)}"
+        problems = [str(problem) for problem in answer.problems]
+        message = f"cannot resume yet: {doubts_text(run, answer.doubts, problems)}"
         raise SchedulerError(message)
     # The records are read after the query, see observe.status_of.
     run = read_run(paths.run_dir, also=tuple(fingerprints))

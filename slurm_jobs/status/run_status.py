@@ -61,7 +61,7 @@ class RunStatus:
     problems: tuple[str, ...] = ()
     """Sources that could not be queried."""
     notes: tuple[str, ...] = ()
-    """Information that this cluster can never give."""
+    """Information that this cluster can never give, and jobs that only the accounting has alive."""
     asked_unix_s: float | None = None
     """Time of the scheduler query; None if nothing had to be queried."""
     knows_the_living: bool = True

@@ -38,9 +38,9 @@ vector instructions for these fractions.
 
 Measured on photographs and on images of their spectrum (docs/guides/data/image-decoding.md): from
 three times the size the result is at least 50 dB from exact. From 0.8 times it is 28 to 44 dB,
-where from one time it was 29 to 47: little more is lost than halving loses anyway, and a megapixel for a model
-of 512 pixels decodes in 0.7 of the time. Lower ratios would need to invent many lines, and the
-smaller fractions save too little time.
+where from one time it was 29 to 47: little more is lost than halving loses anyway, and a megapixel
+for a model of 512 pixels decodes in 0.7 of the time. Lower ratios would need to invent many lines,
+and the smaller fractions save too little time.
 """
 _ROUNDING = 1e-3
 """Pixels: torch rounds the number of rows and columns down, so a product slightly below a whole

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.schedulers.agreement import AGREE_S
 from tests.cluster.cluster import Cluster, wait_until
 from tests.end_to_end.demo import (
     assert_every_step_once,
@@ -23,6 +24,9 @@ from tests.end_to_end.demo import (
 from tests.end_to_end.driver import Driver, is_alive, rank_pid, wait_for
 
 MAX_RESUMES = 6
+END_S = 240.0 + AGREE_S
+"""Limit for the end of a run. A controller that lost its state may never learn about jobs that the
+accounting has as pending. Those count as alive for `AGREE_S`, and only then can be resumed."""
 ON_TWO_NODES = {
     "cluster": "clusters/test-cluster.yaml",
     "stages.train.resources.nodes": 2,
@@ -126,12 +130,12 @@ class Scene:
             self.cluster.heal_daemons()
             if not self.resume_if_needed():
                 return
-        status = self.driver.wait(self.run_dir)
+        status = self.driver.wait(self.run_dir, timeout_s=END_S)
         raise AssertionError(f"not complete after {MAX_RESUMES} resumes: {status}")
 
     def resume_if_needed(self) -> bool:
         """Wait for the run's end, and resume it unless it is complete; whether it was not."""
-        if self.driver.wait(self.run_dir)["status"] == "completed":
+        if self.driver.wait(self.run_dir, timeout_s=END_S)["status"] == "completed":
             return False
         self.driver.json("resume", str(self.run_dir))
         self.num_resumes += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,17 @@ def test_a_fresh_job_that_only_the_accounting_has_alive_is_not_replaced(
     slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))
-    assert {part.status for part in status_of(paths.run_dir).stage("a").slices} == {"running"}
+    status = status_of(paths.run_dir)
+    assert {part.status for part in status.stage("a").slices} == {"running"}
+    (note,) = [note for note in status.notes if "sacct lists jobs 1 as alive" in note]
+    assert re.search(r"They count as alive until \d\d:\d\d:\d\d, ", note)
     with pytest.raises(SchedulerError, match=r"by sacct, jobs 1 are queued or running.* after "):
         prepare(paths)
     monkeypatch.setattr("slurm_jobs.schedulers.agreement.AGREE_S", 0.0)
     prepare(paths)
-    assert {part.status for part in status_of(paths.run_dir).stage("a").slices} == {"unknown"}
+    status = status_of(paths.run_dir)
+    assert {part.status for part in status.stage("a").slices} == {"unknown"}
+    assert not any("sacct lists" in note for note in status.notes)
 
 
 def test_an_answer_with_doubts_is_kept_whole(slurm: FakeSlurm, paths: RunPaths) -> None:

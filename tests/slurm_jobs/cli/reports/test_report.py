@@ -104,7 +104,10 @@ def test_no_page_is_written_through_a_link_out_of_the_run(unwritable_run, tmp_pa
     unwritable_run.report_dir.symlink_to(elsewhere)
     assert report.run_report(asked(unwritable_run, as_json=False)) == 0
     assert (elsewhere / "report.html").read_text() == "mine"
-    assert f"{unwritable_run.report_dir} is a link out of the run; " in capsys.readouterr().err
+    assert (
+        f"no page was kept: {unwritable_run.report_dir} is a link, which may lead out of the run: "
+        "remove it"
+    ) in capsys.readouterr().err
 
 
 def test_no_folder_for_a_page_is_created_in_the_run_of_another_user(anothers_run, capsys):
