@@ -50,7 +50,7 @@ test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on
 	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
-UNIT = $(addprefix tests/slurm_jobs/,cluster nodes plan report run run_folder schedulers shared spec status worker) \
+UNIT = $(addprefix tests/slurm_jobs/,cluster nodes plan report run run_folder schedulers base formats spec status worker) \
   $(addprefix tests/pipeline/,data timing)
 
 test-unit: venv  ## the tests that need neither Slurm nor a training, in two minutes

@@ -88,6 +88,7 @@ def write_redirects(folder: Path) -> None:
         earlier, page = line.split()
         (folder / f"{earlier}.html").write_text(
             f'<!doctype html><meta charset="utf-8"><title>{page}</title>'
+            f'<script>location.replace("{page}.html" + location.hash)</script>'  # keeps #section
             f'<meta http-equiv="refresh" content="0; url={page}.html">'
             f'<a href="{page}.html">This page has moved.</a>\n'
         )

@@ -49,11 +49,22 @@ def test_the_navigation_has_every_page_once_in_its_group(conf: ModuleType) -> No
 
 
 @needs_sphinx
+def test_an_earlier_address_leads_to_a_page(conf: ModuleType, tmp_path: Path) -> None:
+    conf.write_redirects(tmp_path)
+    earlier = sorted(tmp_path.glob("*.html"))
+    assert len(earlier) >= 80
+    for page in earlier:
+        (address,) = re.findall(r'content="0; url=([\w/-]+)\.html"', page.read_text())
+        assert (DOCS / f"{address}.md").is_file(), page.name
+        assert not (DOCS / f"{page.stem}.md").exists(), page.name
+
+
+@needs_sphinx
 def test_a_link_out_of_docs_becomes_an_address_of_the_repository(conf: ModuleType) -> None:
     made = conf.with_addresses("[a](../README.md#install) [b](spec.md)", "x")
     assert made == f"[a]({conf.REPOSITORY}README.md#install) [b](spec.md)"
-    made = conf.with_addresses("[a](../../README.md) [b](../spec.md#name)", "recipes/x")
-    assert made == f"[a]({conf.REPOSITORY}README.md) [b](../spec.md#name)"
+    made = conf.with_addresses("[a](../../README.md) [b](../reference/spec.md#name)", "recipes/x")
+    assert made == f"[a]({conf.REPOSITORY}README.md) [b](../reference/spec.md#name)"
     with pytest.raises(FileNotFoundError, match=r"docs/x\.md: \.\./nothing\.md is not there"):
         conf.with_addresses("[a](../nothing.md)", "x")
 

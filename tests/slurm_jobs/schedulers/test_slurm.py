@@ -137,8 +137,8 @@ def test_a_database_that_is_down_is_a_problem_and_squeue_alone_serves(slurm: Fak
     answer = query(question("1", "2"))
     assert answer.knows_the_living
     assert set(answer.tasks) == {key("1")}
-    assert answer.problems[0].startswith("sacct: ")
-    assert "Connection refused" in answer.problems[0]
+    assert answer.problems[0].source == "sacct"
+    assert "Connection refused" in answer.problems[0].reason
 
 
 def test_sacct_is_queried_from_a_day_before_the_submission(
@@ -159,7 +159,7 @@ def test_accounting_that_is_switched_off_is_a_fact_and_no_problem(slurm: FakeSlu
     answer = query(question("1"))
     assert (answer.problems, len(answer.notes)) == ((), 1)
     assert answer.tasks[key("1")].source == "squeue"
-    assert "keeps no accounts" in accounting(question("1")).problems[0]
+    assert "keeps no accounts" in accounting(question("1")).problems[0].reason
 
 
 def test_a_lost_job_is_found_in_the_queue_first_and_then_in_the_accounts(slurm: FakeSlurm) -> None:
@@ -203,7 +203,7 @@ def test_a_program_that_is_not_there_is_named(
     monkeypatch.setenv("PATH", "/nowhere")
     answer = query(question("1"))
     assert not answer.knows_the_living
-    assert {"`sacct`" in p or "`squeue`" in p for p in answer.problems} == {True}
+    assert {"`sacct`" in p.reason or "`squeue`" in p.reason for p in answer.problems} == {True}
     assert len(answer.problems) == 2
 
 
@@ -236,7 +236,8 @@ def test_an_answer_that_is_not_in_the_format_says_nothing_of_any_job(
     answer = query(question("7"))
     assert not answer.knows_the_living
     (problem,) = answer.problems
-    assert problem.startswith("squeue: `squeue` did not print the 9 fields")
+    assert problem.source == "squeue"
+    assert problem.reason.startswith("`squeue` did not print the 9 fields")
     with pytest.raises(SchedulerError, match="`squeue` did not print the 4 fields"):
         find(["r.a.1"])
 
@@ -245,7 +246,8 @@ def test_an_answer_that_is_not_in_the_format_says_nothing_of_any_job(
 def test_accounts_in_another_format_are_a_problem(slurm: FakeSlurm, text: str) -> None:
     slurm.says("sacct", text, header=False)
     (problem,) = query(question("7")).problems
-    assert problem.startswith("sacct: `sacct` did not print the 16 fields")
+    assert problem.source == "sacct"
+    assert problem.reason.startswith("`sacct` did not print the 16 fields")
 
 
 def test_a_table_without_jobs_says_that_none_lives(slurm: FakeSlurm) -> None:
@@ -377,7 +379,7 @@ def test_without_scontrol_squeue_decides_about_all_but_fresh_jobs(
     found = query(about("1", "2", age_s=20, acts=True))
     assert found.doubts == {key("2"): "controller silent"}
     assert query(about("1", "2", age_s=AGREE_S, acts=True)).doubts == {}
-    assert "was not found" in found.problems[0]
+    assert "was not found" in found.problems[0].reason
 
 
 def test_a_job_that_squeue_does_not_list_yet_is_found_by_its_name(slurm: FakeSlurm) -> None:

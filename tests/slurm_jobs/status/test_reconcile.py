@@ -292,7 +292,7 @@ def test_a_job_that_was_removed_may_not_live() -> None:
 
 
 def test_a_job_that_no_source_can_be_asked_about_was_not_removed() -> None:
-    silent = {"problems": ("squeue: down",), "knows_the_living": False}
+    silent = {"problems": (SourceProblem("squeue", "down"),), "knows_the_living": False}
     assert run(CHAIN, {"a": "FAILED"}, "r", **silent).stage("b").status == "unknown"
 
 

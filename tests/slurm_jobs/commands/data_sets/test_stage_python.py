@@ -30,7 +30,7 @@ from tests.cluster.processes import is_readable
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.worker.orders import order
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FUNCTIONS = """
 import os, signal, sys, time
 from slurm_jobs.base.errors import StageError

@@ -12,7 +12,7 @@ import yaml
 from slurm_jobs.base.files import dump_json
 from slurm_jobs.commands.spec_reading.json_schema import profile_schema, spec_schema
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SPECS = sorted((ROOT / "configs").glob("*.yaml"))
 PROFILES = sorted((ROOT / "configs" / "clusters").glob("*.yaml"))
 SPEC_SCHEMA, PROFILE_SCHEMA = spec_schema(), profile_schema()

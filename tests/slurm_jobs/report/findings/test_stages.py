@@ -233,10 +233,14 @@ def test_tokenising_is_found_where_it_is_most_of_the_work(data, work_s, outcome)
     ("num_text", "is_meant", "kind"),
     [
         (known(9970, "count"), False, "Finding"),
-        (known(9970, "count"), True, "Check clear"),
-        (known(9969, "count"), False, "Check clear"),
-        (known(0, "count"), False, "Check clear"),
-        (missing("count", "4 slices did not return num_text_samples"), False, "Check abstained"),
+        (known(9970, "count"), True, "RuleOutcome clear"),
+        (known(9969, "count"), False, "RuleOutcome clear"),
+        (known(0, "count"), False, "RuleOutcome clear"),
+        (
+            missing("count", "4 slices did not return num_text_samples"),
+            False,
+            "RuleOutcome abstained",
+        ),
     ],
 )
 def test_a_data_set_without_pictures_is_found_unless_it_is_meant(
