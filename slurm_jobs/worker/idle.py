@@ -75,7 +75,6 @@ class IdleWatch:
             self._begin_patience(now_s, ticks)
             if not self._is_named:
                 self._is_named = True
-                self._num_left -= 1
                 self._read_at_s = now_s + DUMP_S
                 request_stacks(self._task_dir, self._rank, self._function_pid())
         else:
@@ -99,6 +98,7 @@ class IdleWatch:
 
     def _name_place(self) -> None:
         """Name the place in the log, and in a note for `status`."""
+        self._num_left -= 1
         stacks = read_stacks(self._task_dir, self._rank)
         if not stacks.was_asked:  # it could not register
             return

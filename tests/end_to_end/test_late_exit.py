@@ -141,7 +141,7 @@ def test_a_time_limit_that_ends_a_complete_stage_is_named_before_a_resume(
 ) -> None:
     text = SPEC + "  b: {{shell: 'true', after: a}}\n"
     values = {"cluster": "local", "variable": PATIENCE_VARIABLE, "patience": 1000, "num_ranks": 1}
-    limits = {"timeout_min": 0.1, "lead_s": 0}
+    limits = {"timeout_min": 0.2, "lead_s": 0}
     local.write("spec.yaml", text.format(config='{"kept_by": "thread"}', **values, **limits))
     run_dir = local.submit("spec.yaml")
     status = local.wait(run_dir, timeout_s=60)
@@ -149,7 +149,7 @@ def test_a_time_limit_that_ends_a_complete_stage_is_named_before_a_resume(
     lines = local.run("status", str(run_dir), check=None).stdout.splitlines()
     assert (
         "b stranded: `a` is complete by its records, but the scheduler counts its job as TIMEOUT, "
-        "as its process reached its time limit of 0.1 min before it ended: raise "
+        "as its process reached its time limit of 0.2 min before it ended: raise "
         "stages.a.resources.timeout_min"
     ) in lines
     assert local.json("resume", str(run_dir))["jobs"][0]["stage"] == "b"

@@ -199,7 +199,7 @@ cluster: local
 stages:
   a:
     run: user_stages:work
-    resources: {timeout_min: 0.03, signal_lead_s: 0}
+    resources: {timeout_min: 0.15, signal_lead_s: 0}     # a busy machine starts the rank in seconds
     config: {hang: [0]}
 """,
     )
@@ -208,7 +208,7 @@ stages:
     assert stage_of(status, "a")["slices"][0]["state"] == "TIMEOUT"
     assert status["status"] == "failed"
     shown = local.run("status", str(run_dir), check=1).stdout
-    reason = "a failed (local: TIMEOUT): reached its time limit of 0.03 min (resources.timeout_min)"
+    reason = "a failed (local: TIMEOUT): reached its time limit of 0.15 min (resources.timeout_min)"
     (line,) = [line for line in shown.splitlines() if line.startswith(reason)]
     assert "; 2 s after SIGTERM rank 0" in line
     assert shown.endswith("--set stages.a.resources.timeout_min=1\n")
@@ -245,7 +245,7 @@ cluster: local
 stages:
   a:
     run: user_stages:stops_once
-    resources: {timeout_min: 0.17, signal_lead_s: 5}     # told to stop after 5 s
+    resources: {timeout_min: 0.2, signal_lead_s: 2}     # told to stop after 10 s
 """,
     )
     run_dir = local.submit("spec.yaml")

@@ -146,6 +146,25 @@ def test_a_function_that_works_again_is_named_again_a_few_times(
     assert 2 <= capfd.readouterr().err.count("slurm-jobs: rank 0") <= MOST_NAMED
 
 
+def test_work_before_the_place_is_written_costs_none_of_the_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = []
+    monkeypatch.setattr(idle, "DUMP_S", 600.0)
+    monkeypatch.setattr(idle, "request_stacks", lambda *request: requests.append(request))
+    with watched(tmp_path, WORKS_WHEN_TOLD) as (watch, function):
+        assert function.stdin is not None
+        for number in range(MOST_NAMED + 1):
+
+            def is_requested(number: int = number) -> bool:
+                watch.check()
+                return len(requests) > number
+
+            wait_for(is_requested, "the request for the stacks")
+            function.stdin.write("work\n")
+            function.stdin.flush()
+
+
 def test_a_rank_with_a_heartbeat_is_not_named(tmp_path: Path) -> None:
     Heartbeat(heartbeat_path(tmp_path, 0), stall_s=600, collective_s=600)
     with watched(tmp_path, "run(time.sleep, 600)") as (watch, _):
