@@ -10,13 +10,12 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import grimp
 import pytest
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.run import library as library_module
-from slurm_jobs.run.code_tree import CodeTree
 from slurm_jobs.run.snapshot import take_snapshot
-from slurm_jobs.run.static_imports import static_imports
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.from_archive import run_in
 
@@ -31,6 +30,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (module.parent / "__init__.py").touch()
     module.write_text("A = 1\n")
     monkeypatch.setattr(library_module, "PACKAGE_DIR", module.parent)
+    monkeypatch.setattr(library_module, "LOADED_BY_RANKS", ("slurm_jobs/",))
     for folder in ("pipeline", "templates"):
         (tmp_path / "site" / folder).mkdir()
     monkeypatch.setattr(library_module, "shipped_path", lambda name: tmp_path / "site" / name)
@@ -173,13 +173,19 @@ def test_code_of_ours_that_is_closed_is_refused_and_named(
         library_of(tmp_path / "code")
 
 
-def test_no_job_imports_what_has_no_bytecode() -> None:
-    root = library_module.PACKAGE_DIR.parent
-    sources = [*root.glob("slurm_jobs/**/*.py"), *root.glob("pipeline/**/*.py")]
-    tree = CodeTree({str(source.relative_to(root)): source for source in sources})
-    jobs = ("pipeline/", "slurm_jobs/worker/", "slurm_jobs/nodes/", "slurm_jobs/tuning/")
-    starts = [name for name in tree.files if name.startswith(jobs)] + ["slurm_jobs/report/stage.py"]
-    starts = [name for name in starts if not name.startswith(library_module.LOGIN_NODE_ONLY)]
-    loaded = static_imports(tree, starts).files
-    assert len(loaded) > len(starts) > 300
-    assert [name for name in loaded if name.startswith(library_module.LOGIN_NODE_ONLY)] == []
+def test_what_ranks_import_has_bytecode() -> None:
+    imports = grimp.build_graph("slurm_jobs", "pipeline")
+    login_node = "pipeline.tools."
+    waiting = {
+        module
+        for module in imports.modules
+        if module.startswith(("pipeline.", "slurm_jobs.worker.")) and login_node not in module
+    }
+    loaded = set()
+    while waiting:
+        module = waiting.pop()
+        loaded.add(module)
+        waiting |= imports.find_modules_directly_imported_by(module) - loaded
+    assert len(loaded) > 300
+    folders = [f"{module.replace('.', '/')}/" for module in loaded - {"slurm_jobs"}]
+    assert [name for name in folders if not name.startswith(library_module.LOADED_BY_RANKS)] == []
