@@ -295,10 +295,17 @@ def read_model_config(folder: Path) -> SmallVLMConfig:
     except (OSError, ValueError) as error:
         message = f"model folder {folder}: no readable config.json ({error})"
         raise StageConfigError(message) from error
+    if not isinstance(values, dict):
+        message = f"model folder {folder}: config.json holds no mapping"
+        raise StageConfigError(message)
     if values.get("model_type") != MODEL_TYPE:
         message = (
             f"model folder {folder}: model_type is {values.get('model_type')!r}, "
             f"`type: {MODEL_TYPE}` needs {MODEL_TYPE!r}"
         )
         raise StageConfigError(message)
-    return SmallVLMConfig.from_json(values)
+    try:
+        return SmallVLMConfig.from_json(values)
+    except (KeyError, TypeError) as error:
+        message = f"model folder {folder}: config.json is damaged ({error!r}); copy the model again"
+        raise StageConfigError(message) from error

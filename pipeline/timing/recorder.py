@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.timing.device_clock import CudaClock, DeviceStep
 from pipeline.timing.flops import mfu
 from pipeline.timing.thread_clock import core_wait_so_far_s
-from pipeline.timing.whole_records import append_whole
+from pipeline.timing.whole_records import append_whole, replace_record
 from slurm_jobs.formats.records.activity import begin_steps, end_steps
 from slurm_jobs.formats.records.heartbeat import beat, end_step
 from slurm_jobs.formats.timings.step_records import (
@@ -260,15 +260,18 @@ class StepRecorder:
             self._pending.append(closed.pack(on_device.read() if on_device and has_times else {}))
 
     def flush(self) -> None:
-        """Write the pending records, all or none.
+        """Write the pending records: all, or only the one that was already written as it was then.
 
         Raises:
-            OSError: the file system failed; they stay pending.
+            OSError: the file system failed; the others stay pending.
         """
+        if self._pending and self._written_at is not None:
+            # In place and alone: a full disk refuses only what makes the file longer, and must not
+            # take the record that a checkpoint relies on.
+            replace_record(self._stream, self._written_at, self._pending[0])
+            self._written_at = None
+            del self._pending[0]
         if self._pending:
-            if self._written_at is not None:  # the first pending record replaces that one
-                self._stream.seek(self._written_at)
-                self._written_at = None
             append_whole(self._stream, b"".join(self._pending))
             self._pending.clear()
         self._last_flush_ns = time.perf_counter_ns()

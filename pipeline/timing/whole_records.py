@@ -26,3 +26,16 @@ def append_whole(stream: FileIO, data: bytes) -> None:
         stream.seek(start)  # first: the next write overwrites what cannot be truncated
         stream.truncate()
         raise
+
+
+def replace_record(stream: FileIO, start: int, data: bytes) -> None:
+    """Write `data` over as many bytes at `start`, the last of the file, and stay behind them.
+
+    Raises:
+        OSError: the file system failed, naming the file; its length is unchanged.
+    """
+    stream.seek(start)
+    rest = memoryview(data)
+    with naming(Path(stream.name)):
+        while rest:
+            rest = rest[stream.write(rest) :]

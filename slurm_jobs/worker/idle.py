@@ -17,9 +17,9 @@ from pathlib import Path
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.processes.process_table import descendants
 from slurm_jobs.formats.records.heartbeat import heartbeat_path, stacks_path
+from slurm_jobs.worker.attempt_notes import read_note, write_note
 from slurm_jobs.worker.hangs import DUMP_S, describe_cause
 from slurm_jobs.worker.late_exit import returned_path, seconds_of
-from slurm_jobs.worker.place_notes import read_place_note, write_place_note
 from slurm_jobs.worker.stacks import read_stacks, request_stacks
 
 PATIENCE_S = 600.0
@@ -110,13 +110,13 @@ class IdleWatch:
         )
         with suppress(OSError):  # the disk may be full
             print(f"slurm-jobs: {text}", file=sys.stderr, flush=True)
-        write_place_note(_path(self._task_dir, self._rank), text)
+        write_note(_path(self._task_dir, self._rank), text)
 
 
 def idle_text(task_dir: Path) -> str | None:
     """Return where the first idle rank of a running attempt waits; None if no rank is idle."""
     paths = sorted(task_dir.glob("rank-*.idle.json"))
-    note = read_place_note(paths[0]) if paths else None
+    note = read_note(paths[0]) if paths else None
     if note is None:  # the rank may work again, and the note is gone
         return None
     return note + (f" (and {len(paths) - 1} more idle)" if len(paths) > 1 else "")

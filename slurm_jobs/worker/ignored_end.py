@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from slurm_jobs.worker.attempt_notes import read_note, write_note
 from slurm_jobs.worker.hangs import find_cause
-from slurm_jobs.worker.place_notes import read_place_note, write_place_note
 from slurm_jobs.worker.stacks import read_stacks
 
 PATIENCE_S = 2.0
@@ -51,13 +51,13 @@ class IgnoredEnd:
         if cause is None:
             return False
         self.text = f"{PATIENCE_S:.0f} s after SIGTERM {cause.text}"
-        write_place_note(_path(self._task_dir), self.text)
+        write_note(_path(self._task_dir), self.text)
         return True
 
 
 def ignored_end_text(task_dir: Path) -> str | None:
     """Return where a stage was that did not end after SIGTERM; None if that was not noted."""
-    return read_place_note(_path(task_dir))
+    return read_note(_path(task_dir))
 
 
 def _path(task_dir: Path) -> Path:

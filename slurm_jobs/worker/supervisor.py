@@ -43,6 +43,7 @@ from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_le
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.worker.after_end import remove_after_end
+from slurm_jobs.worker.attempt_notes import NOT_REQUEUED, write_note
 from slurm_jobs.worker.code_watch import record_used_code
 from slurm_jobs.worker.environment import (
     JobEnvironment,
@@ -159,6 +160,12 @@ class SliceTask:
     def num_attempts(self, outcome: Outcome) -> int:
         """Return how many of this job's attempts at the slice had this outcome."""
         return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
+
+    def note_refused_requeue(self, reason: str) -> None:
+        """Write for `doctor` why this job's newest attempt at the slice was not requeued."""
+        *_, newest = self._own_attempts()
+        folder = self.paths.task_dir(self.order.stage, self.slice_index, newest)
+        write_note(folder / NOT_REQUEUED, reason)
 
     def has_failed_for_good(self) -> bool:
         """Check whether this job failed too often, or once with an error that no retry can fix.
@@ -460,10 +467,13 @@ def _requeue_stopped(task: SliceTask, ranks: RankProcesses) -> int:
     restarts = task.num_attempts("stopped")
     if restarts > task.order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", str(task.paths.run_dir)])
-        _say(f"stopped {restarts} times; not requeued again; to continue: {command}")
-        return STOPPED_EXIT_CODE
-    problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
-    _say("requeued" if problem is None else f"not requeued: {problem}")
+        refusal = f"stopped {restarts} times; not requeued again; to continue: {command}"
+    else:
+        problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
+        refusal = "" if problem is None else f"not requeued: {problem}"
+    _say(refusal or "requeued")
+    if refusal:
+        task.note_refused_requeue(refusal)
     return STOPPED_EXIT_CODE
 
 

@@ -38,6 +38,15 @@ KEPT_S = 86_400.0
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class NotCancelledError(SchedulerError):
+    """Run of a check that could not be cancelled, so that its jobs may still run."""
+
+    def __init__(self, cause: Exception, run_dir: Path) -> None:
+        self.cause = cause
+        self.remedy = f"its jobs may still run: slurm-jobs cancel {run_dir}"
+        super().__init__(f"{cause}\n{self.remedy}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
     """Finished run of one stage."""
@@ -144,14 +153,13 @@ def _cancel(run_dir: Path) -> None:
     """Cancel, even if the user interrupts again.
 
     Raises:
-        SchedulerError: cancelling failed; the message has the command.
+        NotCancelledError: cancelling failed.
     """
     with _interrupts_held():
         try:
             cancel(run_dir)
         except (SchedulerError, FileError) as error:
-            message = f"{error}\nits jobs may still run: slurm-jobs cancel {run_dir}"
-            raise SchedulerError(message) from error
+            raise NotCancelledError(error, run_dir) from error
 
 
 @contextmanager

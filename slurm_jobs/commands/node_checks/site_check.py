@@ -15,6 +15,7 @@ from slurm_jobs.commands.node_checks.check_specs import drill_spec, node_spec, s
 from slurm_jobs.commands.node_checks.doctor_runs import (
     KEPT_S,
     Ended,
+    NotCancelledError,
     Say,
     hidden_runs_dir,
     reason_of,
@@ -39,6 +40,7 @@ from slurm_jobs.nodes.probe.probe_reader import newest_probes
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.worker.attempt_notes import NOT_REQUEUED, read_note
 
 _SEEN_WITHIN_S = 15.0
 """A network file system may show an older listing of a folder for some seconds."""
@@ -159,13 +161,23 @@ def _run(
         message = message.replace(f"stages.{name}.", f"stages.{wanted.source}.")
         message = f"the cluster could never run it: {message}"
         remedy = f"{wanted.loaded.file}, or --set; see `slurm-jobs check --cluster`"
+    except NotCancelledError as error:
+        message, *_ = str(error.cause).splitlines()
+        remedy = error.remedy
     except SchedulerError as error:
-        message, *more = str(error).splitlines()  # advice that follows is mostly for longer runs
+        message, *_ = str(error).splitlines()  # advice that follows is mostly for longer runs
         remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
-        remedy = next((line for line in more if "slurm-jobs cancel" in line), remedy)
     check_name = "nodes" if name == NODE_STAGE else name
     results.checks.append(Check.problem(check_name, message, remedy, where="the job"))
     return None
+
+
+def _refused_requeue(ended: Ended) -> str | None:
+    """Return why the newest attempt, which saved its state, was not requeued; None if it was."""
+    if ended.status is None:
+        return None
+    newest = ended.status.stages[0].slices[0].attempt
+    return read_note(RunPaths(ended.run_dir).task_dir(DRILL_STAGE, 0, newest) / NOT_REQUEUED)
 
 
 def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
@@ -201,7 +213,7 @@ def _drill(wanted: SiteParts, results: CheckResults, say: Say) -> None:
     facts = DrillFacts(
         status="not seen" if status is None else status.status,
         reason="" if status is None else reason_of(ended.run_dir, status),
-        log=ended.job_log(),
+        refusal=_refused_requeue(ended),
         counters=counters,
         logs_command=ended.logs_command,
         gave_up=ended.gave_up,

@@ -151,8 +151,8 @@ def _nearby_run(here: Path) -> Path | None:
     with suppress(OSError):
         if runs := runs_by_age(here):
             return runs[-1]
-    if (run := max(_newest_of_specs(here), key=age_key, default=None)) is not None:
-        return run
+        if (run := max(_newest_of_specs(here), key=age_key, default=None)) is not None:
+            return run
     for folder in (here, *here.parents):
         with suppress(OSError):
             if runs := runs_by_age(folder / "runs"):

@@ -18,8 +18,8 @@ class DrillFacts:
     """Status of its run: `completed`, `failed`, `waiting`..."""
     reason: str
     """Reason, if it failed or waits."""
-    log: str
-    """Log of the supervisor."""
+    refusal: str | None
+    """Reason why the stopped job was not requeued; None if it was, or did not ask."""
     counters: Sequence[Mapping[str, Any]]
     """Counter of each rank; empty for one that never wrote it."""
     logs_command: str
@@ -52,10 +52,8 @@ def drill_check(facts: DrillFacts) -> Check:
         remedy = "a longer signal_lead_s; or runs_dir on a faster file system"
     elif any("returned" not in c for c in counters):
         remedy = f"type `slurm-jobs resume` after each time limit; see `{facts.logs_command}`"
-        refusals = [line for line in facts.log.splitlines() if "not requeued" in line]
-        if refusals:
-            reason = refusals[-1].partition("slurm-jobs: ")[2]
-            finding = f"it was asked to stop, and saved; but {reason}"
+        if facts.refusal is not None:
+            finding = f"it was asked to stop, and saved; but {facts.refusal}"
         elif any(c.get("by") == "SIGTERM" for c in counters):
             finding = (
                 "only SIGTERM came, at the time limit itself: it saved, but is then not requeued"

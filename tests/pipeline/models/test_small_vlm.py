@@ -12,7 +12,7 @@ from pipeline.models.data_facts import DataFacts
 from pipeline.models.generation import Prompt, pad_left
 from pipeline.models.layouts.image_layout import StoredImages
 from pipeline.models.layouts.pixel_scale import PixelScale, stack_images
-from pipeline.models.small_vlm import SmallVLM
+from pipeline.models.small_vlm import MODEL_TYPE, SmallVLM, read_model_config
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
 from tests.pipeline.infos import make_info
@@ -201,6 +201,21 @@ def test_model_of_a_folder_must_see_and_end_as_the_data_set_says(model, tmp_path
         build_model(config, make_facts(image_mean=(0.4,) * 3), seed=0)
     with pytest.raises(StageConfigError, match="end token: model 1, data set 2"):
         build_model(config, make_facts(eos_token_id=2), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("", r"no readable config\.json"),
+        ("[]", "holds no mapping"),
+        ('{"model_type": "bert"}', "model_type is 'bert'"),
+        (f'{{"model_type": "{MODEL_TYPE}"}}', r"damaged \(KeyError\('vision'\)\)"),
+    ],
+)
+def test_a_config_that_describes_no_small_model_is_refused(tmp_path, config, reason):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(StageConfigError, match=f"{tmp_path}: .*{reason}"):
+        read_model_config(tmp_path)
 
 
 def test_pixels_are_scaled_shifted_and_channels_first():

@@ -11,9 +11,9 @@ import pytest
 
 from pipeline.timing.device_clock import CudaClock
 from pipeline.timing.recorder import StepRecorder
-from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS
+from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS, steps_path
 from tests.pipeline.clock import stop_the_clock
-from tests.pipeline.timing.test_recorder import COUNTS, OUTCOME, record, steps_of
+from tests.pipeline.timing.test_recorder import COUNTS, OUTCOME, full_disk, record, steps_of
 
 
 class Device:
@@ -147,6 +147,20 @@ def test_before_a_checkpoint_all_steps_are_on_disk_and_device_times_follow(tmp_p
     assert steps["step"].tolist() == [0, 1, 2, 3]
     assert steps["device_forward_s"].tolist()[:2] == pytest.approx([2.0, 1.0])
     assert not np.isnan(steps["device_step_s"]).any()
+
+
+def test_a_full_disk_takes_no_step_that_a_checkpoint_has(tmp_path, device):
+    recorder = StepRecorder(tmp_path, 0, {}, device_clock=device)
+    recorder.start_step(0)
+    recorder.write_so_far(COUNTS, OUTCOME)
+    recorder.end_step(COUNTS, OUTCOME)
+    record(recorder, 1, first=1)
+    device.run()
+    with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
+        record(recorder, 1, first=2)
+    assert steps_of(tmp_path)["step"].tolist() == [0]
+    recorder.close()
+    assert steps_of(tmp_path)["step"].tolist() == [0, 1, 2]
 
 
 def test_two_checkpoints_in_a_row_lose_no_step_though_the_device_is_behind(tmp_path, device):

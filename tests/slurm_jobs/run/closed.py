@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 
-def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process neither list a folder nor look at what is in it, as with mode 0000."""
-    for name in ("listdir", "scandir", "stat"):
+def close(folder: Path, monkeypatch: pytest.MonkeyPatch, *, may_enter: bool = False) -> None:
+    """Let this process not list a folder; nor look at what is in it, unless it `may_enter`."""
+    for name in ("listdir", "scandir") if may_enter else ("listdir", "scandir", "stat"):
         _refuse(name, folder, monkeypatch, itself=name != "stat")
 
 

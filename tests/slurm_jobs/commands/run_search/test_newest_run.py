@@ -15,6 +15,7 @@ from slurm_jobs.commands.run_search.newest_run import NewestRun, newest_run
 from slurm_jobs.commands.run_search.remembered_dirs import remember
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.commands.unmounted import remember_unmounted
+from tests.slurm_jobs.run.closed import close
 
 RUN, OLDER = "words-20250102-000000-bbbb", "words-20250101-000000-aaaa"
 
@@ -61,6 +62,14 @@ def test_the_newest_run_near_the_working_folder_is_taken_or_named(
     words = f"{project / here}/runs, .*near this folder is {project / run}: .* `export "
     with pytest.raises(InputError, match=f"{words}SLURM_JOBS_RUNS_DIR={folder}`$"):
         find_run("wor")
+
+
+def test_a_working_folder_that_cannot_be_listed_hides_no_run_above_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project / "project/data")
+    close(project / "project/data", monkeypatch, may_enter=True)
+    assert newest_run() == NewestRun(run_dir=project / f"project/runs/{RUN}", scope="near")
 
 
 def test_runs_in_the_working_folder_are_named_if_the_variable_lacks_them(

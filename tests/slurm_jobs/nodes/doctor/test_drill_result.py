@@ -18,7 +18,7 @@ def facts(*counters: dict[str, Any], **changes: Any) -> DrillFacts:
     values: dict[str, Any] = {
         "status": "completed",
         "reason": "",
-        "log": "",
+        "refusal": None,
         "counters": counters,
         "logs_command": "slurm-jobs logs runs/x drill",
     }
@@ -46,7 +46,7 @@ def test_a_drill_that_came_back_says_how_long_each_part_took() -> None:
             (SAVED,),
             {
                 "status": "failed",
-                "log": "[x] slurm-jobs: not requeued: scontrol is missing on this node\n",
+                "refusal": "not requeued: scontrol is missing on this node",
             },
             "problem",
             "not requeued: scontrol is missing",

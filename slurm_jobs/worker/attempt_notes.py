@@ -1,4 +1,4 @@
-"""Notes in an attempt's folder that say for `status` where its function is.
+"""Notes in an attempt's folder: where its function is, or why its job was not requeued.
 
 A colleague's run may have a note that no keeper or supervisor wrote.
 """
@@ -13,14 +13,17 @@ from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.base.written_values import printable
 
+NOT_REQUEUED = "not-requeued.json"
+"""Name of the note that says why an attempt that stopped and saved was not requeued."""
 
-def write_place_note(path: Path, text: str) -> None:
+
+def write_note(path: Path, text: str) -> None:
     """Write the note, unless the file system refuses it: no attempt fails for a note."""
     with suppress(OSError):
         write_json_atomic(path, {"text": text})
 
 
-def read_place_note(path: Path) -> str | None:
+def read_note(path: Path) -> str | None:
     """Return the note as one line that can be printed; None if there is no sound one."""
     with suppress(OSError, DamagedFileError):
         values = read_json(path)
