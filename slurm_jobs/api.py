@@ -27,7 +27,8 @@ from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.spec_reading.read_spec import load, profile_anywhere
 from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.plan.planned import Plan
-from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
+from slurm_jobs.run.observe import status_of
+from slurm_jobs.run.polling import in_doubt, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.status.run_status import RunStatus

@@ -9,7 +9,8 @@ from pathlib import Path
 from slurm_jobs.base.errors import FileError, SchedulerError
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run.doubts import doubts_text
-from slurm_jobs.run.observe import refuse_elsewhere, scheduler_of, status_of
+from slurm_jobs.run.home import refuse_elsewhere
+from slurm_jobs.run.observe import scheduler_of, status_of
 from slurm_jobs.run.prepare_resume import adopt_lost_jobs
 from slurm_jobs.run_folder.ledger import Intent, append_entry, latest_intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths

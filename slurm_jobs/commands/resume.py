@@ -43,7 +43,7 @@ from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedStage
 from slurm_jobs.run.code_review import CodeReview
-from slurm_jobs.run.observe import refuse_elsewhere
+from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.parents import SubmittedJob
 from slurm_jobs.run.prepare_resume import (
     NO_TROUBLE,

@@ -92,7 +92,7 @@ def keep_report(report: RunReport, paths: RunPaths) -> None:
         OSError: the folder cannot be written, is a link (NotADirectoryError), or is another user's
             run's (PermissionError).
     """
-    from slurm_jobs.run.observe import anothers_run
+    from slurm_jobs.run.home import anothers_run
 
     owner = anothers_run(paths)
     if owner:

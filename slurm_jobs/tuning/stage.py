@@ -31,7 +31,7 @@ from slurm_jobs.tuning.trial_model import Ask, Trial, budget_settings
 from slurm_jobs.tuning.trial_results import read_trial
 from slurm_jobs.tuning.tuning_progress import Facts, TuningProgress
 from slurm_jobs.tuning.tuning_sentence import headline
-from slurm_jobs.worker.environment import free_port
+from slurm_jobs.worker.job_identity import free_port
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:

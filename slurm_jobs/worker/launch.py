@@ -32,10 +32,10 @@ from slurm_jobs.formats.records.job_resources import near_gpus
 from slurm_jobs.formats.records.rows_in_progress import rows_in_progress
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.slurm_environment import step_environment
-from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment, is_preempted
 from slurm_jobs.worker.fence import FENCE_PATIENCE_S, FENCE_POLL_S
 from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause, stalled_path
 from slurm_jobs.worker.ignored_end import IgnoredEnd
+from slurm_jobs.worker.job_identity import RANK_VARIABLES, JobEnvironment, is_preempted
 from slurm_jobs.worker.late_exit import read_returned
 from slurm_jobs.worker.rank import (
     PERHAPS_HALF_DONE,

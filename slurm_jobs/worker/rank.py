@@ -45,11 +45,11 @@ from slurm_jobs.formats.expand import expand_path
 from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.formats.records.task_context import TaskContext, read_context
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.worker.environment import rank_variables
+from slurm_jobs.worker.exception_kind import kind_of, resumes_of
 from slurm_jobs.worker.fact_recording import end_noting, note_exit, start_noting
-from slurm_jobs.worker.failure_kind import kind_of, resumes_of
 from slurm_jobs.worker.hangs import DUMP_S, stalled_path
 from slurm_jobs.worker.idle import IdleWatch
+from slurm_jobs.worker.job_identity import rank_variables
 from slurm_jobs.worker.last_line import read_last_line
 from slurm_jobs.worker.late_exit import KEEPER_MARGIN_S, LateExit, late_text, read_returned
 from slurm_jobs.worker.nsight import find_rank, nsight_command

@@ -45,14 +45,6 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.worker.after_end import remove_after_end
 from slurm_jobs.worker.attempt_notes import NOT_REQUEUED, write_note
 from slurm_jobs.worker.code_watch import record_used_code
-from slurm_jobs.worker.environment import (
-    JobEnvironment,
-    free_port,
-    main_address,
-    read_environment,
-    requeue,
-    second_address,
-)
 from slurm_jobs.worker.fence import (
     UNREADABLE,
     await_earlier_attempts,
@@ -60,6 +52,14 @@ from slurm_jobs.worker.fence import (
     later_claims,
 )
 from slurm_jobs.worker.finite_result import finite_result, not_finite_note
+from slurm_jobs.worker.job_identity import (
+    JobEnvironment,
+    free_port,
+    main_address,
+    read_environment,
+    requeue,
+    second_address,
+)
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd
 from slurm_jobs.worker.rank import result_path
 

@@ -19,7 +19,7 @@ import numpy as np
 from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.formats.timings.step_records import read_steps, steps_path
-from slurm_jobs.worker.environment import free_port
+from slurm_jobs.worker.job_identity import free_port
 from tests.contexts import make_context
 from tests.gpu.work import NotPossibleError, Work
 from tests.pipeline.train.tiny_runs import tiny_config

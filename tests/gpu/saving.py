@@ -20,7 +20,7 @@ from pipeline.train.checkpoints.saver import Saver
 from pipeline.train.checkpoints.training_state import Checkpoints, TrainingState
 from pipeline.train.memory.host_memory import resident_bytes
 from pipeline.train.ranks.process_group import join_ranks, leave_ranks, new_host_group
-from slurm_jobs.worker.environment import free_port
+from slurm_jobs.worker.job_identity import free_port
 from tests.contexts import make_context
 from tests.gpu.work import Work
 

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from pipeline.models.finetuning.linear_layers import find_targets, refuse_tied
+from pipeline.models.finetuning.target_layers import find_targets, refuse_tied
 from pipeline.models.finetuning.packed_linear import quantized_layers
 from pipeline.models.finetuning.parameter_names import is_adapter, root_prefix, without_adapters
 from pipeline.models.vision_language import VisionLanguageModel

@@ -17,7 +17,7 @@ from slurm_jobs.cli.exit_codes import INTERRUPTED_EXIT_CODE
 from slurm_jobs.cli.run_view.problems import FailedAttempt, source_lines
 from slurm_jobs.cli.run_view.run_snapshot import RunView, read_view
 from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
-from slurm_jobs.run.observe import in_doubt, views_until_over
+from slurm_jobs.run.polling import in_doubt, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from slurm_jobs.status.run_status import RunStatus

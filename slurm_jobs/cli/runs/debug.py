@@ -45,7 +45,7 @@ def run_debug(options: argparse.Namespace) -> int:
         InputError: the slice cannot be called here.
     """
     from slurm_jobs.commands.debug import prepare_debugging
-    from slurm_jobs.run.observe import refuse_elsewhere
+    from slurm_jobs.run.home import refuse_elsewhere
     from slurm_jobs.run_folder.paths import RunPaths
     from slurm_jobs.run_folder.run_records import read_meta
 

@@ -26,7 +26,7 @@ def run_note(options: argparse.Namespace) -> int:
     Raises:
         InputError: the note cannot be written, or the run is another user's.
     """
-    from slurm_jobs.run.observe import anothers_run
+    from slurm_jobs.run.home import anothers_run
     from slurm_jobs.run_folder.notes import read_note, remove_note, write_note
     from slurm_jobs.run_folder.paths import RunPaths
 

@@ -20,7 +20,8 @@ from slurm_jobs.commands.cleaning.clean_choice import chosen_pieces, link_on, li
 from slurm_jobs.commands.cleaning.run_readers import SpecTexts, reader_of
 from slurm_jobs.run.contents import RunPart
 from slurm_jobs.run.doubts import doubts_text
-from slurm_jobs.run.observe import answers, refuse_elsewhere, scheduler_of
+from slurm_jobs.run.home import refuse_elsewhere
+from slurm_jobs.run.observe import answers, scheduler_of
 from slurm_jobs.run.prepare_resume import adopt_lost_jobs
 from slurm_jobs.run_folder.cleanings import (
     KINDS,

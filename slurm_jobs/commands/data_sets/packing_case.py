@@ -22,7 +22,7 @@ from slurm_jobs.commands.run_search.spec_origin import SPEC_SUFFIXES
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.formats.configs.output_references import substitute_references
 from slurm_jobs.formats.dataset_folder import INFO_NAME
-from slurm_jobs.run.observe import anothers_folder
+from slurm_jobs.run.home import anothers_folder
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.spec.checked_spec import LoadedSpec

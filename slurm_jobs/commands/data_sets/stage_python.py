@@ -26,7 +26,7 @@ from typing import IO, Any
 from slurm_jobs.base.errors import FileError, InputError, RunFailedError
 from slurm_jobs.base.processes.python_commands import script_command
 from slurm_jobs.base.written_values import printable
-from slurm_jobs.run.observe import anothers_folder
+from slurm_jobs.run.home import anothers_folder
 from slurm_jobs.run_folder.ledger import intents, latest_intents, read_ledger
 from slurm_jobs.run_folder.orders import read_order
 from slurm_jobs.run_folder.paths import RunPaths

@@ -24,7 +24,8 @@ from slurm_jobs.base.regular_files import read_text
 from slurm_jobs.commands.cancel import cancel
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.formats.node_records.doctor_facts import SIGNAL_NAME, answer_name, hello_name
-from slurm_jobs.run.observe import in_doubt, status_of, views_until_over
+from slurm_jobs.run.observe import status_of
+from slurm_jobs.run.polling import in_doubt, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
 from slurm_jobs.schedulers.slurm import ask

@@ -8,7 +8,7 @@ from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
 from slurm_jobs.nodes.doctor.doctor_check import Check
 from slurm_jobs.nodes.doctor.site_facts import MeasuredPython, SpecFacts
-from slurm_jobs.nodes.doctor.version_bounds import Mismatch, bounds_of, meets, mismatches
+from slurm_jobs.nodes.doctor.version_requirements import Mismatch, bounds_of, meets, mismatches
 
 _SLOW_OPEN_S = 0.002
 _FILES_OF_TORCH = 3000

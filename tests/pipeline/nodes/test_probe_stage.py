@@ -14,7 +14,7 @@ from pipeline.nodes.probe_stage import _node_name, asked_cores, run
 from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.formats.node_records.probe_files import ProbePaths, read_probe
 from slurm_jobs.formats.node_records.probe_measures import MEASURES, NodeProbe
-from slurm_jobs.worker.environment import free_port
+from slurm_jobs.worker.job_identity import free_port
 from tests.contexts import make_context
 
 SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}

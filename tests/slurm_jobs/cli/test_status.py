@@ -59,7 +59,7 @@ def test_each_slice_and_stage_says_its_source_and_age(status: Command, slurm: Fa
 def test_the_screen_shows_the_age_of_the_answer_and_fresh_queries_again(
     status: Command, slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm_jobs.run.observe.FRESH_S", 3600.0)
+    monkeypatch.setattr("slurm_jobs.run.kept_answers.FRESH_S", 3600.0)
     status()
     kept = json.loads(paths.scheduler_answer.read_text())
     kept["asked_unix_s"] -= 600

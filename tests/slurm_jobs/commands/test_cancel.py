@@ -39,7 +39,7 @@ def paths(tmp_path: Path) -> RunPaths:
 def test_an_answer_that_was_kept_for_looking_is_not_acted_upon(
     slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm_jobs.run.observe.FRESH_S", 3600.0)
+    monkeypatch.setattr("slurm_jobs.run.kept_answers.FRESH_S", 3600.0)
     slurm.says("squeue", queue_row("1", "FAILED"))
     assert status_of(paths.run_dir, fresh=False).status == "failed"
     slurm.says("squeue", queue_row("1", "PENDING"))  # requeued since

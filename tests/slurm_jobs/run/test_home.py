@@ -72,7 +72,7 @@ def test_a_folder_of_anothers_is_not_acted_on_whatever_it_says_of_itself(
     looking_uid = tmp_path.stat().st_uid + 1
     paths = make_run(tmp_path / "r", {"a": 1}, scheduler=scheduler, uid=looking_uid)
     monkeypatch.setattr("os.getuid", lambda: looking_uid)
-    monkeypatch.setattr("slurm_jobs.run.observe._has_one_owner_for_all", lambda _folder: False)
+    monkeypatch.setattr("slurm_jobs.run.home._has_one_owner_for_all", lambda _folder: False)
     with pytest.raises(InputError, match=rf"is uid {looking_uid - 1}'s, .* would run as you"):
         act(paths.run_dir)
 

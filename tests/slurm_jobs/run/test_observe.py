@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from slurm_jobs.base.files import read_json, write_json_atomic
-from slurm_jobs.run.observe import FRESH_S, INCOMPLETE_FRESH_S, answers, status_of
+from slurm_jobs.run.kept_answers import FRESH_S, INCOMPLETE_FRESH_S
+from slurm_jobs.run.observe import answers, status_of
 from slurm_jobs.run_folder.ledger import append_entry, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run

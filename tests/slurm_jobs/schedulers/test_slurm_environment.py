@@ -18,7 +18,7 @@ from slurm_jobs.schedulers.slurm_environment import (
     sbatch_environment,
     step_environment,
 )
-from slurm_jobs.worker.environment import RANK_VARIABLES
+from slurm_jobs.worker.job_identity import RANK_VARIABLES
 from slurm_jobs.worker.rank_command import rank_environment
 from tests.contexts import make_context
 from tests.slurm_jobs.worker.orders import order as make_order

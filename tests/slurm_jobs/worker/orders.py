@@ -12,7 +12,7 @@ from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.formats.records.task_context import TaskContext
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.worker.environment import RANK_VARIABLES, JobEnvironment
+from slurm_jobs.worker.job_identity import RANK_VARIABLES, JobEnvironment
 
 
 def order(

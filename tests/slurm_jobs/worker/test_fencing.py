@@ -13,7 +13,7 @@ from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import order_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.worker import supervisor
-from slurm_jobs.worker.environment import JobEnvironment
+from slurm_jobs.worker.job_identity import JobEnvironment
 from slurm_jobs.worker.supervisor import LISTING_PATIENCE_S, own_intent
 from tests.slurm_jobs.worker.orders import environment, order
 

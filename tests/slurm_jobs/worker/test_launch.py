@@ -14,7 +14,7 @@ from slurm_jobs.base.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageC
 from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.worker import launch
-from slurm_jobs.worker.environment import RANK_VARIABLES
+from slurm_jobs.worker.job_identity import RANK_VARIABLES
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
 from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
 from slurm_jobs.worker.stacks import REQUEST_SIGNAL

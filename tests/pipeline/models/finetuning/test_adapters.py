@@ -18,9 +18,9 @@ from pipeline.models.finetuning.adapters import (
     merge_adapters,
     save_adapters,
 )
-from pipeline.models.finetuning.linear_layers import find_targets
 from pipeline.models.finetuning.packed_linear import quantized_layers
 from pipeline.models.finetuning.quantized_linear import quantize_model
+from pipeline.models.finetuning.target_layers import find_targets
 from pipeline.models.finetuning.trained_parts import parts_of
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.models.vision_language import VisionLanguageModel

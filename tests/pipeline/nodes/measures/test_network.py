@@ -14,7 +14,7 @@ import pytest
 from pipeline.nodes.measures.network import rounds
 from slurm_jobs.formats.node_records.probe_files import ProbePaths, read_probe
 from slurm_jobs.formats.records.record_json import record_to_json
-from slurm_jobs.worker.environment import free_port
+from slurm_jobs.worker.job_identity import free_port
 from tests.contexts import make_context
 
 SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}

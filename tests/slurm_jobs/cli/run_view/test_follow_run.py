@@ -18,7 +18,7 @@ from slurm_jobs.base.files import write_bytes_atomic
 from slurm_jobs.cli.run_view.follow_run import lines_of, watch
 from slurm_jobs.cli.run_view.live_view import FOOTER
 from slurm_jobs.cli.runs.watch import end_lines
-from slurm_jobs.run.observe import INTERVAL_S, PATIENCE_S, is_over
+from slurm_jobs.run.polling import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.status.slice_status import Status
@@ -59,8 +59,8 @@ class Script:
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
     monkeypatch.setattr("slurm_jobs.cli.run_view.follow_run.time", played)
-    monkeypatch.setattr("slurm_jobs.run.observe.time", played)
-    monkeypatch.setattr("slurm_jobs.run.observe.time", played)
+    monkeypatch.setattr("slurm_jobs.run.polling.time", played)
+    monkeypatch.setattr("slurm_jobs.run.polling.time", played)
     return played
 
 
@@ -343,7 +343,7 @@ def test_stages_that_were_never_submitted_are_not_waited_for_for_ever() -> None:
 
 
 def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
-    from slurm_jobs.run.observe import FRESH_S
+    from slurm_jobs.run.kept_answers import FRESH_S
 
     assert INTERVAL_S["slurm"] > FRESH_S
 

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
 from slurm_jobs.nodes.doctor.site_facts import MeasuredPython
-from slurm_jobs.nodes.doctor.version_bounds import bounds_of, meets, mismatches
+from slurm_jobs.nodes.doctor.version_requirements import bounds_of, meets, mismatches
 from tests.slurm_jobs.nodes.made_facts import named
 
 

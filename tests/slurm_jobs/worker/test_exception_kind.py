@@ -19,7 +19,7 @@ from slurm_jobs.base.errors import (
 )
 from slurm_jobs.base.files import read_json
 from slurm_jobs.worker.call import find_function
-from slurm_jobs.worker.failure_kind import kind_of
+from slurm_jobs.worker.exception_kind import kind_of
 from slurm_jobs.worker.rank import error_path, write_error
 
 
@@ -137,7 +137,7 @@ import os, sys, time
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from slurm_jobs.worker.failure_kind import kind_of
+from slurm_jobs.worker.exception_kind import kind_of
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 dist.barrier()

@@ -12,7 +12,7 @@ import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.local import LocalBook
-from slurm_jobs.worker.environment import (
+from slurm_jobs.worker.job_identity import (
     JobEnvironment,
     free_port,
     is_preempted,
