@@ -51,7 +51,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     stopped = Clock()
-    monkeypatch.setattr("slurm_jobs.run.observe.time", stopped)
+    monkeypatch.setattr("slurm_jobs.run.kept_answers.time", stopped)
     return stopped
 
 

@@ -40,7 +40,7 @@ class Script:
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
     monkeypatch.setattr("slurm_jobs.cli.run_logs.follow_logs.time", played)
-    monkeypatch.setattr("slurm_jobs.run.observe.time", played)
+    monkeypatch.setattr("slurm_jobs.run.kept_answers.time", played)
     return played
 
 

@@ -60,7 +60,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
     monkeypatch.setattr("slurm_jobs.cli.run_view.follow_run.time", played)
     monkeypatch.setattr("slurm_jobs.run.polling.time", played)
-    monkeypatch.setattr("slurm_jobs.run.polling.time", played)
+    monkeypatch.setattr("slurm_jobs.run.kept_answers.time", played)
     return played
 
 
