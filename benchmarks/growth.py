@@ -37,10 +37,11 @@ from pipeline.consolidate.dealing import index_rows, make_deal, shards_of_task
 from pipeline.consolidate.parts import gather_parts
 from pipeline.consolidate.pieces import PIECES_DIR, PiecePaths, PieceRows, read_pieces, write_piece
 from pipeline.consolidate.sample_rows import fetch_rows
-from pipeline.data.disk_format.dataset_info import IndexInfo, ShardInfo, shard_name
+from pipeline.data.disk_format.dataset_info import IndexInfo, ShardInfo
 from pipeline.data.disk_format.index import INDEX_TYPES, open_index
 from pipeline.preprocess.part import SAMPLE_ROW
 from slurm_jobs.formats.configs.stages import ConsolidateConfig
+from slurm_jobs.formats.dataset_folder import shard_name
 from slurm_jobs.formats.records.task_context import ParentStage
 
 NUM_PARTS, NUM_TASKS, NUM_LOOKED_UP = 400, 100, 4096

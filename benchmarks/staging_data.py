@@ -19,11 +19,10 @@ from pipeline.data.disk_format.dataset_info import (
     IndexInfo,
     ShardInfo,
     dataset_info_to_json,
-    shard_name,
 )
 from pipeline.data.disk_format.index import INDEX_ROW, INDEX_TYPES
 from pipeline.data.shard_reading.shard_files import ReadCounts, ShardFiles
-from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
+from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR, shard_name
 
 SAMPLE_BYTES = 1 << 18
 SECTOR_BYTES = 512

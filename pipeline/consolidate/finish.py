@@ -34,10 +34,15 @@ from slurm_jobs.base.files import (
     write_bytes_atomic,
     write_json_atomic,
 )
-from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.dataset_folder import (
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    SHARD_FILE,
+    SHARDS_DIR,
+)
 from slurm_jobs.formats.processors.processor_files import processor_checksums, processor_files
 
-SHARD_FILE = re.compile(r"shard-\d+\.tar")
 _BLOCK_BYTES = 1 << 20
 _LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 """File name of an unfinished `atomic_writer`, with the name of its target."""

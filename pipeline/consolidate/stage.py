@@ -25,7 +25,6 @@ from pipeline.consolidate.pieces import (
 from pipeline.consolidate.write_shards import write_shards
 from pipeline.data.disk_format.dataset_info import (
     REJECTS_NAME,
-    shard_name,
 )
 from pipeline.data.disk_format.index import open_index
 from pipeline.data.disk_format.index_statistics import index_statistics
@@ -35,7 +34,13 @@ from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.stages import CHOSEN_REASONS, ConsolidateConfig
-from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.dataset_folder import (
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    SHARDS_DIR,
+    shard_name,
+)
 from slurm_jobs.formats.manifests.text_rows import text_alone
 from slurm_jobs.formats.processors.processor_files import processor_files
 from slurm_jobs.formats.records import TaskContext

@@ -14,10 +14,11 @@ from pipeline.consolidate.part_reader import open_reader, read_ahead
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PieceRows
 from pipeline.consolidate.sample_rows import fetch_rows
-from pipeline.data.disk_format.dataset_info import ShardInfo, shard_name
+from pipeline.data.disk_format.dataset_info import ShardInfo
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.stopping import StopGuard
 from slurm_jobs.base.files import atomic_writer
+from slurm_jobs.formats.dataset_folder import shard_name
 from slurm_jobs.formats.records.progress_file import Progress
 
 _WINDOW_SAMPLES = 1 << 18

@@ -15,7 +15,6 @@ import numpy as np
 import xxhash
 
 from pipeline.consolidate.dealing import shards_of_task
-from pipeline.consolidate.finish import SHARD_FILE
 from pipeline.data.disk_format.dataset_info import (
     REJECTS_NAME,
     DatasetInfo,
@@ -32,7 +31,13 @@ from pipeline.tools.shard_check import (
 )
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.regular_files import open_regular
-from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
+from slurm_jobs.formats.dataset_folder import (
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    SHARD_FILE,
+    SHARDS_DIR,
+)
 from slurm_jobs.formats.processors.processor_files import changed_files, processor_checksums
 
 _BLOCK_ROWS = 1 << 20

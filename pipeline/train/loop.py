@@ -26,6 +26,7 @@ import torch
 from pipeline.data.batch import Batch
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.attention.varlen_check import check_attention
+from pipeline.train.not_finite import not_finite, too_many_skips
 from pipeline.train.optimizer.gradient_clipping import clip_gradients
 from pipeline.train.optimizer.learning_rate import learning_rate_at, set_learning_rate
 from pipeline.train.ranks.process_group import Ranks
@@ -37,8 +38,7 @@ from pipeline.train.training_data.batches import (
     losses_of,
     make_counter,
 )
-from pipeline.train.verdict import QueuedVerdict, StepVerdict, judge
-from slurm_jobs.base.errors import StageError
+from pipeline.train.verdict import QueuedVerdict, judge
 from slurm_jobs.base.processes.stop_requests import stop_requested
 from slurm_jobs.formats.configs.training_parts import CheckpointConfig
 
@@ -392,18 +392,12 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
     trainer.recorder.lap("optimizer_s")
     keys = ", ".join(key for batch in queued.batches for key in batch.keys)
     if not (verdict.is_finite or scaling.is_on):
-        raise _not_finite(queued.step, verdict, keys, precision=trainer.rank_device.precision)
+        raise not_finite(queued.step, verdict, keys, precision=trainer.rank_device.precision)
     scaling.count(is_skipped=not verdict.is_finite)
     if not verdict.is_finite:
         num_skips = scaling.num_skips_in_a_row
         if num_skips >= trainer.current.config.scaler.max_skips:
-            message = (
-                f"the loss or the gradients of {num_skips} steps in a row overflowed under fp16, "
-                f"last in step {queued.step}, with the loss scaled by {verdict.scale:g}; samples "
-                f"of this rank: {keys}. Check these samples, lower optimizer.learning_rate or "
-                "scaler.init_scale, or set `precision: fp32`"
-            )
-            raise StageError(message)
+            raise too_many_skips(queued.step, verdict, keys, num_skips=num_skips)
         if trainer.ranks.rank == 0:
             log.warning(
                 "step %d is skipped on all ranks: the loss or a gradient overflowed under fp16, "
@@ -415,17 +409,6 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
         learning_rate=queued.learning_rate,
         # For a skipped step it is infinite on every rank, wherever the overflow occurred.
         grad_norm=verdict.grad_norm if verdict.is_finite else math.inf,
-    )
-
-
-def _not_finite(step: int, verdict: StepVerdict, keys: str, *, precision: str) -> StageError:
-    other = ", lower optimizer.learning_rate, or set `precision: fp32`"
-    remedy = other if precision != "fp32" else ", or lower optimizer.learning_rate"
-    here = "finite" if math.isfinite(verdict.local_loss) else str(verdict.local_loss)
-    return StageError(
-        f"the loss of step {step} is {verdict.loss} (this rank's share is {here}), its gradient "
-        f"norm {verdict.grad_norm}; samples of this rank: {keys}. Nothing of this step was "
-        f"applied or saved: check these samples{remedy}"
     )
 
 

@@ -1,7 +1,7 @@
 """Verdict of a step: whether its loss and its gradients are finite on every rank.
 
 The device computes it after the gradients and skips a bad update without the host
-(`Scaling.step`). The host reads it one step later, when the device has the next step to
+(`LossScaling.step`). The host reads it one step later, when the device has the next step to
 compute.
 """
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 INFO_NAME = "dataset.json"
 """File that `consolidate` writes last: with it, the data set is finished."""
 INDEX_NAME = "index.arrow"
 SHARDS_DIR = "shards"
 PROCESSOR_DIR = "processor"
+SHARD_FILE = re.compile(r"shard-\d+\.tar")
+
+
+def shard_name(shard: int) -> str:
+    """Return the file name of a shard, counted from 0."""
+    return f"shard-{shard:06d}.tar"

@@ -12,12 +12,13 @@ import shlex
 from typing import Any
 
 from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.base.redact import hidden_text
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.protocol import JobDependencies
 
-STOP_SIGNAL_NAME = "USR2"
+STOP_SIGNAL_NAME = STOP_SIGNAL.name.removeprefix("SIG")
 
 
 def dependency_text(dependencies: JobDependencies) -> str | None:

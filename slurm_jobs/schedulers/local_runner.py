@@ -27,6 +27,7 @@ from slurm_jobs.base.processes.process_sessions import (
     memory_of_sessions,
     note_session,
 )
+from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
@@ -251,7 +252,7 @@ class Runner:
         for running in self._running.values():
             if running.warn_at_s is not None and now >= running.warn_at_s:
                 running.warn_at_s = None
-                running.process.send_signal(signal.SIGUSR2)
+                running.process.send_signal(STOP_SIGNAL)
             if now >= running.end_at_s and running.kill_at_s is None:
                 self._end(running, "TIMEOUT")
             if running.kill_at_s is not None and now >= running.kill_at_s:

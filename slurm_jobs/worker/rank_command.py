@@ -16,7 +16,7 @@ from slurm_jobs.base.machine import interface_towards
 from slurm_jobs.base.processes.python_commands import script_command
 from slurm_jobs.formats.configs.output_references import output_dir_variable
 from slurm_jobs.formats.records.task_context import TaskContext
-from slurm_jobs.schedulers.slurm_environment import default_variables, marked_as_ours
+from slurm_jobs.schedulers.rank_variables import default_variables, marked_as_ours
 
 MAX_WORD_BYTES = 2**17
 """Size limit of an argument, or of a variable with its name, including the final zero:

@@ -31,7 +31,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.schedulers.slurm_environment import default_variables
+from slurm_jobs.schedulers.rank_variables import default_variables
 from tests.gpu import page, wheels
 from tests.gpu.suite import Case
 from tests.gpu.work import CaseResult, NotPossibleError, Work, missing_package, read_result

@@ -16,7 +16,7 @@ from typing import Any
 from slurm_jobs.formats.records.heartbeat import read_heartbeat, stacks_path
 from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.formats.records.task_context import TaskContext
-from slurm_jobs.schedulers.slurm_environment import default_variables
+from slurm_jobs.schedulers.rank_variables import default_variables
 from slurm_jobs.worker.hangs import DUMP_S, StallWatch, find_cause
 from slurm_jobs.worker.job_identity import free_port
 from slurm_jobs.worker.late_exit import read_returned

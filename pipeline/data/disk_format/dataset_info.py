@@ -19,7 +19,7 @@ import xxhash
 
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.regular_files import read_bytes
-from slurm_jobs.formats.dataset_folder import INFO_NAME
+from slurm_jobs.formats.dataset_folder import INFO_NAME, shard_name
 from slurm_jobs.formats.processors.model_types import ImageKind
 
 DATASET_FORMAT = "slurm-jobs-dataset-2"
@@ -111,11 +111,6 @@ class DatasetInfo:
         values = dataclasses.asdict(self)
         del values["rejects_xxh3"], values["processor_sha256"]
         return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
-
-
-def shard_name(shard: int) -> str:
-    """Return the file name of a shard, counted from 0."""
-    return f"shard-{shard:06d}.tar"
 
 
 def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from pipeline.models.finetuning.target_layers import find_targets, refuse_tied
 from pipeline.models.finetuning.packed_linear import quantized_layers
 from pipeline.models.finetuning.parameter_names import is_adapter, root_prefix, without_adapters
+from pipeline.models.finetuning.target_layers import find_targets, refuse_tied
 from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig
 

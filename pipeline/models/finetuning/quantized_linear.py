@@ -21,8 +21,8 @@ from bitsandbytes.functional import QuantState, dequantize_4bit, quantize_4bit
 from torch import nn
 from transformers import PreTrainedConfig
 
-from pipeline.models.finetuning.target_layers import find_targets, refuse_tied
 from pipeline.models.finetuning.packed_linear import STORAGE_DTYPES, PackedLinear, quantized_layers
+from pipeline.models.finetuning.target_layers import find_targets, refuse_tied
 from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import QuantizeConfig

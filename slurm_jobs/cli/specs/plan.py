@@ -170,7 +170,7 @@ def _rank_settings(plan: Plan) -> dict[str, dict[str, str]]:
     import os
 
     from slurm_jobs.formats.records.job_resources import near_gpus
-    from slurm_jobs.schedulers.slurm_environment import default_variables
+    from slurm_jobs.schedulers.rank_variables import default_variables
 
     settings = {}
     for job in plan.jobs:

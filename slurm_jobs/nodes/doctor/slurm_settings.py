@@ -19,7 +19,7 @@ from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SlurmFacts, SpecFa
 from slurm_jobs.schedulers.job_rows import split_rows
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
-_OLDEST = (20, 11)
+_OLDEST_SLURM = (20, 11)
 """Older versions were never tested; the parsed output is of 22.05 and later."""
 _DEFAULT_CRED_EXPIRE_S = 120
 """Default `cred_expire` of AuthInfo, for which a requeued job waits; seen on a real cluster."""
@@ -66,8 +66,9 @@ def _commands(facts: SlurmFacts) -> Iterator[Check]:
     if match is None:
         reason = answer.problem or f"sbatch --version said {answer.text.strip()!r}"
         yield Check.unknown("slurm-version", reason)
-    elif (int(match[1]), int(match[2])) < _OLDEST:
-        finding = f"Slurm {match[0]}: older than any that was tried (20.11)"
+    elif (int(match[1]), int(match[2])) < _OLDEST_SLURM:
+        oldest = ".".join(map(str, _OLDEST_SLURM))
+        finding = f"Slurm {match[0]}: older than any that was tried ({oldest})"
         remedy = "run `slurm-jobs doctor --drill` before you trust it"
         yield Check.warning("slurm-version", finding, remedy)
     else:

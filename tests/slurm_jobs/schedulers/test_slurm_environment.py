@@ -9,11 +9,10 @@ import pytest
 from slurm_jobs.base.errors import SchedulerError, SubmissionUnknownError
 from slurm_jobs.formats.records.task_context import ParentStage
 from slurm_jobs.schedulers import slurm
+from slurm_jobs.schedulers.rank_variables import default_variables, marked_as_ours
 from slurm_jobs.schedulers.slurm import SlurmScheduler
 from slurm_jobs.schedulers.slurm_environment import (
-    default_variables,
     foreign_to_new_jobs,
-    marked_as_ours,
     query_environment,
     sbatch_environment,
     step_environment,
