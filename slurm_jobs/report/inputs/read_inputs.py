@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.errors import DamagedFileError, FileError
 from slurm_jobs.base.files import read_json
 from slurm_jobs.base.redact import hidden_text, hidden_values
 from slurm_jobs.base.texts.truncation import truncated, truncated_values
@@ -37,11 +37,10 @@ from slurm_jobs.report.inputs.record_files import UNREADABLE, list_files, read_e
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN, sound_result
 from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings, read_timings
-from slurm_jobs.run_folder.ledger import Entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
-from slurm_jobs.run_folder.run_records import read_meta
-from slurm_jobs.run_folder.submission_lock import open_command
+from slurm_jobs.run_folder.run_records import read_meta, read_run
+from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.protocol import Answer
 
 
@@ -70,14 +69,15 @@ def read_inputs(
     secrets = read_secrets(paths, spec)
     former = _former_stages(paths, spec["stages"], problems)
     listed = {**spec["stages"], **former}
+    names = parents_first(listed)
+    records = _read_records(paths, [name for name in names if name in former], problems)
     stages = tuple(
         replace(
             _read_stage(paths, name, listed[name], secrets, problems, whole=whole),
             is_former=name in former,
         )
-        for name in parents_first(listed)
+        for name in names
     )
-    ledger = _read_ledger(paths, problems)
     profile: Mapping[str, Any] = {}
     with suppress(*UNREADABLE):  # runs of older versions have none
         stored = read_json(paths.spec_origin)["profile"]
@@ -87,10 +87,9 @@ def read_inputs(
         run=read_json(paths.run_json),
         spec=shown_spec(spec, secrets),
         stages=stages,
-        intents=tuple(intents(ledger)) if ledger is not None else None,
+        records=records,
         accounting=tuple(accounting),
         answer=answer if answer is not None and answer.asked_unix_s else None,
-        is_submitting=ledger is not None and open_command(ledger) is not None,
         submissions=read_submissions(paths, problems),
         pythons=read_pythons(paths, problems),
         probes=newest_probes(paths.run_dir.parent, problems),
@@ -185,14 +184,12 @@ def _read_stage(
     )
 
 
-def _read_ledger(paths: RunPaths, problems: list[str]) -> list[Entry] | None:
+def _read_records(paths: RunPaths, former: Sequence[str], problems: list[str]) -> RunRecords | None:
     try:
-        entries = read_ledger(paths.ledger_dir)
-        intents(entries)
-    except UNREADABLE as error:
-        problems.append(f"{paths.ledger_dir}: not read as a ledger: {error}")
+        return read_run(paths.run_dir, also=former)
+    except (*UNREADABLE, FileError) as error:
+        problems.append(f"completion records alone decide what is done, because {error}")
         return None
-    return entries
 
 
 def _read_completions(

@@ -19,6 +19,7 @@ from slurm_jobs.formats.timings.step_records import StepFile
 from slurm_jobs.report.profiles.occupancy import Occupancy
 from slurm_jobs.report.values.provenance_model import PythonFacts, RecordedNode, SubmissionFacts
 from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.run_values import RunRecords
 from slurm_jobs.schedulers.protocol import Answer
 
 
@@ -94,14 +95,12 @@ class ReportInputs:
     """`spec/resolved.json`, without values that look like secrets."""
     stages: tuple[StageInputs, ...]
     """Parents before their children."""
-    intents: tuple[Intent, ...] | None
-    """The jobs that were submitted, oldest first; None if the ledger could not be read."""
+    records: RunRecords | None
+    """What `status` reads of the run; None if that could not be read."""
     accounting: tuple[TaskAccounting, ...]
     """Every start in the scheduler's accounting, with its use of resources."""
     answer: Answer | None
     """Answer that `status` uses; None if the scheduler was not queried."""
-    is_submitting: bool
-    """True if a command is submitting for the run."""
     submissions: tuple[SubmissionFacts, ...]
     """Provenance of each submit and resume, oldest first."""
     pythons: Mapping[str, PythonFacts]
@@ -116,3 +115,8 @@ class ReportInputs:
     """Newest probe of every node that was probed from a run in the same folder, by node."""
     price: Mapping[str, Any] | None = None
     """`gpu_hour`, `cpu_hour` and `currency` of the profile; None if it has none."""
+
+    @property
+    def intents(self) -> tuple[Intent, ...] | None:
+        """The jobs that were submitted, oldest first; None if the ledger could not be read."""
+        return None if self.records is None else self.records.intents

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slurm_jobs.formats.records.attempt_records import CompletionName, TaskAccounting
+from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
-from slurm_jobs.run_folder.run_values import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.reconcile import reconcile
 from slurm_jobs.status.run_status import DECIDING_FIRST
 from slurm_jobs.status.slice_status import SliceStatus, Status
 
-_ANY_JOB = "any"
-"""Token of the substitute intent, and then of all records."""
+_STATUS_OF_OUTCOME: Mapping[str, Status] = {
+    "completed": "completed",
+    "failed": "failed",
+    "stopped": "unknown",
+    "superseded": "unknown",
+}
+"""Status of a slice by the outcome of its newest attempt, if nothing else is known of it."""
 _NO_WORD = "report"
 """Source of a row for a job without accounting."""
 
@@ -39,11 +43,16 @@ def standings(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
 ) -> Mapping[str, Standing]:
     """Return the standing of each stage."""
-    run = _run_records(inputs)
-    run_status = reconcile(run, _answer(inputs, run.intents))
+    if inputs.records is None:
+        return {stage.name: _by_endings(stage) for stage in inputs.stages}
+    run_status = reconcile(inputs.records, _answer(inputs, inputs.records.intents))
+    by_name = {stage.stage.name: stage for stage in run_status.stages}
     standing: dict[str, Standing] = {}
     for stage in inputs.stages:
-        reconciled = run_status.stage(stage.name)
+        reconciled = by_name.get(stage.name)
+        if reconciled is None:  # a submit was killed between the spec and the plan
+            standing[stage.name] = _by_endings(stage)
+            continue
         status, slices = reconciled.status, reconciled.slices
         last = {fact.bar.slice_index: fact for fact in attempts[stage.name]}
         if stage.run == REPORT_RUN and any(f.bar.outcome == "running" for f in last.values()):
@@ -100,63 +109,18 @@ def overall_status(
     return OverallStatus(status="completed")
 
 
-def _run_records(inputs: ReportInputs) -> RunRecords:
-    """Convert the inputs for `reconcile`; without a readable ledger, records of any job count."""
-    run = inputs.run
-    summaries: list[StageSummary] = []
-    substitutes: list[Intent] = []
-    records: dict[str, StageRecords] = {}
-    for stage in inputs.stages:
-        is_array = stage.num_slices > 1
-        summaries.append(
-            StageSummary(
-                name=stage.name,
-                run=stage.run,
-                num_slices=stage.num_slices,
-                is_array=is_array,
-                retries=0,
-                fingerprint="",
-                after={} if stage.is_former else stage.after,  # its dependencies may have changed
-                partition=str(stage.resources.get("slurm", {}).get("partition", "")),
-            )
-        )
-        substitutes.append(
-            Intent(
-                number=0,
-                token=_ANY_JOB,
-                stage=stage.name,
-                slices=tuple(range(stage.num_slices)),
-                is_array=is_array,
-                fingerprint="",
-                job_name="",
-                time_unix_s=0.0,
-            )
-        )
-        attempts: dict[int, tuple[int, ...]] = {}
-        for start in stage.attempts:
-            attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
-        endings: dict[int, dict[int, CompletionName]] = {}
-        for end in stage.completions:
-            token = _ANY_JOB if inputs.intents is None else end.token
-            name = CompletionName(end.slice_index, end.attempt, token, end.outcome)
-            endings.setdefault(end.slice_index, {})[end.attempt] = name
-        records[stage.name] = StageRecords(attempts=attempts, endings=endings)
-    return RunRecords(
-        meta=RunMeta(  # `reconcile` ignores it
-            run_id=str(run.get("run_id", "")),
-            name=str(run.get("name", "")),
-            created_unix_s=float(run["created_unix_s"]),
-            submitted_by="",
-            host="",
-            scheduler="",
-            version="",
-            spec_file="",
-        ),
-        stages=tuple(summaries),
-        intents=inputs.intents if inputs.intents is not None else tuple(substitutes),
-        records=records,
-        is_submitting=inputs.is_submitting,
-    )
+def _by_endings(stage: StageInputs) -> Standing:
+    """Return the standing of a stage of which only attempts and their endings are known."""
+    newest: dict[int, Status] = dict.fromkeys(range(stage.num_slices), "unknown")
+    for ending in stage.completions:
+        if ending.slice_index in newest:
+            newest[ending.slice_index] = _STATUS_OF_OUTCOME[ending.outcome]
+    numbers: dict[Status, list[int]] = {}
+    for index, status in newest.items():
+        numbers.setdefault(status, []).append(index)
+    status = next(word for word in ("unknown", "failed", "completed") if word in numbers)
+    reason = "" if status == "completed" else "the records of its jobs cannot be read"
+    return Standing(status=status, reason=reason, slices=numbers, is_open=False)
 
 
 def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:

@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from slurm_jobs.formats.configs.stages import ReportConfig
+from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.formats.timings.profiler_files import OPERATORS_FORMAT_NAME, operators_path
 from slurm_jobs.formats.timings.step_records import StepFile, spans_path
 from slurm_jobs.report.inputs.read_inputs import read_inputs
@@ -22,6 +23,8 @@ from slurm_jobs.report.numbers.build_report import build_report
 from slurm_jobs.report.numbers.trainings.training_numbers import training_numbers
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.text.terminal import print_report
+from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.run_folder.run_values import StageRecords
 from tests.slurm_jobs.report.fabricate_run import CREATED, STEP_DTYPE, Scenario, fabricate_steps
 
 # Changes to the files of a run.
@@ -77,8 +80,27 @@ def with_stage(inputs, name: str, **changes: Any):
             },
         )
 
-    stages = (changed(stage) if stage.name == name else stage for stage in inputs.stages)
-    return replace(inputs, stages=tuple(stages))
+    stages = tuple(changed(stage) if stage.name == name else stage for stage in inputs.stages)
+    (stage,) = (stage for stage in stages if stage.name == name)
+    records = {**inputs.records.records, name: _listed(stage)}
+    return replace(inputs, stages=stages, records=replace(inputs.records, records=records))
+
+
+def _listed(stage: StageInputs) -> StageRecords:
+    """Return the listing of the folders that hold the records of a stage."""
+    attempts: dict[int, tuple[int, ...]] = {}
+    for start in stage.attempts:
+        attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
+    endings: dict[int, dict[int, CompletionName]] = {}
+    for end in stage.completions:
+        name = CompletionName(end.slice_index, end.attempt, end.token, end.outcome)
+        endings.setdefault(end.slice_index, {})[end.attempt] = name
+    return StageRecords(attempts=attempts, endings=endings)
+
+
+def with_intents(inputs, *intents: Intent):
+    """Return inputs of a run whose ledger has these intents."""
+    return replace(inputs, records=replace(inputs.records, intents=intents))
 
 
 NOT_STARTED: dict[str, Any] = {"attempts": (), "completions": (), "timings": ()}

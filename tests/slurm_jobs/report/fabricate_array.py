@@ -29,6 +29,7 @@ from slurm_jobs.run_folder.orders import name_of_job
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.slice_status import Status
+from tests.slurm_jobs.report.fabricate_run import write_plan
 
 End = Literal["completed", "retried", "failed", "timeout", "scancelled", "running", "waiting"]
 """`retried` completes at the second attempt, in place."""
@@ -119,6 +120,7 @@ def _write_run(paths: RunPaths, num_slices: int, created: float) -> None:
     }
     _write(paths.run_json, run)
     _write(paths.resolved_spec, {"name": _NAME, "stages": {_STAGE: stage}})
+    write_plan(paths, 1, {_STAGE: stage})
     intent = {
         "stage": _STAGE,
         "slices": ranges_text(range(num_slices)),

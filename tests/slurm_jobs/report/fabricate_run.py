@@ -202,6 +202,25 @@ def fabricate_steps(
     return steps
 
 
+def write_plan(paths: RunPaths, number: int, stages: Mapping[str, Any]) -> None:
+    """Write what a plan has of the stages of a resolved spec."""
+    values = [
+        {
+            "name": name,
+            "run": stage["run"] or "shell",
+            "retries": 0,
+            "fingerprint": "f1ng3r",
+            "resources": stage.get("resources") or {},
+            "after": stage["after"],
+            "is_array": stage["array"] is not None,
+            "num_slices": stage["array"]["num_slices"] if stage["array"] else 1,
+        }
+        for name, stage in stages.items()
+    ]
+    paths.plans_dir.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(paths.plan(number), {"stages": values})
+
+
 class Fabricator:
     def __init__(self, run_dir: Path, scenario: Scenario) -> None:
         self.paths = RunPaths(run_dir)
@@ -233,6 +252,7 @@ class Fabricator:
         self._json(self.paths.run_json, run)
         spec = resolved_spec(self.scenario)
         self._json(self.paths.resolved_spec, spec)
+        write_plan(self.paths, 1, spec["stages"])
         for job_id, (stage, values) in enumerate(spec["stages"].items(), 12):
             self._submit(stage, values["array"], str(job_id))
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.slurm_jobs.report.builders import report_from, row_of, seconds_of, with_rows, with_stage
+from tests.slurm_jobs.report.builders import (
+    report_from,
+    row_of,
+    seconds_of,
+    with_intents,
+    with_rows,
+    with_stage,
+)
 
 
 def efficiency_of(report, name):
@@ -27,7 +34,7 @@ def replaced_by_a_later_submit(inputs, stage, slices):
         token="later",
         slices=slices,
     )
-    return replace(inputs, intents=(*inputs.intents, newer))
+    return with_intents(inputs, *inputs.intents, newer)
 
 
 def test_an_attempt_that_failed_is_lost_from_its_start_to_its_end(report_of):

@@ -24,6 +24,7 @@ from tests.slurm_jobs.report.builders import (
     row_of,
     seconds_of,
     stage_of,
+    with_intents,
     with_rows,
     with_stage,
 )
@@ -120,7 +121,7 @@ def test_slices_that_one_element_works_through_share_its_row(inputs):
         replace(i, slices_per_task=2) if i.stage == "preprocess" else i for i in inputs.intents
     )
     changed = with_stage(inputs, "preprocess", attempts=attempts, completions=completions)
-    changed = replace(changed, accounting=(*rows, *others), intents=intents)
+    changed = with_intents(replace(changed, accounting=(*rows, *others)), *intents)
     report = report_from(changed)
     stage = stage_of(report, "preprocess")
     assert (stage.num_attempts, stage.num_retries, stage.failures) == (4, 0, ())

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from slurm_jobs.base import units
-from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.formats.configs.command_stages import SAID, TUNE_RUN
 from slurm_jobs.formats.timings.step_records import spans_path, steps_header, steps_path
 from slurm_jobs.report.inputs.read_inputs import parents_first
@@ -30,7 +29,13 @@ from tests.slurm_jobs.report.builders import (
     stage_of,
     with_stage,
 )
-from tests.slurm_jobs.report.fabricate_run import CREATED, STATISTICS, Fabricator, Scenario
+from tests.slurm_jobs.report.fabricate_run import (
+    CREATED,
+    STATISTICS,
+    Fabricator,
+    Scenario,
+    write_plan,
+)
 
 LATER = CREATED + 9000
 
@@ -173,7 +178,7 @@ def test_without_a_ledger_the_last_completion_of_each_slice_counts(run):
     for entry in run.paths.ledger_dir.iterdir():
         entry.write_text("{")
     report = report_of_run(run)
-    assert notes_with(report, "not read as a ledger")
+    assert notes_with(report, "completion records alone decide what is done, because ")
     assert report.data[0].num_rows.value == 10_000
     assert report.data[0].num_slices_reported == 2
     assert report.evaluation
@@ -298,21 +303,6 @@ def test_no_advice_is_given_on_a_time_limit_that_is_the_budget_of_a_tuning(tuned
 
 
 # A stage that a resume took out of the spec.
-
-
-def write_plan(paths, number, stages):
-    values = [
-        {
-            "name": name,
-            "run": stage["run"],
-            "after": stage["after"],
-            "is_array": stage["array"] is not None,
-            "num_slices": stage["array"]["num_slices"] if stage["array"] else 1,
-        }
-        for name, stage in stages.items()
-    ]
-    paths.plans_dir.mkdir(exist_ok=True)
-    write_json_atomic(paths.plan(number), {"stages": values})
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tests.slurm_jobs.report.builders import (
     report_from,
     report_on,
     stage_of,
+    with_intents,
     with_rows,
     with_stage,
 )
@@ -131,13 +132,13 @@ def test_a_ledger_that_cannot_be_read_is_named_and_the_records_count(run_of):
     paths, rows = run_of()
     next(paths.ledger_dir.glob("*2*.json")).write_text("{")
     report = report_on(paths, rows)
-    assert notes_with(report, "not read as a ledger")
+    assert notes_with(report, "completion records alone decide what is done, because ")
     assert report.header.status == "completed"
 
 
 def test_a_submit_killed_before_its_first_intent_is_named_as_in_status(inputs_of):
     inputs = inputs_of(with_accounting=False)
-    nothing = replace(inputs, intents=())
+    nothing = with_intents(inputs)
     for s in inputs.stages:
         nothing = with_stage(nothing, s.name, **NOT_STARTED)
     report = report_from(nothing)

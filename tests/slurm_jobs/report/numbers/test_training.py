@@ -28,6 +28,7 @@ from tests.slurm_jobs.report.builders import (
     report_on,
     seconds_of,
     training_of,
+    with_intents,
     with_stage,
 )
 
@@ -246,7 +247,7 @@ def resumed(inputs_of):
             timings=slowed,
         )
         intents = tuple(replace(i, fingerprint="f2") for i in inputs.intents)
-        return report_from(replace(changed, intents=intents))
+        return report_from(with_intents(changed, *intents))
 
     return make
 
