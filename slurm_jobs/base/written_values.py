@@ -64,9 +64,10 @@ def describe(value: Any) -> str:
     if isinstance(value, str):
         return f"the text `{shortened(value)}`"
     if isinstance(value, dict):
-        return f"keys and values ({', '.join(shortened(str(key)) for key in list(value)[:5])})"
+        keys = ", ".join(shortened(str(key)) for key in list(value)[:5])
+        return f"keys and values ({keys})" if keys else "an empty mapping"
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     return f"`{value}`"
 
 

@@ -137,7 +137,7 @@ def test_the_values_are_part_of_what_decides_a_stages_work() -> None:
         (
             "task: [a, b]",
             "task: []",
-            "stages.train.matrix.task: expected a list of values, found a list of 0",
+            "stages.train.matrix.task: expected a list of values, found an empty list",
         ),
     ],
 )
