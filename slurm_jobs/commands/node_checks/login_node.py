@@ -36,7 +36,7 @@ from slurm_jobs.schedulers.slurm_environment import query_environment
 
 T = TypeVar("T")
 LIMIT_S = 15.0
-"""For Slurm's commands together, and for each file system: the user is waiting."""
+"""For each round of Slurm's commands, and for each file system: the user is waiting."""
 _MOST_BYTES = 4_000_000
 _NUM_WRITES = 5
 _NUM_OPENED = 200
@@ -45,9 +45,10 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def ask_slurm() -> SlurmFacts:
-    """Return the answers of Slurm's commands, each within `LIMIT_S`.
+    """Return the answers of Slurm's commands, which may take `LIMIT_S` in each of three rounds.
 
-    The limit also holds if Slurm's daemons hang.
+    The first is the version, the second the config, and the third all others together. The limit
+    also holds if Slurm's daemons hang.
     """
     user = user_name()
     others = {
@@ -91,7 +92,11 @@ def measure_folder(purpose: str, folder: Path) -> MeasuredFolder:
     late = f"its file system did not answer within {LIMIT_S:g} s"
     facts = FolderFacts(path=str(folder))
     dead = MeasuredFolder(purpose=purpose, folder=facts, late=late)
-    return _within(lambda: _measured_folder(purpose, facts), LIMIT_S, dead)
+    measured = _within(lambda: _measured_folder(purpose, facts), LIMIT_S, dead)
+    if measured is dead or not measured.folder.kind:
+        return measured
+    # Not within the limit of the file system, because a slow `quota` is no dead file system.
+    return replace(measured, quota=_quota(_nearest_existing(folder), measured.folder.kind))
 
 
 def _within(call: Callable[[], T], limit_s: float, late: T) -> T:
@@ -115,9 +120,7 @@ def _within(call: Callable[[], T], limit_s: float, late: T) -> T:
 
 
 def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
-    place = Path(facts.path)
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = _nearest_existing(Path(facts.path))
     try:
         mount, status = mount_of(_MOUNTS.read_text(), place.resolve()), os.statvfs(place)
     except OSError as error:
@@ -127,13 +130,6 @@ def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
         links, link_problem, write_s = _try_out(place)
     except OSError as error:
         problem = error.strerror or str(error)
-    command = ["quota", "-w"]
-    if mount.kind == "lustre":
-        command = ["lfs", "quota", "-q", "-u", user_name(), str(place)]
-    if shutil.which(command[0]) is None:
-        quota = ProgramAnswer(problem=f"there is no `{command[0]}` here")
-    else:
-        quota = _asked({"quota": command})["quota"]
     return MeasuredFolder(
         purpose=purpose,
         folder=replace(
@@ -148,8 +144,23 @@ def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
         links=links,
         link_problem=link_problem,
         write_s=write_s,
-        quota=quota,
     )
+
+
+def _nearest_existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _quota(place: Path, kind: str) -> ProgramAnswer:
+    """Return the answer of the program that knows the quota on a file system of this kind."""
+    command = ["quota", "-w"]
+    if kind == "lustre":
+        command = ["lfs", "quota", "-q", "-u", user_name(), str(place)]
+    if shutil.which(command[0]) is None:
+        return ProgramAnswer(problem=f"there is no `{command[0]}` here")
+    return _asked({"quota": command})["quota"]
 
 
 def _try_out(place: Path) -> tuple[bool, str, float]:
@@ -195,8 +206,8 @@ def measure_python(pythons: Sequence[str]) -> MeasuredPython:
 def _time_opening() -> tuple[float | None, int]:
     """Return the mean time to open and read a module's file, and the number of files.
 
-    Each is a request to a file server. Only files that this process has not read; other processes
-    of this machine may have.
+    Each is a request to a file server. This process has not read these files, because it imports
+    bytecode instead; other processes of this machine may have.
     """
     folder = Path(sysconfig.get_paths()["purelib"])
     paths = list(islice(folder.glob("*/*.py"), _NUM_OPENED))

@@ -98,6 +98,16 @@ def test_a_file_system_that_never_answers_is_not_waited_for(
     assert "did not answer within 0.2 s" in look.late
 
 
+def test_a_quota_that_never_answers_is_no_dead_file_system(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_node, "LIMIT_S", 2.0)
+    _script(commands / "quota", "exec /bin/sleep 60")
+    look = measure_folder("home", tmp_path)
+    assert (look.late, look.links) == ("", True)
+    assert "no answer in 2 s" in look.quota.problem
+
+
 def test_this_python_is_checked_with_those_that_stages_name() -> None:
     look = measure_python(["/usr/bin/env", "/nowhere/python"])
     assert look.stage_pythons == {"/usr/bin/env": True, "/nowhere/python": False}
