@@ -58,8 +58,10 @@ def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, Any]:
     lines: list[str] = []
     with suppress(OSError), cpuinfo.open("rb") as stream:
         lines = stream.read(_CPUINFO_BYTES).decode(errors="replace").splitlines()
-    pairs = [line.partition(":") for line in lines]
-    values = {key.strip(): value.strip() for key, _, value in reversed(pairs)}
+    values: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        values.setdefault(key.strip(), value.strip())  # the first core's
     model = next((values[key] for key in _CPU_MODEL_KEYS if values.get(key)), "")
     usable = len(os.sched_getaffinity(0))
     return {"model": model, "num_cores": os.cpu_count(), "num_usable_cores": usable}
@@ -89,21 +91,23 @@ class Mount(NamedTuple):
     """Device, or the name that the file system gives its origin."""
 
 
-def mount_of(text: str, folder: Path) -> Mount:
+def mount_of(mountinfo: str, folder: Path) -> Mount:
     """Return the mount that contains a folder, from /proc/self/mountinfo, see proc(5)."""
-    best, mount = -1, Mount("", "")
-    for line in text.splitlines():
+    deepest, depth = Mount("", ""), 0
+    for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         point = Path(before.split()[4].replace(r"\040", " "))
-        if folder.is_relative_to(point) and len(point.parts) >= best:  # the last one hides others
-            best, mount = len(point.parts), Mount(*after.split()[:2])
-    return mount
+        # Of two mounts at one point, the later one hides the earlier one.
+        if folder.is_relative_to(point) and len(point.parts) >= depth:
+            kind, source, *_ = after.split()
+            deepest, depth = Mount(kind, source), len(point.parts)
+    return deepest
 
 
 def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
-    """Return interfaces of physical cards, so that bridges, bonds and VLANs count nothing twice.
+    """Return the interfaces of physical cards; in a container, which has none, all but loopback.
 
-    A container has none: then return all but the loopback.
+    A bridge, bond or VLAN would count the traffic of its card again.
     """
     names = sorted(path.name for path in (sys / "class/net").iterdir())
     real = [name for name in names if (sys / "class/net" / name / "device").exists()]
@@ -151,7 +155,7 @@ def _text(path: Path) -> str:
 
 
 def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:
-    """Return this Python, and the packages in `folders`, its path."""
+    """Return facts about this Python, and the packages in `folders`, which is its `sys.path`."""
     return {
         "executable": sys.executable,
         "version": platform.python_version(),
@@ -167,16 +171,23 @@ def interface_towards(addresses: Iterable[str]) -> str | None:
     numeric address (`127.0.0.1`) is the same everywhere.
     """
     for address in addresses:
-        own_address = ""
-        with suppress(OSError):  # no packet is sent
-            family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
-            with socket.socket(family, kind) as probe:
-                probe.connect(target)
-                own_address = str(probe.getsockname()[0]).partition("%")[0]
-        is_usable = own_address and (_is_loopback(address) or not _is_loopback(own_address))
-        name = _interface_of(own_address) if is_usable else None
+        source = _source_address(address)
+        if source is None or (_is_loopback(source) and not _is_loopback(address)):
+            continue
+        name = _interface_of(source)
         if name is not None:
             return name
+    return None
+
+
+def _source_address(address: str) -> str | None:
+    """Return the address of this host from which packets to `address` start; None if none can."""
+    with suppress(OSError):
+        # Any port will do: to connect a UDP socket chooses a route, and sends nothing.
+        family, kind, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0]).partition("%")[0]
     return None
 
 

@@ -38,7 +38,7 @@ class RunChoice:
         names = (run_dir.name, RUN_STAMP.sub("", run_dir.name))
         return self.name is None or any(fnmatch.fnmatchcase(name, self.name) for name in names)
 
-    def has_records(self, run_dir: Path) -> bool:
+    def has_age_and_note(self, run_dir: Path) -> bool:
         """Check whether a run is young enough, and its note has the words that are searched.
 
         Raises:
@@ -183,6 +183,6 @@ def _chosen_by_age(
     chosen: list[Path] = []
     for folder in sorted(ages, key=ages.__getitem__, reverse=True):
         with _noting(folder, unreadable):
-            if choice.has_records(folder):
+            if choice.has_age_and_note(folder):
                 chosen.append(folder)
     return chosen, unreadable

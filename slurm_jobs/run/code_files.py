@@ -64,9 +64,9 @@ def public_files(sources: Sequence[Path]) -> dict[str, Path]:
     Raises:
         InputError: this user cannot read one of its files or folders.
     """
-    with naming_what_is_closed():
+    with reporting_unreadable_code():
         files = {e.name: e.path for e in _public_and_private(sources) if e.private is None}
-        _refuse_closed(files.values())
+        _refuse_unreadable(files.values())
     return files
 
 
@@ -76,9 +76,9 @@ def all_files(sources: Sequence[Path]) -> dict[str, Path]:
     Raises:
         InputError: this user cannot read one of its files or folders.
     """
-    with naming_what_is_closed():
+    with reporting_unreadable_code():
         files = {e.name: e.path for source in sources for e in _entries(source, None)}
-        _refuse_closed(files.values())
+        _refuse_unreadable(files.values())
     return files
 
 
@@ -93,7 +93,7 @@ def content_digest(path: Path) -> bytes:
 
 def private_files_note(sources: Sequence[Path]) -> str | None:
     """Return which files and folders of the user's code are not copied; None if all are."""
-    with naming_what_is_closed():
+    with reporting_unreadable_code():
         left_out = [e for e in _public_and_private(sources) if e.private]
     if not left_out:
         return None
@@ -107,14 +107,14 @@ def private_files_note(sources: Sequence[Path]) -> str | None:
     )
 
 
-def _refuse_closed(paths: Iterable[Path]) -> None:
+def _refuse_unreadable(paths: Iterable[Path]) -> None:
     for path in paths:
         if not os.access(path, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 @contextmanager
-def naming_what_is_closed() -> Iterator[None]:
+def reporting_unreadable_code() -> Iterator[None]:
     """Turn the error of a closed file or folder into one of the user's input."""
     try:
         yield

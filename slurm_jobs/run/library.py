@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from slurm_jobs.base.shipped_files import shipped_path
-from slurm_jobs.run.code_files import naming_what_is_closed
+from slurm_jobs.run.code_files import reporting_unreadable_code
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _MAGIC = importlib.util.MAGIC_NUMBER
@@ -47,7 +47,7 @@ class Library:
     """
 
     def __init__(self) -> None:
-        with naming_what_is_closed():
+        with reporting_unreadable_code():
             self._sources = [_Source(path, name) for name, path in sorted(_our_files())]
 
     def fingerprint(self) -> str:
@@ -85,7 +85,7 @@ def _our_files() -> Iterator[tuple[str, str]]:
 
 def _files_below(folder: Path, *, prefix: str) -> Iterator[tuple[str, str]]:
     # Texts and not paths: a Path for each of 850 files takes as long as reading all of them.
-    for root, folders, names in os.walk(folder, onerror=_refuse_closed):
+    for root, folders, names in os.walk(folder, onerror=_refuse_unreadable):
         folders[:] = [name for name in folders if name != "__pycache__" and name[0] != "."]
         inside = prefix + root[len(str(folder)) :]
         for name in names:
@@ -95,7 +95,7 @@ def _files_below(folder: Path, *, prefix: str) -> Iterator[tuple[str, str]]:
                 yield f"{inside}/{name}", path
 
 
-def _refuse_closed(error: OSError) -> None:
+def _refuse_unreadable(error: OSError) -> None:
     if isinstance(error, PermissionError):  # another folder was deleted meanwhile
         raise error
 

@@ -23,7 +23,12 @@ from slurm_jobs.base.files import (
     write_text_atomic,
 )
 from slurm_jobs.formats.configs.command_stages import DRILL_RUN, NODE_RUN, TUNE_RUN
-from slurm_jobs.run.code_files import all_files, content_digest, naming_what_is_closed, public_files
+from slurm_jobs.run.code_files import (
+    all_files,
+    content_digest,
+    public_files,
+    reporting_unreadable_code,
+)
 from slurm_jobs.run.library import Library
 from slurm_jobs.run.start_script import START_SCRIPT
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
@@ -80,7 +85,7 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
     Raises:
         InputError: this user cannot read a module's folder.
     """
-    with naming_what_is_closed():
+    with reporting_unreadable_code():
         modules = [module_source(top_module(run), spec_dir) for run in run_names]
     return sorted({*(Path(path) for path in code), *(path for path in modules if path is not None)})
 

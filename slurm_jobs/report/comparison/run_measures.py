@@ -49,13 +49,14 @@ def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[s
     }
 
 
-def profiler_note(attempts: Sequence[AttemptSteps]) -> str:
-    """Return a note that memory on CPUs includes the profiler's; nothing without a profile."""
+def profiler_note(attempts: Sequence[AttemptSteps]) -> str | None:
+    """Return a note that memory on CPUs includes the profiler's; None without a profile."""
     ranks = [timing for attempt in attempts for timing in attempt.ranks]
     on_device = any(t.steps.metadata.get("device") == "cuda" for t in ranks if t.steps is not None)
-    if on_device or all(s["name"] != PROFILE_WRITE_SPAN for t in ranks for s in t.spans):
-        return ""
-    return "steps were profiled: the memory has the profiler's records in it"
+    was_profiled = any(span["name"] == PROFILE_WRITE_SPAN for t in ranks for span in t.spans)
+    if was_profiled and not on_device:
+        return "steps were profiled: the memory has the profiler's records in it"
+    return None
 
 
 def cards(stage: StageInputs) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def _notes(
     """Return what is excluded from the speed, and what could not be read."""
     name = str(inputs.run["run_id"])
     notes = []
-    if (progress := made_of_planned(attempts)) is not None:
+    if (progress := unfinished_progress(attempts)) is not None:
         notes.append(
             f"{name}: {progress[0]:,} of {progress[1]:,} steps were made, it was stopped or still "
             "runs: loss and memory are of these"
@@ -161,8 +162,8 @@ def _notes(
     return (*notes, *(f"{name}: {problem}" for problem in inputs.problems))
 
 
-def made_of_planned(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
-    """Return the finished and the planned steps of an unfinished training."""
+def unfinished_progress(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
+    """Return the finished and the planned steps of a training; None if it is finished."""
     newest = attempts[-1]
     planned = max(
         int(timing.steps.metadata.get("num_steps") or 0)

@@ -12,7 +12,7 @@ import pytest
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from slurm_jobs.formats.timings.system_readings import ReadingPacker, system_path
-from slurm_jobs.report.comparison.run_measures import made_of_planned, measure
+from slurm_jobs.report.comparison.run_measures import measure, unfinished_progress
 from slurm_jobs.report.comparison.run_settings import unlike_within
 from tests.slurm_jobs.report.builders import add_span, change_steps, edited, write_operators
 
@@ -143,7 +143,7 @@ def test_missing_steps_are_counted(planned, expected):
     steps["step"] = np.arange(200, 239)
     file = SimpleNamespace(metadata={"num_steps": planned})
     attempt: Any = SimpleNamespace(ranks=[SimpleNamespace(steps=file)], records=[steps], longest=0)
-    assert made_of_planned([attempt]) == expected
+    assert unfinished_progress([attempt]) == expected
 
 
 # Several attempts, and those of an earlier config.
