@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
-from tests.slurm_jobs.run.fabricate import end, submitted_run
+from tests.slurm_jobs.cli.runs.array_of_four import paths, slurm, status
+from tests.slurm_jobs.run.fabricate import end
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     DATABASE_DOWN,
     FakeSlurm,
     account_row,
-    make_fake_slurm,
     queue_row,
 )
 
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    monkeypatch.setenv("COLUMNS", "160")
-    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
-    fake.says("squeue", queue_row("1_0", "RUNNING") + queue_row("1_1", "PENDING", "Priority"))
-    fake.says("sacct", account_row("1_2", "TIMEOUT"))
-    return fake
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
-    """An array of four, of which one is complete."""
-    made = submitted_run(tmp_path / "r", 4)
-    end(made, "a", [3])
-    return made
-
-
-@pytest.fixture
-def status(paths: RunPaths, command: Command) -> Command:
-    return lambda *words, code=0: command("status", paths.run_dir, *words, code=code)
-
-
-def test_each_slice_and_stage_says_its_source_and_age(status: Command, slurm: FakeSlurm) -> None:
-    found = json.loads(status("--json").out)
-    (stage,) = found["stages"]
-    assert [(part["status"], part["source"]) for part in stage["slices"]] == [
-        ("running", "squeue"),
-        ("waiting", "squeue"),
-        ("failed", "sacct"),
-        ("completed", "record"),
-    ]
-    assert [part["age_s"] is None for part in stage["slices"]] == [False, False, False, True]
-    assert stage["sources"] == ["squeue"]
-    assert 0 <= stage["age_s"] < 60
+__all__ = ["paths", "slurm", "status"]
 
 
 def test_the_screen_shows_the_age_of_the_answer_and_fresh_queries_again(

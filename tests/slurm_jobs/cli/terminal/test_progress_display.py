@@ -7,7 +7,7 @@ import pty
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import sys
 from slurm_jobs.cli.terminal import progress_display as progress_bar
