@@ -12,7 +12,9 @@ from slurm_jobs.cli.main import main
 from slurm_jobs.commands.spec_reading import manifest_tables
 from tests.pipeline.tables import captions, write_parquet, write_saved
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
-from tests.slurm_jobs.spec.conftest import Check
+from tests.slurm_jobs.spec.conftest import Check, check
+
+__all__ = ["check"]
 
 SPEC_OF_M = SPEC.format(name="m")
 PLACE = "7:17: stages.p.config.manifest: m"
@@ -47,19 +49,6 @@ def test_a_table_without_rows_or_columns_is_a_problem_at_its_line(
 def test_a_table_whose_first_file_is_empty_may_have_rows(check: Check, tmp_path: Path) -> None:
     write_saved(tmp_path / "m", [captions(3).slice(0, 0), captions(3)])
     assert check(SPEC_OF_M) == []
-
-
-def test_damaged_tables_and_folders_without_parquet_files_are_reported(
-    check: Check, tmp_path: Path
-) -> None:
-    (tmp_path / "m").mkdir()
-    assert "m is a folder without `*.parquet` files" in check(SPEC_OF_M)[0]
-    (tmp_path / "m/cats").mkdir()
-    (tmp_path / "m/cats/1.JPG").touch()
-    assert "`slurm-jobs init --data m` writes one" in check(SPEC_OF_M)[0]
-    file = write_parquet(tmp_path / "m" / "a.parquet", captions(3))
-    file.write_bytes(file.read_bytes()[:-30])
-    assert "m is damaged or cut short" in check(SPEC_OF_M)[0]
 
 
 def test_without_pyarrow_check_says_what_it_did_not_read(
