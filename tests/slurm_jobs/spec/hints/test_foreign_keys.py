@@ -1,7 +1,6 @@
-"""Hints for keys of other tools, and for values that are not lists or keys and values."""
+"""Keys of other tools or places, answered with ours."""
 
 import re
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +9,19 @@ import pytest
 from slurm_jobs.base.errors import Problem
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.hints.foreign_keys import OWN_KEYS, OwnKey, foreign_key
-from slurm_jobs.spec.hints.list_remedies import list_remedy
-from slurm_jobs.spec.hints.mapping_remedies import FORMS, mapping_remedy
-from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.model_keys import fields_of, is_model, known_keys, with_keys
 from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument
 from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC as PREPROCESS
 from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 from tests.slurm_jobs.spec.conftest import Check
+from tests.slurm_jobs.spec.train_spec import SPEC, TRAIN
 
-TRAIN = config_class("train")
 WORDS = [(word, own) for words, own in OWN_KEYS for word in words.split()]
 NEEDED = {
     "train": {"num_steps": 1000, "adapters": {"rank": 8}},
     "preprocess": {"manifest": "rows.csv", "processor": "models/processor"},
 }
-SPEC = """\
-name: a
-cluster: local
-stages:
-  train:
-    run: train
-    resources: {tasks_per_node: 2}
-    config:
-      dataset: .
-      num_steps: 10
-      device: cpu
-"""
 
 
 def wrong_in(stage: str, example: str) -> list[Problem]:
@@ -201,165 +184,3 @@ def test_a_limit_of_resized_images_is_not_taken_for_the_one_that_rejects(
         assert "`max_pixels` of `preprocess` is another limit, which rejects image files" in line
     (below,) = check(f"{text}      image_pixels: {{max_pixels: 9, max: 1003520}}\n")
     assert "unknown key `max_pixels`; here it is `stages.p.config.image_pixels.max`" in below
-
-
-OF_A_STAGE = ("array", "on_resume", "resources")
-LEFT_OUT = "; for none leave it out"
-
-
-def models_below(target: Any) -> dict[KeyPath, str]:
-    """The settings of a model that hold keys, or lists of such, and the models' names."""
-    found: dict[KeyPath, str] = {}
-    for key, hint in fields_of(target).items():
-        bare = with_keys(hint)
-        is_list = typing.get_origin(bare) in {list, tuple}
-        model = with_keys(typing.get_args(bare)[0]) if is_list else bare
-        if is_model(model):
-            found[key,] = model.__name__
-            below = {} if is_list else models_below(model)
-            found |= {(key, *path): name for path, name in below.items()}
-    return found
-
-
-def refused(place: KeyPath, value: Any) -> list[str]:
-    """What a training refuses of a value at a place, beside what that place cannot do without."""
-    needed: dict[str, Any] = {
-        "num_steps": 1000,
-        **({"strategy": "accelerate"} if place[0] == "accelerate" else {}),
-        **({"adapters": {"rank": 8}} if place[0] == "quantize" else {}),
-    }
-    if place[0] == "phases":
-        del needed["num_steps"]
-    for step in reversed(place):
-        value = {step: value}
-    document = read_yaml("a", "f")
-    return [p.message for p in validate_values(TRAIN, document, {**needed, **value}, ())[1]]
-
-
-def test_every_setting_of_a_training_that_holds_keys_has_a_form() -> None:
-    preprocess = models_below(config_class("preprocess"))
-    del preprocess["processor",]  # a folder's name stands there as well
-    names = {
-        *models_below(TRAIN).values(),
-        *models_below(Stage).values(),
-        *preprocess.values(),
-    }
-    assert names == set(FORMS)
-
-
-@pytest.mark.parametrize(
-    "value", [True, False, None, 3, 1e-4, "nonsense", "text", "auto", "off", ["a"]]
-)
-@pytest.mark.parametrize("place", models_below(TRAIN))
-def test_the_form_that_is_shown_is_taken(place: KeyPath, value: Any) -> None:
-    remedy = mapping_remedy(TRAIN, place, value)
-    if remedy == LEFT_OUT:
-        assert value is False
-        return
-    shown = re.fullmatch(r"; write (?:for example )?`(.+)`(?: for none)?", remedy)
-    assert shown is not None
-    document = read_yaml(f"{{{shown[1]}}}", "f")
-    assert document.problems == ()
-    assert list(document.value) == [place[-1]]
-    assert refused(place, document.value[place[-1]]) == []
-
-
-@pytest.mark.parametrize("key", OF_A_STAGE)
-def test_the_form_of_a_stages_own_settings_is_taken(key: str) -> None:
-    shown = re.search("`(.+)`", mapping_remedy(Stage, (key,), "x"))
-    assert shown is not None
-    values = {"shell": "x", **read_yaml(f"{{{shown[1]}}}", "f").value}
-    assert validate_values(Stage, read_yaml("a", "f"), values, ())[1] == []
-
-
-@pytest.mark.parametrize(
-    ("config", "place", "found", "remedy"),
-    [
-        ("compile: true", "compile", "`true`", "write `compile: {}`"),
-        ("quantize: nf4", "quantize", "the text `nf4`", "write `quantize: {kind: nf4}`"),
-        (
-            *("trackers: tensorboard", "trackers", "the text `tensorboard`"),
-            "write `trackers: {use: [tensorboard]}`",
-        ),
-        ("adapters: 8", "adapters", "`8`", "write `adapters: {rank: 8}`"),
-        ("batching: packed", "batching", "the text `packed`", "write `batching: {kind: packed}`"),
-        ("evaluate: false", "evaluate", "`false`", "for none leave it out"),
-        (
-            *("model: models/qwen", "model", "the text `models/qwen`"),
-            "write `model: {type: hugging_face, path: models/qwen}`",
-        ),
-    ],
-)
-def test_one_value_in_place_of_keys_is_refused_with_the_form(
-    check: Check, config: str, place: str, found: str, remedy: str
-) -> None:
-    (line,) = check(f"{SPEC}      {config}\n")
-    start = f"stages.train.config.{place}: expected keys and values, found {found}; {remedy}"
-    assert line.partition(": ")[2].startswith(start)
-
-
-def test_what_has_no_name_has_no_form() -> None:
-    assert mapping_remedy(Resources, (), None) == ""
-    assert mapping_remedy(RunSpec, ("stages", "s", "config"), 3) == ""
-
-
-STEPS = "give the first and the last step, such as [20, 40]"
-
-
-def remedy_of(section: str, key: str, value: Any) -> str:
-    """What a training's config says of a value, behind what was found."""
-    values = {"num_steps": 100, section: {key: value}}
-    document = YamlDocument(file="f", value=values)
-    (problem,) = validate_values(TRAIN, document, values, ())[1]
-    return problem.message.partition(": expected a list, found ")[2].partition("; ")[2]
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "value", "remedy"),
-    [
-        ("profile", "steps", "20-40", "write [20, 40]"),
-        ("profile", "steps", "20:40", "write [20, 40]"),
-        ("profile", "steps", "20 to 40", "write [20, 40]"),
-        ("profile", "steps", "20, 40", "write [20, 40]"),
-        ("profile", "steps", "20 40", "write [20, 40]"),
-        ("profile", "steps", "[20, 40]", "remove the quotes"),
-        ("profile", "steps", 20, STEPS),
-        ("profile", "steps", "40-20", STEPS),
-        ("profile", "steps", "some", ""),
-        ("profile", "steps", True, ""),
-        ("profile", "ranks", 0, "write [0]"),
-        ("profile", "ranks", "0", "write [0]"),
-        ("profile", "ranks", "0-3", "write [0, 1, 2, 3]"),
-        ("profile", "ranks", "0-63", "write each of them: [0, 1, ..., 63]"),
-        ("compile", "towers", "vision", "write [vision]"),
-        ("compile", "towers", "vision, language", "write [vision, language]"),
-        ("compile", "towers", "both", ""),
-        ("adapters", "targets", "language", "write [language]"),
-        ("adapters", "targets", "20-40", "write [20-40]"),
-        ("adapters", "targets", "a: b", 'write ["a: b"]'),
-        ("adapters", "targets", "x" * 500, ""),
-        ("trackers", "use", "wandb,tensorboard", "write [wandb, tensorboard]"),
-        ("trackers", "use", "tensorbord", ""),
-    ],
-)
-def test_a_list_that_was_given_otherwise_is_proposed_as_it_is_taken(
-    section: str, key: str, value: Any, remedy: str
-) -> None:
-    assert remedy_of(section, key, value) == remedy
-    if remedy.startswith("write ["):
-        proposed = read_yaml(remedy.removeprefix("write "), "f").value
-        values = {"num_steps": 100, section: {key: proposed}}
-        assert validate_values(TRAIN, read_yaml("a", "f"), values, ())[1] == []
-
-
-def test_one_line_of_shell_stays_one() -> None:
-    values = {"shell": "x", "setup": "module load a, b"}
-    (problem,) = validate_values(Stage, read_yaml("a", "f"), values, ())[1]
-    assert problem.message.endswith('; write ["module load a, b"]')
-
-
-def test_numbered_items_of_a_list_get_a_remedy() -> None:
-    assert list_remedy("code", {"1": "x"}, lambda _: None) == (
-        "; the first item has the number 0: code.0"
-    )
-    assert list_remedy("code", {"a": "x"}, lambda _: None) == ""
