@@ -1,4 +1,4 @@
-"""How a rank's keeper passes the stop signal on."""
+"""A stop signal sets the flag of a stage, whose own handler is called as well."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_functions_own_stop_handler_is_called_and_the_flag_is_set(
     (tmp_path / "start.py").write_text(START)
     (tmp_path / "own.py").write_text(STAGE)
     context = dataclasses.replace(make_context("s", tmp_path / "run"), node_local_dir=tmp_path)
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(__file__).resolve().parents[4])
     keeper = start_keeper(
         context,
         {"start_script": str(tmp_path / "start.py")},
