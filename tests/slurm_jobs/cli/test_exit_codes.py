@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -17,6 +13,7 @@ from slurm_jobs.cli import command_parser
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
+from tests.slurm_jobs.cli.own_process import ended_process
 from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.fabricate import submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -96,20 +93,6 @@ def test_an_init_that_cannot_write_is_3(tmp_path: Path, command: Command) -> Non
     assert "cannot write" in command("init", "--local", tmp_path / "file" / "configs", code=3).err
 
 
-def _ended(
-    arguments: list[str], standard_output: IO[str] | int, *, buffering: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """The command as a process of its own; `buffering`: of Python, empty for its default."""
-    return subprocess.run(
-        [sys.executable, "-m", "slurm_jobs", *arguments],
-        stdout=standard_output,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONUNBUFFERED": buffering},
-    )
-
-
 @pytest.mark.parametrize("buffering", ["", "1"])
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_a_result_that_standard_output_does_not_take_exits_with_3(
@@ -117,7 +100,7 @@ def test_a_result_that_standard_output_does_not_take_exits_with_3(
 ) -> None:
     with Path("/dev/full").open("w") as full:
         verb = ["runs", "--dir", str(paths.run_dir.parent), *as_json]
-        ended = _ended(verb, full, buffering=buffering)
+        ended = ended_process(verb, full, buffering=buffering)
     assert ended.returncode == 3
     assert ended.stderr == (
         "slurm-jobs: No space left on device; fix that and run the command again, written "
@@ -132,20 +115,11 @@ def test_a_json_error_that_cannot_be_printed_goes_to_standard_error(
     spec = tmp_path / "s.yaml"
     spec.write_text("name: s\nstages: {a: {shel: make}}\n")
     with Path("/dev/full").open("w") as full:
-        ended = _ended(["check", str(spec), "--json"], full, buffering=buffering)
+        ended = ended_process(["check", str(spec), "--json"], full, buffering=buffering)
     assert ended.returncode == 3
     lines = ended.stderr.splitlines()
     assert lines[0].startswith(f"{spec}:2:14: unknown key `shel`")
     assert lines[-2:] == ["1 problem found", "slurm-jobs: standard output: No space left on device"]
-
-
-def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    ended = _ended(["check", str(tmp_path / "none.yaml"), "--json"], writing)
-    os.close(writing)
-    assert ended.returncode == 2
-    assert "none.yaml: no such file" in ended.stderr
 
 
 @pytest.mark.parametrize("verb", sorted(command_parser.VERBS))

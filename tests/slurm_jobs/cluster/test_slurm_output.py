@@ -11,7 +11,6 @@ from slurm_jobs.cluster.slurm_output import (
     parse_partitions,
     parse_qos,
 )
-from slurm_jobs.spec.durations import parse_minutes
 
 CONFIG = """Configuration data as of 2026-11-21T07:50:00
 AccountingStorageEnforce = associations,limits,qos
@@ -70,23 +69,6 @@ def test_partitions_have_their_limits_and_their_kinds_of_nodes() -> None:
 )
 def test_gpus_are_counted_by_type(gres: str, gpus: dict[str, int]) -> None:
     assert parse_gpus(gres) == gpus
-
-
-@pytest.mark.parametrize(
-    ("text", "minutes"),
-    [
-        ("1-00:00:00", 1440),
-        ("2-12", 3600),
-        ("12:30:00", 750),
-        ("30:30", 30.5),
-        ("90", 90),
-        ("UNLIMITED", None),
-        ("", None),
-        ("N/A", None),
-    ],
-)
-def test_time_limits_are_minutes(text: str, minutes: float | None) -> None:
-    assert parse_minutes(text) == minutes
 
 
 def test_qos_and_associations_have_the_tighter_of_two_limits() -> None:

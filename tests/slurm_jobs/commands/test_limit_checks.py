@@ -1,54 +1,16 @@
+"""Jobs that a cluster could never run are named with the limit, and arrays are packed into it."""
+
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from slurm_jobs.cluster.limits import (
-    NO_LIMITS,
-    Association,
-    ClusterLimits,
-    NodeKind,
-    Partition,
-    Qos,
-)
+from slurm_jobs.cluster.limits import Association, ClusterLimits, NodeKind, Partition
 from slurm_jobs.commands.limit_checks import limit_notes, limit_problems
 from slurm_jobs.plan.make_plan import make_plan
-from slurm_jobs.plan.planned import Plan
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
-
-CPU = NodeKind(num_nodes=2, cpus=8, mem_mb=16_000)
-V100 = NodeKind(num_nodes=2, cpus=8, mem_mb=16_000, gpus={"v100": 4})
-A100 = NodeKind(num_nodes=4, cpus=64, mem_mb=512_000, gpus={"a100": 8})
-
-
-def cluster(**more: Any) -> ClusterLimits:
-    partitions = {
-        "cpu": Partition(name="cpu", is_default=True, max_time_min=1440, kinds=(CPU,)),
-        "gpu": Partition(name="gpu", max_time_min=2880, max_nodes=3, kinds=(V100, A100)),
-        "open": Partition(name="open", kinds=(CPU,)),
-    }
-    known: dict[str, Any] = {"partitions": partitions, "max_array_size": 1001}
-    return ClusterLimits(**{**known, **more})
-
-
-def planned(
-    resources: dict[str, Any], limits: ClusterLimits, array: dict[str, Any] | None = None
-) -> Plan:
-    stage = {"shell": "x", "resources": resources, **({"array": array} if array else {})}
-    spec = RunSpec.model_validate({"name": "a", "stages": {"s": stage}})
-    return make_plan(spec, ClusterProfile(), limits=limits)
-
-
-def problems(
-    resources: dict[str, Any],
-    limits: ClusterLimits | None = None,
-    array: dict[str, Any] | None = None,
-) -> list[tuple[str, str]]:
-    """Last key of the place, and message, of each problem."""
-    limits = limits or cluster()
-    found = limit_problems(planned(resources, limits, array), limits)
-    return [(problem.path[-1], problem.message) for problem in found]
+from tests.slurm_jobs.cluster.small_cluster import A100, CPU, OWN, cluster, planned, problems
 
 
 @pytest.mark.parametrize(
@@ -129,75 +91,8 @@ def test_what_could_never_run_is_named_with_the_limit(
         raise AssertionError(found[0][1])
 
 
-def test_a_cluster_that_was_not_asked_has_no_limits() -> None:
-    assert problems({"nodes": 999, "mem_gb": 9999, "timeout_min": 1e6}, NO_LIMITS) == []
-
-
-QOS = {"long": Qos(name="long", max_wall_min=60, max_submit=50), "gpuq": Qos(name="gpuq")}
-OWN = (Association(account="vision", qos=("normal", "long"), default_qos="normal", max_submit=200),)
-
-
-def test_account_and_qos_must_be_the_users_own() -> None:
-    limits = cluster(qos=QOS, associations=OWN, enforces_qos=True)
-    ((place, message),) = problems({"slurm": {"account": "vison"}}, limits)
-    assert (place, "did you mean `vision`" in message) == ("account", True)
-    ((place, message),) = problems({"slurm": {"qos": "lang"}}, limits)
-    assert (place, "did you mean `long`" in message) == ("qos", True)
-    assert problems({"slurm": {"account": "Vision", "qos": "long"}}, limits) == []
-    assert problems({"slurm": {"qos": "lang"}}, cluster(qos=QOS, associations=OWN)) == []
-
-
-def test_the_looser_time_limit_of_partition_and_qos_counts() -> None:
-    patient = {"week": Qos(name="week", max_wall_min=10_080)}
-    limits = cluster(qos=patient, associations=OWN)
-    assert problems({"timeout_min": 4000, "slurm": {"qos": "week"}}, limits) == []
-    ((place, message),) = problems({"timeout_min": 20_000, "slurm": {"qos": "week"}}, limits)
-    assert (place, "more than the 10080" in message) == ("timeout_min", True)
-
-
-def test_types_of_gpu_may_be_features_of_the_nodes() -> None:
-    nodes = tuple(
-        NodeKind(num_nodes=2, cpus=8, mem_mb=16_000, gpus={"": 4}, features=frozenset({kind}))
-        for kind in ("a100", "v100")
-    )
-    limits = cluster(partitions={"gpu": Partition(name="gpu", is_default=True, kinds=nodes)})
-    assert problems({"gpus_per_node": 4, "gpu": ["a100", "v100"]}, limits) == []
-    assert problems({"gpus_per_node": 5, "gpu": ["a100", "v100"]}, limits) != []
-
-
-def test_nodes_of_a_type_that_a_job_no_longer_may_get_are_none_for_it() -> None:
-    asked = {"gpus_per_node": 4, "gpu": ["v100", "a100"], "nodes": 3, "slurm": {"partition": "gpu"}}
-    made = planned(asked, cluster())
-    (job,) = made.jobs
-    kept = replace(made, jobs=(replace(job, resources=replace(job.resources, gpu_kept="v100")),))
-    (problem,) = limit_problems(kept, cluster())
-    assert "more than the 2 of partition `gpu`" in problem.message
-
-
-def test_a_job_without_a_partition_may_go_anywhere_where_a_plugin_chooses() -> None:
-    assert problems({"cpus_per_task": 64}, cluster(is_routed=True)) == []
-    assert problems({"cpus_per_task": 65}, cluster(is_routed=True)) != []
-
-
 def test_cores_may_be_shared_where_the_job_says_so() -> None:
     assert problems({"cpus_per_task": 9, "slurm": {"overcommit": True}}) == []
-
-
-def test_a_limit_of_one_stages_qos_does_not_bind_the_others() -> None:
-    debug = {"debug": Qos(name="debug", max_submit=2)}
-    spec = RunSpec.model_validate(
-        {
-            "name": "x1",
-            "stages": {
-                "a": {"shell": "x", "array": {"num_slices": 400}},
-                "b": {"shell": "x", "resources": {"slurm": {"qos": "debug"}}},
-            },
-        }
-    )
-    limits = cluster(qos=debug, num_queued=500)
-    plan = make_plan(spec, ClusterProfile(), limits=limits)
-    assert [job.num_tasks for job in plan.jobs] == [400, 1]
-    assert limit_problems(plan, limits) == []
 
 
 def test_an_array_beyond_what_may_be_queued_is_packed() -> None:

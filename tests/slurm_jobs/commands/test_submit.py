@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.base.errors import InputError, SchedulerError
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.submit import submit
 from slurm_jobs.run.observe import status_of
@@ -15,56 +15,11 @@ from slurm_jobs.run_folder.ledger import Intent, intents, is_superseded, read_le
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_meta
 from tests.slurm_jobs.cli.command import run_command
+from tests.slurm_jobs.commands.submitted_spec import SPEC, slurm, spec
 from tests.slurm_jobs.run.closed import close
-from tests.slurm_jobs.schedulers.fake_slurm import (
-    NAMES_HEADER,
-    FakeSlurm,
-    make_fake_slurm,
-    queue_row,
-)
+from tests.slurm_jobs.schedulers.fake_slurm import NAMES_HEADER, FakeSlurm, queue_row
 
-SPEC = "name: s\ncluster: auto\nstages: {a: {shell: 'true'}}\n"
-NOBODY = "error: Unable to contact slurm controller (connect failure)"
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    """Slurm's programs, none of which reaches the controller."""
-    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
-    for program in ("sbatch", "scontrol", "sinfo", "squeue", "sacct"):
-        fake.says(program, "", errors=f"{program}: {NOBODY}", exit_code=1)
-    return fake
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> Path:
-    file = tmp_path / "spec.yaml"
-    file.write_text(SPEC)
-    return file
-
-
-def test_a_submit_that_reaches_no_controller_leaves_no_run(
-    slurm: FakeSlurm, spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_command("submit", str(spec), code=3)
-    said = capsys.readouterr().err
-    assert "nothing was created or submitted" in said
-    assert "Unable to contact slurm controller (connect failure)" in said
-    assert "--set cluster=local" in said
-    assert not (tmp_path / "runs").exists()
-    assert slurm.calls("sbatch") == []
-
-
-@pytest.mark.parametrize("program", ["scontrol", "sinfo", "squeue"])
-def test_a_submit_goes_on_where_any_question_is_answered(
-    slurm: FakeSlurm, spec: Path, program: str
-) -> None:
-    slurm.says(program, "")
-    slurm.says("sbatch", "Submitted batch job 12")
-    submission = submit(load(spec))
-    assert [job.job_id for job in submission.jobs] == ["12"]
-    assert all("Slurm did not answer a query for" in note for note in submission.notes)
-    assert submission.notes
+__all__ = ["slurm", "spec"]
 
 
 def test_submit_warns_of_settings_without_effect(slurm: FakeSlurm, spec: Path) -> None:
@@ -85,16 +40,6 @@ def test_a_run_remembers_the_cluster_and_the_user_that_have_its_jobs(
     slurm.says("sbatch", "Submitted batch job 12")
     meta = read_meta(submit(load(spec)).paths)
     assert (meta.cluster_name, meta.uid) == ("sprint-2", os.getuid())
-
-
-def test_where_slurm_has_no_programs_here_nothing_is_made_either(
-    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ours.yaml").write_text("scheduler: slurm\n")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SchedulerError, match="is this a login node"):
-        submit(load(spec, overrides=["cluster=ours.yaml"]))
-    assert not (tmp_path / "runs").exists()
 
 
 def test_check_cluster_says_where_the_environment_names_the_partition(

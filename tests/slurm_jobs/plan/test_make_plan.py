@@ -1,40 +1,17 @@
+"""Plans: what decides a stage's work, and which jobs a submit or a resume has."""
+
 from typing import Any
 
 import pytest
 
 from slurm_jobs.plan.fingerprints import changed_fields
-from slurm_jobs.plan.make_plan import gpu_hours_asked, make_plan
-from slurm_jobs.plan.planned import Done, Plan
+from slurm_jobs.plan.make_plan import make_plan
+from slurm_jobs.plan.planned import Done
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
+from tests.slurm_jobs.plan.planned_stages import plan, spec
 
 SLICES = frozenset(range(4))
-
-
-def spec(**changes: dict[str, Any]) -> RunSpec:
-    """fetch -> tokens (4 slices) -> train -> report (afterany), mend (afternotok of tokens)."""
-    stages: dict[str, dict[str, Any]] = {
-        "fetch": {"run": "own:fetch", "config": {"url": "x"}},
-        "tokens": {
-            "run": "own:tokens",
-            "after": "fetch",
-            "array": {"num_slices": 4, "max_running": 2},
-        },
-        "train": {
-            "run": "own:train",
-            "after": "tokens",
-            "resources": {"nodes": 2, "gpus_per_node": 4, "timeout_min": 90},
-        },
-        "report": {"run": "report", "after": {"train": "afterany"}},
-        "mend": {"shell": "make mend", "after": {"tokens": "afternotok"}},
-    }
-    for name, values in changes.items():
-        stages[name] = {**stages[name], **values}
-    return RunSpec.model_validate({"name": "a", "cluster": "local", "stages": stages})
-
-
-def plan(given: RunSpec | None = None, done: Done | None = None, code: str = "c") -> Plan:
-    return make_plan(given or spec(), ClusterProfile(), code_fingerprint=code, done=done)
 
 
 def fingerprints(given: RunSpec, code: str = "c") -> dict[str, str]:
@@ -149,29 +126,6 @@ def test_nothing_is_planned_when_all_is_complete() -> None:
     assert jobs(Done(completed=completed)) == {}
 
 
-def test_each_job_says_why_it_runs() -> None:
-    done = Done(completed={"fetch": frozenset({0}), "tokens": frozenset({0})})
-    why = {job.stage: job.why for job in plan(done=done).jobs}
-    assert why["tokens"] == "3 of 4 slices are not complete"
-    assert why["train"] == "comes after tokens"
-    assert {job.stage: job.why for job in plan().jobs}["fetch"] == "not complete"
-
-
-def test_the_reason_to_repeat_finished_work_comes_first() -> None:
-    done = Done(why_not={"fetch": {0: "changed: config.url"}})
-    why = {job.stage: job.why for job in plan(done=done).jobs}
-    assert (why["fetch"], why["tokens"]) == ("changed: config.url", "comes after fetch")
-
-
-def test_slices_of_one_job_are_named_with_their_different_reasons() -> None:
-    done = Done(
-        completed={"fetch": frozenset({0}), "tokens": frozenset({0, 3})},
-        why_not={"tokens": {1: "asked for"}},
-    )
-    why = {job.stage: job.why for job in plan(done=done).jobs}
-    assert why["tokens"] == "1: asked for; 2: not complete"
-
-
 def test_the_fields_that_changed_are_named_by_their_keys() -> None:
     before = {stage.name: stage.fields for stage in plan().stages}
     given = spec(
@@ -193,13 +147,6 @@ def test_values_do_not_stand_in_the_fields_in_the_clear() -> None:
     secret = "hunter2-0123456789"
     given = spec(fetch={"environment": {"API_TOKEN": secret}})
     assert secret not in str(plan(given).stage("fetch").fields)
-
-
-def test_gpu_hours_count_nodes_gpus_tasks_and_the_time_limit() -> None:
-    given = spec(tokens={"resources": {"gpus_per_node": 1, "timeout_min": 30}})
-    made = plan(given)
-    hours = {job.stage: gpu_hours_asked(job) for job in made.jobs}
-    assert hours == {"fetch": 0, "tokens": 2.0, "train": 12.0, "report": 0, "mend": 0}
 
 
 def test_what_a_stage_says_wins_over_spec_and_profile() -> None:
@@ -250,33 +197,3 @@ def test_what_comes_after_a_stage_that_is_not_needed_is_not_needed_either() -> N
     assert [job.stage for job in plan(given, done).jobs] == ["last"]
     everything = Done(completed={name: frozenset({0}) for name in ("mended", "last")})
     assert [job.stage for job in plan(given, everything).jobs] == [*stages]
-
-
-@pytest.mark.parametrize(
-    ("slurm", "num_gpus"),
-    [
-        ({"gres": "gpu:a100:4"}, 4),
-        ({"gres": "gpu:4"}, 4),
-        ({"gres": "gpu=4"}, 4),
-        ({"gres": "gpu:a100=4"}, 4),
-        ({"gres": "gpu"}, 1),
-        ({"gres": "gpu:a100"}, 1),
-        ({"gres": "nvme:2,gres/gpu:a100:2,gpu:v100:2"}, 4),
-        ({"gres": "gpu:tesla:2(S:0-1)"}, 2),
-        ({"gres": "GPU:2"}, 2),
-        ({"gres": "gpu:4090:2"}, 2),
-        ({"gres": "gpu:2K"}, 2048),
-        ({"tres-per-task": "cpu:2,gres/gpu:2"}, 4),
-        ({"gpus_per_socket": "a100:2", "sockets_per_node": 2}, 4),
-        ({"gres": "nvme:4"}, 0),
-        ({"gres": "none"}, 0),
-    ],
-)
-def test_gpus_under_sbatchs_own_names_are_gpus(slurm: dict[str, Any], num_gpus: int) -> None:
-    asked = {"nodes": 3, "tasks_per_node": 2, "timeout_min": 60, "slurm": slurm}
-    given = spec(fetch={"resources": asked})
-    profile = ClusterProfile(slurm={"partition": "cpu"}, gpu_slurm={"partition": "gpu"})
-    job = make_plan(given, profile).jobs[0]
-    assert gpu_hours_asked(job) == 3 * num_gpus
-    assert job.resources.slurm["partition"] == ("gpu" if num_gpus else "cpu")
-    assert {k: v for k, v in job.resources.slurm.items() if k != "partition"} == slurm

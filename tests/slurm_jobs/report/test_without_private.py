@@ -19,7 +19,7 @@ from slurm_jobs.schedulers.protocol import Answer
 from tests.slurm_jobs.cli.command import Command, command
 from tests.slurm_jobs.report.builders import edited
 from tests.slurm_jobs.report.fabricate_run import Scenario, fabricate
-from tests.slurm_jobs.report.test_provenance import PYTHON, node, submission
+from tests.slurm_jobs.report.recorded_provenance import PYTHON, node, submission
 
 __all__ = ["command"]
 

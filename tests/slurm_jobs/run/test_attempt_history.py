@@ -2,73 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from slurm_jobs.formats.records.attempt_records import (
-    AFTER_SIGTERM,
-    AttemptRecord,
-    CompletionRecord,
-    TaskAccounting,
-)
-from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
-from slurm_jobs.run_folder.ledger import Intent
+from slurm_jobs.formats.records.attempt_records import AFTER_SIGTERM, CompletionRecord
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.status.slice_status import UNRECORDED
-
-NAME = "r.train.t"
-
-
-def record(attempt: int = 1, *, restart: int = 0, at_s: float = 100.0, job: str = "7", index=0):
-    return AttemptRecord(
-        stage="train", slice_index=index, attempt=attempt, job_id=job, token="t", fingerprint="f",
-        started_unix_s=at_s, node_names=("v1", "v2"), host="h", pid=1, num_ranks=2,
-        scheduler="slurm", restart=restart,
-    )  # fmt: skip
-
-
-def ended(outcome: Any, attempt: int = 1, *, at_s: float = 160.0, index: int = 0, **values: Any):
-    return CompletionRecord(
-        stage="train", slice_index=index, attempt=attempt, job_id="7", token="t", outcome=outcome,
-        fingerprint="f", started_unix_s=100.0, ended_unix_s=at_s, exit_code=0, **values,
-    )  # fmt: skip
-
-
-def row(state: str, start_s: float = 98.0, end_s: float | None = 161.0, job: str = "7", **values):
-    return TaskAccounting(
-        job_id=job, state=state, source="sacct", job_name=NAME, start_unix_s=start_s,
-        end_unix_s=end_s, node_list="v[1-2]", time_limit_s=600.0, **values,
-    )  # fmt: skip
-
-
-def intent(**values: Any) -> Intent:
-    return Intent(
-        number=1, token="t", stage="train", slices=(0,), is_array=False, fingerprint="f",
-        job_name=NAME, time_unix_s=90.0, job_id="7", **values,
-    )  # fmt: skip
-
-
-def history(
-    records: list[AttemptRecord],
-    completions: Sequence[CompletionRecord] = (),
-    rows: Sequence[TaskAccounting] = (),
-    answer: Answer | None = None,
-    **changes: Any,
-) -> tuple[AttemptEntry, ...]:
-    sources = StageSources(
-        stage="train",
-        run_name="r",
-        records=records,
-        completions={(c.slice_index, c.attempt): c for c in completions},
-        accounting=rows,
-        answer=answer,
-        intents=[intent(**changes)],
-    )
-    return attempt_history(sources)
-
+from tests.slurm_jobs.run.ended_attempts import ended, history, record, row
 
 KILLED = {"reason": f"{AFTER_SIGTERM}rank 0 on v1 was killed by SIGTERM"}
 
@@ -188,24 +129,6 @@ def test_a_cancel_by_this_tool_is_told_from_one_by_others() -> None:
     assert "`slurm-jobs cancel`" in entry.reason
 
 
-def test_each_start_of_a_requeued_job_has_its_own_state_and_wait() -> None:
-    starts = [row("PREEMPTED"), row("TIMEOUT", 200.0, 300.0), row("RUNNING", 400.0, None)]
-    records = [record(), record(2, restart=1, at_s=203.0), record(3, restart=2, at_s=401.0)]
-    completions = [ended("stopped", stop_request="sigterm")]
-    entries = history(records, completions, starts)
-    assert [e.ending for e in entries] == ["preempted", "time limit", "running"]
-    assert [e.end_unix_s for e in entries] == [160.0, 300.0, None]
-    assert [e.requeue_wait_s for e in entries] == [None, 43.0, 101.0]
-    assert [e.lost_s for e in entries] == [None, 97.0, None]  # it may have saved what it did
-
-
-def test_of_several_attempts_in_one_start_only_the_last_has_its_state() -> None:
-    records = [record(), record(2, at_s=161.0)]
-    completions = [ended("failed", reason="ValueError: x"), ended("completed", 2, at_s=200.0)]
-    entries = history(records, completions, [row("COMPLETED", end_s=201.0)])
-    assert [(e.ending, e.state) for e in entries] == [("failed", ""), ("completed", "COMPLETED")]
-
-
 def test_without_accounting_a_later_start_shows_that_a_job_was_requeued() -> None:
     entries = history([record(), record(2, restart=1, at_s=300.0)], [ended("completed", 2)])
     assert [e.ending for e in entries] == ["requeued", "completed"]
@@ -223,17 +146,6 @@ def test_an_attempt_that_began_after_the_query_runs_and_was_not_requeued() -> No
     answer = Answer(tasks={waiting.key: waiting}, asked_unix_s=99.0)
     (entry,) = history([record(at_s=100.0)], answer=answer)
     assert (entry.ending, entry.lost_s) == ("running", None)
-
-
-def test_a_start_without_a_supervisor_record_is_an_unnumbered_attempt() -> None:
-    rows = [row("FAILED"), row("RUNNING", 200.0, None)]
-    entries = history([record(at_s=203.0, restart=1)], [], rows)
-    assert [(e.attempt, e.ending, e.state) for e in entries] == [
-        (0, "failed", "FAILED"),
-        (1, "running", "RUNNING"),
-    ]
-    assert entries[0].reason == "FAILED before its supervisor started; see its log"
-    assert entries[0].lost_s == 63.0
 
 
 def test_a_start_that_a_signal_ended_before_its_record_names_the_signal() -> None:

@@ -6,24 +6,7 @@ from pathlib import Path
 
 from slurm_jobs.run.code_review import changed_files
 from slurm_jobs.run.code_tree import CodeTree
-
-USED = frozenset({"work.py", "helper.py"})
-FILES = {
-    "work.py": "import helper\n",
-    "helper.py": "",
-    "odd.py": "",
-    "prompt.txt": "Describe.",
-}
-
-
-def tree(folder: Path, **changes: str | None) -> CodeTree:
-    """Files of `FILES` with changes by name (`_` for the dot); None removes one."""
-    files = {**FILES, **{name.replace("_", "."): text for name, text in changes.items()}}
-    folder.mkdir()
-    for name, text in files.items():
-        if text is not None:
-            (folder / name).write_text(text)
-    return CodeTree({name: folder / name for name, text in files.items() if text is not None})
+from tests.slurm_jobs.run.reviewed_code import USED, tree
 
 
 def changed(folder: Path, used: frozenset[str] | None, **changes: str | None) -> tuple[str, ...]:
@@ -41,12 +24,6 @@ def test_a_used_module_counts_when_it_changes_or_goes(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_python_counts_for_every_function(tmp_path: Path) -> None:
     assert changed(tmp_path, USED, prompt_txt="Tell.") == ("prompt.txt",)
-
-
-def test_a_file_that_became_executable_has_changed(tmp_path: Path) -> None:
-    then, now = tree(tmp_path / "then"), tree(tmp_path / "now")
-    (tmp_path / "now" / "helper.py").chmod(0o755)
-    assert changed_files(USED, then, now, then.differing(now)) == ("helper.py",)
 
 
 def test_without_a_record_every_change_counts(tmp_path: Path) -> None:

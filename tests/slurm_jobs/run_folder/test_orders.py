@@ -1,4 +1,4 @@
-"""Orders of jobs pass between versions, and say which slices and GPUs are worked on."""
+"""Orders of jobs pass between versions, and say which slices are worked on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.formats.records.task_context import ParentStage
-from slurm_jobs.run_folder.gpu_kinds import kind_begun_on
 from slurm_jobs.run_folder.orders import (
     ORDER_FORMAT,
     JobOrder,
@@ -24,13 +22,10 @@ from slurm_jobs.run_folder.orders import (
     read_order,
     slices_of_element,
 )
-from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.run_folder.run_values import stages_named
 from tests.slurm_jobs.worker.orders import order
 
 PARENT = ParentStage(stage="p", run="shell", output_dir=Path("/run/p"), num_slices=2)
 ORDER = dataclasses.replace(order(gpu=("a100", "v100")), num_again={3: 1}, parents=(PARENT,))
-
 KEYS = {
     JobOrder: (
         "run_id run_dir token job_name scheduler stage run shell slices is_array slices_per_task "
@@ -75,9 +70,6 @@ def test_the_keys_of_an_order_are_those_of_its_format() -> None:
     assert (ORDER_FORMAT, keys) == (2, expected), "raise ORDER_FORMAT, and write both down here"
 
 
-# Elements of arrays.
-
-
 slice_sets = st.sets(st.integers(min_value=0, max_value=5000), min_size=1, max_size=60)
 
 
@@ -101,75 +93,3 @@ def test_elements_have_their_slices_numbers_or_are_counted_from_0(
     slices_per_task: int | None, indices: tuple[int, ...]
 ) -> None:
     assert array_indices((3, 7, 9), slices_per_task) == indices
-
-
-# Types of GPU.
-
-
-def note(paths: RunPaths, index: int, attempt: int, *, began_s: float, **values: object) -> None:
-    record = {"started_unix_s": began_s, "fingerprint": "f", "gpu": "", **values}
-    path = paths.attempt("train", index, attempt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(path, record)
-
-
-def test_work_was_begun_on_the_type_of_its_newest_attempt(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
-    note(paths, 0, 1, began_s=1.0, gpu="v100")
-    note(paths, 0, 2, began_s=2.0, gpu="a100")
-    note(paths, 0, 3, began_s=3.0)  # another scheduler, or one type alone
-    note(paths, 1, 1, began_s=4.0, gpu="v100")
-    assert kind_begun_on(paths, "train", "f", {}, (0,)) == "a100"
-    assert kind_begun_on(paths, "train", "f", {}, (0, 1)) == "v100"
-
-
-def test_the_newest_attempt_has_the_highest_number_whatever_clocks_say(
-    tmp_path: Path,
-) -> None:
-    paths = RunPaths(tmp_path)
-    note(paths, 0, 1, began_s=700.0, gpu="v100")
-    note(paths, 0, 2, began_s=100.0, gpu="a100")
-    assert kind_begun_on(paths, "train", "f", {}, (0,)) == "a100"
-
-
-def test_attempts_at_other_work_bind_nothing(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    note(paths, 0, 1, began_s=1.0, gpu="v100", fingerprint="other")
-    note(paths, 0, 2, began_s=2.0, gpu="v100", num_again=1)
-    assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
-
-
-def test_only_a_slice_that_was_requested_again_forgets_its_gpu_type(
-    tmp_path: Path,
-) -> None:
-    paths = RunPaths(tmp_path)
-    for index in range(2):
-        note(paths, index, 1, began_s=1.0, gpu="v100")
-    assert kind_begun_on(paths, "train", "f", {1: 1}, (0,)) == "v100"
-    assert kind_begun_on(paths, "train", "f", {1: 1}, (1,)) == ""
-
-
-# Names of stages.
-
-
-ORIGINS = {"clean": "", "fit-1": "fit", "fit-2": "fit"}
-
-
-@pytest.mark.parametrize(
-    ("name", "stages"),
-    [("clean", ["clean"]), ("fit-2", ["fit-2"]), ("fit", ["fit-1", "fit-2"])],
-)
-def test_a_name_means_a_stage_or_all_combinations_of_one(name: str, stages: list[str]) -> None:
-    assert stages_named(name, ORIGINS) == stages
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"), [("claen", "; did you mean `clean`?"), ("fitt", "; did you mean `fit`?")]
-)
-def test_an_unknown_stage_is_refused_with_the_nearest_and_all_names(name: str, hint: str) -> None:
-    with pytest.raises(InputError) as caught:
-        stages_named(name, ORIGINS, where="--again x: ")
-    assert str(caught.value) == (
-        f"--again x: no stage `{name}`{hint} (stages: clean, fit-1, fit-2)"
-    )

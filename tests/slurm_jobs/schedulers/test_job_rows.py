@@ -1,3 +1,5 @@
+"""Rows of squeue and sacct as they are read."""
+
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +13,10 @@ from slurm_jobs.schedulers.job_rows import (
     parse_sacct,
     parse_squeue,
 )
-from slurm_jobs.spec.durations import parse_duration_s
+from tests.slurm_jobs.cli.command import command
+
+__all__ = ["command"]
+
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
 SQUEUE = """\
@@ -216,21 +221,6 @@ def test_rows_of_which_none_has_the_fields_requested_are_no_answer() -> None:
 )
 def test_sizes_are_read_in_every_unit(text: str, number: float | None) -> None:
     assert parse_bytes(text) == number
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("1-02:03:04", 93784),
-        ("02:03:04", 7384),
-        ("03:04.567", 184.567),
-        ("00:00:00", 0),
-        ("", None),
-        ("INVALID", None),
-    ],
-)
-def test_durations_are_read_in_every_form(text: str, seconds: float | None) -> None:
-    assert parse_duration_s(text) == seconds
 
 
 def test_a_requeued_job_has_one_row_a_start_each_with_its_own_memory() -> None:

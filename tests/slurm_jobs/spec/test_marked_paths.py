@@ -1,3 +1,5 @@
+"""Paths of a spec: where they start, and which names in them are expanded."""
+
 import json
 import pwd
 from pathlib import Path
@@ -6,58 +8,15 @@ import pytest
 
 from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.marked_paths import absolute, references
 from tests.slurm_jobs.spec.conftest import Check
+from tests.slurm_jobs.spec.path_specs import folder, loaded, spec
 
-SPEC = """\
-name: a
-cluster: local
-runs_dir: {runs_dir}
-stages:
-  prep:
-    run: preprocess
-    config:
-      manifest: {manifest}
-      processor: {processor}
-"""
-
-
-def spec(manifest: str = "m.csv", processor: str = "proc", runs_dir: str = "runs") -> str:
-    return SPEC.format(manifest=manifest, processor=processor, runs_dir=runs_dir)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    inner = tmp_path / "specs"
-    (inner / "proc").mkdir(parents=True)
-    for name in ("tokenizer.json", "preprocessor_config.json", "processor_config.json"):
-        (inner / "proc" / name).write_text("{}")
-    (inner / "proc/chat_template.jinja").touch()
-    for place in (inner, tmp_path):
-        (place / "a.png").write_bytes(b"GIF89a")
-    (inner / "m.csv").write_text("image_path,text\na.png,a\n")
-    (inner / "a.png").write_bytes(b"GIF89a")
-    (tmp_path / "up.csv").write_text("image_path,text\na.png,a\n")
-    return inner
-
-
-def loaded(folder: Path, text: str) -> LoadedSpec:
-    (folder / "spec.yaml").write_text(text)
-    return load(folder / "spec.yaml")
+__all__ = ["folder"]
 
 
 def config(folder: Path, **paths: str) -> dict[str, str]:
     return loaded(folder, spec(**paths)).spec.stages["prep"].config
-
-
-def problem(folder: Path, text: str, *overrides: str) -> str:
-    """Return the message of the one problem."""
-    (folder / "spec.yaml").write_text(text)
-    with pytest.raises(SpecError) as caught:
-        load(folder / "spec.yaml", overrides=overrides)
-    (found,) = caught.value.problems
-    return found.message
 
 
 def test_a_relative_path_starts_at_the_file_of_the_spec(
@@ -165,40 +124,6 @@ def test_the_node_local_folder_keeps_its_variables_for_the_node(folder: Path) ->
     assert loaded(folder, text).spec.stages["prep"].node_local_dir == "$TMPDIR/x"
 
 
-def test_a_python_is_a_path_only_if_it_has_a_slash(folder: Path) -> None:
-    def python(given: str) -> str | None:
-        text = spec().replace("    config:", f"    python: {given}\n    config:")
-        return loaded(folder, text).spec.stages["prep"].python
-
-    assert python("python3.11") == "python3.11"
-    (folder / "envs/bin").mkdir(parents=True)
-    (folder / "envs/bin/python").touch()
-    assert python("envs/bin/python") == str(folder / "envs/bin/python")
-
-
-def test_a_missing_python_is_refused_when_the_jobs_run_on_this_machine(
-    folder: Path,
-) -> None:
-    text = spec().replace("    config:", "    python: /no/python\n    config:")
-    with pytest.raises(SpecError, match="nothing at /no/python, and the jobs run on this machine"):
-        loaded(folder, text)
-    (folder / "ours.yaml").write_text("scheduler: slurm\n")
-    elsewhere = text.replace("cluster: local", "cluster: ours.yaml")
-    assert loaded(folder, elsewhere).spec.stages["prep"].python == "/no/python"
-
-
-@pytest.mark.parametrize("processor", ["./Org/Model-2B", "models", "a/b/c"])
-def test_what_is_no_name_on_a_hub_is_not_taken_for_one(folder: Path, processor: str) -> None:
-    message = problem(folder, spec(processor=processor))
-    assert "nothing at" in message
-    assert "names on a hub" not in message
-
-
-@pytest.mark.parametrize("name", ["x" * 5000, '"a\\x1bb"', "~nobody-here/x", "a//../b"])
-def test_a_path_that_no_file_can_have_is_a_plain_problem(folder: Path, name: str) -> None:
-    assert problem(folder, spec(manifest=name))
-
-
 def test_the_output_of_another_stage_is_left_for_the_node(check: Check) -> None:
     text = (
         "name: a\ncluster: local\nstages:\n  r: {shell: make}\n  p:\n    run: preprocess\n"
@@ -215,71 +140,3 @@ def test_references_are_found_at_any_depth() -> None:
     values = {"a": ["x", {"b": "${s.output_dir}/1 ${t.output_dir}"}]}
     found = references(values, ("c",))
     assert found == [(("c", "a", 1, "b"), "s.output_dir"), (("c", "a", 1, "b"), "t.output_dir")]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("file:///tmp/x", "is an address, and a path is needed: write `/tmp/x`"),
-        ("file://localhost/tmp/x", "write `/tmp/x`"),
-        ("file:/tmp/x", "write `/tmp/x`"),
-        ("s3://bucket/x", "write a path of a file system that the nodes have"),
-        ("GS://bucket", "is an address"),
-        ("hf://datasets/a/b", "is an address"),
-        ("ada@login:/scratch", "is an address"),
-    ],
-)
-@pytest.mark.parametrize(
-    "line",
-    [
-        "runs_dir: {}",
-        "code: [{}]",
-        "stages.prep.node_local_dir: {}",
-        "stages.prep.python: {}",
-        "stages.prep.config.manifest: {}",
-        "stages.prep.config.image_root: {}",
-    ],
-)
-def test_an_address_where_a_path_is_needed_is_refused(
-    folder: Path, given: str, words: str, line: str
-) -> None:
-    key, value = line.format(given).split(": ")
-    if value.startswith("["):
-        value = f"['{value[1:-1]}']"
-    assert words in problem(folder, spec(), f"{key}={value}")
-
-
-def test_a_variable_that_holds_an_address_is_refused_in_a_path(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BUCKET", "s3://bucket")
-    said = "in `$BUCKET/x` holds an address (s3://...)"
-    assert said in problem(folder, spec(), "runs_dir=$BUCKET/x")
-
-
-@pytest.mark.parametrize(
-    "placeholder", ["%u", "%j", "{user}", "{{ user }}", "<user>", "%USER%", "{run.name}"]
-)
-def test_an_unknown_placeholder_is_refused_unless_its_folder_exists(
-    folder: Path, placeholder: str
-) -> None:
-    given = f"runs_dir='{folder}/{placeholder}'"
-    assert "would be part of the folder's name" in problem(folder, spec(), given)
-    (folder / placeholder).mkdir()
-    load(folder / "spec.yaml", overrides=(given,))
-
-
-@pytest.mark.parametrize("given", ["a:b/c", "100%/x", "50% done", "{1..3}", "a<b", "runs-%"])
-def test_a_name_with_odd_characters_is_a_name(folder: Path, given: str) -> None:
-    (folder / "spec.yaml").write_text(spec())
-    loaded_spec = load(folder / "spec.yaml", overrides=(f"runs_dir='{given}'",)).spec
-    assert loaded_spec.runs_dir == f"{folder}/{given}"
-
-
-def test_a_path_that_is_not_relative_is_not_called_so(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(folder))
-    for given in ("~/no.jsonl", "$HOME/no.jsonl"):
-        said = f"nothing at {folder}/no.jsonl (written as `{given}`)"
-        assert said in problem(folder, spec(manifest=given))

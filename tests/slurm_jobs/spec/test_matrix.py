@@ -1,39 +1,14 @@
-from typing import Any
+"""A stage with a matrix becomes one for each combination."""
 
 import pytest
 
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import PlannedStage
-from slurm_jobs.spec.combinations import origin_of
-from slurm_jobs.spec.matrix import expand_matrix
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import LOCAL
 from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.conftest import Check
-
-HEAD = "name: m\ncluster: local\nstages:\n"
-SWEEP = (
-    HEAD
-    + """\
-  data: {shell: x}
-  train:
-    shell: x
-    after: data
-    matrix: {task: [a, b], nodes: [1, 2]}
-    resources: {nodes: "${matrix.nodes}"}
-    environment: {NODES: "${matrix.nodes}"}
-    config: {nodes: "${matrix.nodes}", name: "${matrix.task} on ${matrix.nodes}"}
-  test: {shell: x, after: train, matrix: train, config: {of: "${train.output_dir}/m"}}
-  report: {run: report, after: {test: afterany}}
-"""
-)
-
-
-def stages(text: str) -> dict[str, Any]:
-    document, _ = expand_matrix(read_yaml(text, "f"))
-    assert document.problems == ()
-    found: dict[str, Any] = document.value["stages"]
-    return found
+from tests.slurm_jobs.spec.matrix_specs import HEAD, SWEEP, stages
 
 
 def planned(text: str) -> dict[str, PlannedStage]:
@@ -87,26 +62,6 @@ def test_a_list_among_the_values_of_a_combination_stays_a_list() -> None:
         "a-t-red_green": [{"classes": ["red", "green"]}],
         "a-u-small": [{"classes": ["small"]}],
     }
-
-
-@pytest.mark.parametrize(
-    ("matrix", "expected"),
-    [
-        ("{p: ['x/y', 'x y']}", ["a-x_y", "a-2"]),  # one name for both
-        ("{p: [aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, b]}", ["a-1", "a-b"]),
-        ("{p: [taken, b]}", ["a-1", "a-b"]),  # the name of another stage
-        ("{p: [2, '2']}", ["a-2", "a-3"]),  # the number is taken, too
-    ],
-)
-def test_where_a_value_makes_no_name_its_number_does(matrix: str, expected: list[str]) -> None:
-    text = HEAD + f"  a: {{shell: x, matrix: {matrix}}}\n  a-taken: {{shell: x}}\n"
-    assert list(stages(text)) == [*expected, "a-taken"]
-
-
-def test_the_name_in_the_file_is_found_again() -> None:
-    assert origin_of("train-b-2", [{"task": "b", "nodes": 2}]) == "train"
-    assert origin_of("my-train-2", [{"task": "x/y"}]) == "my-train"
-    assert origin_of("train-b-2", None) == ""
 
 
 def test_a_shell_has_the_values_and_the_folder_of_its_parent() -> None:
@@ -176,23 +131,3 @@ def test_a_wrong_name_of_an_axis_is_one_problem_at_its_line(
         "letters, digits and _"
         for place, axis in places.items()
     ]
-
-
-def test_an_override_reaches_all_combinations_and_may_change_the_axes(check: Check) -> None:
-    (line,) = check(SWEEP, overrides=("stages.train.resources.nodes=x",))
-    assert line.startswith("--set stages.train.resources.nodes=x: stages.train.resources.nodes: ")
-    assert check(SWEEP, overrides=("stages.train.matrix.task=[c]",)) == []
-
-
-def test_an_override_may_name_one_combination(check: Check) -> None:
-    assert check(SWEEP, overrides=("stages.train-a-2.resources.mem_gb=2",)) == []
-    (line,) = check(SWEEP, overrides=("stages.train-c-2.resources.mem_gb=2",))
-    assert "there is no stage `train-c-2`; did you mean `train-b-2`?" in line
-
-
-@pytest.mark.parametrize("matrix", ["{task: [c, d]}", "[{task: c}]", "null"])
-def test_an_override_gives_no_single_combination_another_matrix(check: Check, matrix: str) -> None:
-    override = f"stages.train-a-2.matrix={matrix}"
-    (line,) = check(SWEEP, overrides=(override,))
-    assert line.startswith(f"--set {override}: ")
-    assert line.endswith("`train-a-2` is one combination; set stages.train.matrix")

@@ -1,20 +1,12 @@
+"""Messages for keys and values that a spec does not take."""
+
 import pytest
 
 from slurm_jobs.base.errors import did_you_mean
-from slurm_jobs.formats.configs.training_parts import OptimizerConfig
-from slurm_jobs.spec.model import Resources
-from slurm_jobs.spec.validation import validate_values
-from slurm_jobs.spec.yaml.document import path_text
-from slurm_jobs.spec.yaml.reader import read_yaml
 from tests.slurm_jobs.spec.conftest import Check
+from tests.slurm_jobs.spec.resource_problems import resources
 
 SHELL = "name: a\ncluster: local\nstages:\n  s:\n    shell: x\n"
-
-
-def resources(text: str) -> list[str]:
-    document = read_yaml(text, "f")
-    _, problems = validate_values(Resources, document, document.value, ())
-    return [str(problem) for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -75,37 +67,6 @@ def test_a_message_says_what_is_wrong_found_and_allowed(text: str, expected: str
     assert resources(text) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("given", "remedy"),
-    [
-        ("timeout_min: 1000d", "write 1440000"),
-        ("timeout_min: 30s", "write 0.5"),
-        ("timeout_min: 1.1 h", "write 66"),
-        ("timeout_min: 1 week", "write 10080"),
-        ("signal_lead_s: 2h", "write 7200"),
-        ("signal_lead_s: 1 minute", "write 60"),
-        ("mem_gb: 512M", "write 0.5"),
-        ("mem_gb: 0.5 TB", "write 512"),
-        ("mem_gb: 1048576 K", "write 1"),
-        ("timeout_min: '12:00:00'", "write 720"),
-    ],
-)
-def test_a_number_with_a_unit_is_refused_with_the_converted_number(given: str, remedy: str) -> None:
-    (line,) = resources(given)
-    key = given.partition(":")[0]
-    unit = {"b": "gigabytes", "n": "minutes", "s": "seconds"}[key[-1]]
-    assert line.endswith(f"`{key}` counts {unit}: {remedy}")
-
-
-@pytest.mark.parametrize(
-    "given",
-    ["signal_lead_s: 0.5 s", "timeout_min: 3 parsec", "nodes: 2 s", f"mem_gb: {'9' * 5000}G"],
-)
-def test_what_no_unit_makes_fit_gets_no_remedy(given: str) -> None:
-    (line,) = resources(given)
-    assert "counts" not in line
-
-
 def test_an_unknown_key_suggests_the_nearest_and_lists_all() -> None:
     (line,) = resources("nodes: 1\ncpu_per_task: 3")
     assert line.startswith("f:2:1: unknown key `cpu_per_task`; did you mean `cpus_per_task`?")
@@ -140,14 +101,6 @@ def test_a_number_or_truth_value_where_text_belongs_is_to_be_quoted(check: Check
     ]
 
 
-def test_a_number_with_an_exponent_in_quotes_is_to_lose_them() -> None:
-    document = read_yaml('learning_rate: "1e-4"', "f")
-    _, problems = validate_values(OptimizerConfig, document, document.value, ())
-    assert problems[0].message == (
-        "learning_rate: expected a number, found the text `1e-4`; remove the quotes"
-    )
-
-
 def test_nothing_is_suggested_for_a_word_unlike_all() -> None:
     assert did_you_mean("zzz", ["nodes", "gpu"]) == ""
 
@@ -155,16 +108,6 @@ def test_nothing_is_suggested_for_a_word_unlike_all() -> None:
 def test_every_wrong_key_and_value_is_reported_once() -> None:
     lines = resources("nodes: x\ngpus: 1\nmem_gb: y\nslurm: {time: 1, mem: 2, 'a b': 3}")
     assert len(lines) == len(set(lines)) == 6
-
-
-def test_each_kind_of_dependency_can_be_meant(check: Check) -> None:
-    lines = check(SHELL + "  t:\n    shell: x\n    after: {s: afternotokk}\n")
-    assert lines == [
-        (
-            "8:16: stages.t.after.s: found the text `afternotokk`; allowed: `afterok`, `afterany`, "
-            "`afternotok` or `aftercorr`; did you mean `afternotok`?"
-        )
-    ]
 
 
 @pytest.mark.parametrize(
@@ -196,13 +139,3 @@ def test_a_check_across_keys_points_at_the_key_that_it_names(
         f"      {key}\n"
     )
     assert check(text) == [message]
-
-
-def test_a_long_value_is_shortened_and_made_printable() -> None:
-    (line,) = resources(f'nodes: "\\e[2J{"x" * 500}"')
-    assert "\x1b" not in line
-    assert len(line) < 200
-
-
-def test_path_text_is_written_as_users_write_it() -> None:
-    assert path_text(("stages", "train", "setup", 0)) == "stages.train.setup[0]"

@@ -5,20 +5,10 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS
-from slurm_jobs.tuning.search import progress_of
 from slurm_jobs.tuning.trial_lengths import LEAST_TRIALS
 from slurm_jobs.tuning.tuning_sentence import TOO_SHORT
 from tests.slurm_jobs.tuning.simulated import DATA_WAIT, MEMORY, PADDING, facts, simulate_tuning
-
-
-def flat(_changes: dict[str, Any]) -> float:
-    return 1000.0
-
-
-def threads_help(changes: dict[str, Any]) -> float:
-    """Up to 8 threads."""
-    return 400.0 * min(8, changes.get("num_loader_threads", 2))
+from tests.slurm_jobs.tuning.speeds import flat, threads_help
 
 
 def test_the_control_without_data_is_measured_first_and_interleaved():
@@ -47,16 +37,6 @@ def test_a_knob_that_helps_is_turned_again_until_it_no_longer_does():
     assert "num_loader_threads: 16" in rejected
 
 
-def test_before_and_after_are_measured_side_by_side_at_the_end():
-    tuning, trials = simulate_tuning(facts(240), threads_help)
-    closing = [t for t in trials if t.purpose == "closing"]
-    assert trials[-len(closing) :] == closing
-    assert len(closing) == 2 * MIN_REPEATS
-    assert {t.changes for t in closing if t.arm == "A"} == {()}
-    assert {t.changes for t in closing if t.arm == "B"} == {tuning.kept}
-    assert tuning.closing.verdict.word == "faster"
-
-
 def test_no_finding_means_no_knob_is_turned():
     tuning, trials = simulate_tuning(facts(), flat, lambda _: [])
     assert tuning.tried == ()
@@ -69,19 +49,6 @@ def test_the_strongest_finding_comes_first_and_one_without_a_ceiling_last():
     assert rules == ["data-wait", "memory-pressure"]  # nothing of padding may be turned
     why = {one.name: one.why for one in tuning.not_tried}
     assert why["batching"].startswith("would change what is learned")
-
-
-def test_an_arm_that_differs_too_little_gets_more_repeats_up_to_a_limit():
-    noisy = iter(range(10_000))
-
-    def speed(changes: dict[str, Any]) -> float:
-        gain = 1.03 if changes else 1.0
-        return 1000.0 * gain * (1 + 0.02 * (next(noisy) % 3 - 1))
-
-    tuning, _ = simulate_tuning(facts(600), speed)
-    repeats = [len(one.pairs.first) for one in tuning.tried]
-    assert max(repeats) > MIN_REPEATS
-    assert max(repeats) <= MAX_REPEATS
 
 
 def test_the_budget_is_held_and_what_it_did_not_reach_is_named():
@@ -111,34 +78,6 @@ def test_before_and_after_are_measured_again_when_a_resume_kept_more():
     last, _ = simulate_tuning(facts(600), threads_help, trials=trials)
     assert len(last.kept) > len(first.kept)
     assert {t.changes for t in last.closing.second} == {last.kept}
-
-
-def test_time_for_before_and_after_is_kept_back():
-    tuning, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), threads_help)
-    assert [t.purpose for t in trials].count("closing") == 2 * MIN_REPEATS
-    assert tuning.closing.verdict is not None
-    assert sum(t.wall_s for t in trials) <= 20 * 10 + 10
-
-
-def test_a_comparison_ends_where_trials_take_longer_than_the_probe():
-    given = facts(budget_min=21 * 10 / 60)
-    _, trials = simulate_tuning(given, threads_help, most=8)
-    slower = [replace(t, wall_s=15.0) if t.number > 6 else t for t in trials]
-    tuning, done = simulate_tuning(given, threads_help, trials=slower)
-    assert [one.outcome for one in tuning.tried] == ["kept"]
-    assert [t.purpose for t in done].count("knob") == 2 * MIN_REPEATS
-
-
-def test_a_control_that_cannot_tell_leaves_time_for_a_knob():
-    noisy = iter(range(10_000))
-
-    def speed(_changes: dict[str, Any]) -> float:
-        return 1000.0 * (1 + 0.3 * (next(noisy) % 3 - 1))
-
-    _, trials = simulate_tuning(facts(budget_min=20 * 10 / 60), speed)
-    purposes = [t.purpose for t in trials]
-    assert purposes.count("data") == 2 * MIN_REPEATS
-    assert purposes.count("knob") >= 2 * MIN_REPEATS
 
 
 def test_a_budget_that_is_too_small_says_what_the_least_is():
@@ -227,14 +166,6 @@ def test_on_other_nodes_only_an_open_comparison_starts_again():
     assert {t.nodes for t in (*first.first, *first.second)} == {("n1",)}
 
 
-def test_a_change_that_does_not_fit_the_config_is_named_and_not_tried():
-    given = facts(600, strategy="fsdp2", sharding={"unit_min_params": 5})
-    exposed = DATA_WAIT.__class__(rule="exposed-communication", title="t", ceiling="c", times=1.2)
-    tuning, _ = simulate_tuning(given, flat, lambda _: [exposed])
-    why = {one.name: one.why for one in tuning.not_tried}
-    assert "leave sharding out" in why['strategy: "ddp"']
-
-
 def test_more_budget_later_tries_what_was_left():
     small = facts(budget_min=20 * 10 / 60)
     first, trials = simulate_tuning(small, flat)
@@ -274,8 +205,3 @@ def test_reading_ahead_is_left_alone_where_trials_hardly_use_it_up():
     short, _ = simulate_tuning(facts(budget_min=20 * 10 / 60, num_loader_threads=64), flat)
     (left,) = [one for one in short.not_tried if one.name == "num_prefetch_batches: 8"]
     assert (left.kind, left.why) == ("too_short", TOO_SHORT)
-
-
-def test_the_progress_after_the_same_trials_is_the_same():
-    _, trials = simulate_tuning(facts(), flat)
-    assert progress_of(facts(), trials) == progress_of(facts(), trials)

@@ -11,6 +11,9 @@ import pytest
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.used_code import read_used_files
 from slurm_jobs.worker.code_watch import _Watch, record_used_code
+from tests.slurm_jobs.cli.command import command
+
+__all__ = ["command"]
 
 
 @pytest.fixture
@@ -98,11 +101,3 @@ def test_what_could_not_be_written_is_written_with_the_next_file(
     watch.note("open", (str(user_dir / "helper.py"), "r", 0))
     (written,) = folder.iterdir()
     assert written.read_text().split() == ["work.py", "helper.py"]
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"files": 5}', '{"files": [5]}'])
-def test_a_damaged_list_stands_for_the_whole_code(tmp_path: Path, text: str) -> None:
-    paths = RunPaths(tmp_path)
-    paths.used_code("a", "0" * 16).parent.mkdir(parents=True)
-    paths.used_code("a", "0" * 16).write_text(text)
-    assert read_used_files(paths, "a", "0" * 16) is None

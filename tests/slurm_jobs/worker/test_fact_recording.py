@@ -1,4 +1,6 @@
-"""Nobody depends on the process that notes a node's facts, and it outlives nobody."""
+"""Facts of a node in a process of its own, and the time that a rank's process took to end."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -11,8 +13,9 @@ import pytest
 
 from slurm_jobs.base.processes.process_table import living_process
 from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.formats.timings.step_records import PROCESS_EXIT_SPAN, read_spans, spans_path
 from slurm_jobs.worker import fact_recording
-from slurm_jobs.worker.fact_recording import end_noting, facts_path, start_noting
+from slurm_jobs.worker.fact_recording import end_noting, facts_path, note_exit, start_noting
 from tests.contexts import make_context
 from tests.end_to_end.driver import wait_for
 
@@ -150,3 +153,58 @@ def test_a_signal_meant_for_the_rank_is_not_passed_on_twice(
     os.kill(pid, signal.SIGTERM)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+
+
+ENDED_UNIX_S = 1_700_000_000.0
+
+
+@pytest.fixture
+def ended_context(tmp_path: Path) -> TaskContext:
+    """Of a rank that timed one span, five seconds before its process ended."""
+    ended_context = make_context("train", tmp_path)
+    ended_context.timing_dir.mkdir(parents=True, exist_ok=True)
+    line = b'{"name": "export", "start_unix_s": 1.0, "duration_s": 1.0}\n'
+    wrote(spans_path(ended_context.timing_dir, 0), 5.0, line)
+    return ended_context
+
+
+def wrote(path: Path, before_end_s: float, content: bytes = b"") -> Path:
+    path.write_bytes(content)
+    os.utime(path, (ENDED_UNIX_S - before_end_s,) * 2)
+    return path
+
+
+def spans_of(ended_context: TaskContext) -> list[dict[str, object]]:
+    spans, num_damaged = read_spans(spans_path(ended_context.timing_dir, 0))
+    assert num_damaged == 0
+    return spans
+
+
+def test_a_process_ends_from_when_its_function_returned(
+    ended_context: TaskContext, tmp_path: Path
+) -> None:
+    result = wrote(tmp_path / "result.json", 3.0)
+    note_exit(ended_context, [result, tmp_path / "no-error.json"], ENDED_UNIX_S)
+    assert spans_of(ended_context)[1:] == [
+        {"name": PROCESS_EXIT_SPAN, "start_unix_s": ENDED_UNIX_S - 3.0, "duration_s": 3.0}
+    ]
+
+
+def test_what_stopped_and_returned_nothing_ends_from_its_last_span(
+    ended_context: TaskContext,
+) -> None:
+    note_exit(ended_context, [], ENDED_UNIX_S)
+    assert spans_of(ended_context)[-1]["duration_s"] == 5.0
+
+
+def test_a_file_from_after_the_end_by_another_clock_makes_no_time_negative(
+    ended_context: TaskContext, tmp_path: Path
+) -> None:
+    note_exit(ended_context, [wrote(tmp_path / "result.json", -60.0)], ENDED_UNIX_S)
+    assert spans_of(ended_context)[-1]["duration_s"] == 0.0
+
+
+def test_a_stage_that_times_nothing_gets_no_span(tmp_path: Path) -> None:
+    ended_context = make_context("own", tmp_path)
+    note_exit(ended_context, [], ENDED_UNIX_S)
+    assert not spans_path(ended_context.timing_dir, 0).exists()

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.preprocess.rejects import SampleRejectedError
-from slurm_jobs.base.errors import Problem, SpecError, StageConfigError
 from slurm_jobs.base.texts.truncation import (
     MAX_LINE_CHARS,
     MAX_LINES,
@@ -15,7 +13,6 @@ from slurm_jobs.base.texts.truncation import (
     truncated_lines,
     truncated_values,
 )
-from slurm_jobs.formats.manifests.messages import RowOrigin, bad_row
 
 HUGE = "/9j/4AAQSkZJRgABAQ" * 50_000
 
@@ -57,31 +54,3 @@ def test_json_values_are_truncated_in_names_and_values() -> None:
     assert max(len(name) for name in short) <= MAX_LINE_CHARS
     assert len(str(short)) < 3 * MAX_LINE_CHARS
     assert short["n"] == {"m": "x"}
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        SampleRejectedError(reason="missing_image", message=f"{HUGE}: no such file"),
-        StageConfigError(f"{HUGE}: no such file"),
-        SpecError([Problem(file="a.yaml", line=3, column=1, message=f"{HUGE}: no such file")]),
-    ],
-)
-def test_the_text_of_every_error_keeps_beginning_and_end(error: Exception) -> None:
-    text = str(error)
-    assert len(text) < MAX_LINE_CHARS + 50
-    assert text.endswith("no such file")
-    assert "characters left out" in text
-
-
-def test_a_changed_problem_is_truncated_again() -> None:
-    problem = Problem(file="a.yaml", line=3, column=1, message="no such file")
-    changed = problem.changed(message=f"{HUGE}: no such file", line=0)
-    assert len(changed.message) < MAX_LINE_CHARS + 50
-    assert (changed.file, changed.line, changed.column) == ("a.yaml", 0, 1)
-
-
-def test_a_row_keeps_no_unbounded_source_and_no_unbounded_problem(tmp_path) -> None:
-    row = bad_row(RowOrigin(row=0, line=1, manifest=tmp_path), f"role {HUGE}", source=HUGE)
-    assert len(row.source) <= MAX_LINE_CHARS
-    assert len(row.problem) <= MAX_LINE_CHARS

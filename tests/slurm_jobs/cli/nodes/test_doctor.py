@@ -1,4 +1,4 @@
-"""What `slurm-jobs doctor` prints, and its exit codes."""
+"""Exit codes of `slurm-jobs doctor`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,8 @@ import pytest
 
 from slurm_jobs.cli import main
 from slurm_jobs.commands.node_checks import site_check as doctor
-from slurm_jobs.nodes.doctor.check_text import lines_of
 from slurm_jobs.nodes.doctor.doctor_check import Check
-
-PROBLEM = Check(
-    name="torch",
-    standing="problem",
-    told="torch 2.15 has no code for Tesla V100 (compute capability 7.0), but for sm_80",
-    remedy="pip install 'torch<2.15' --index-url https://download.pytorch.org/whl/cu126",
-    where="v1, v2",
-)
-WARNING = Check(name="limits", standing="warning", told="only 1024 open files", remedy="ulimit -n")
-UNKNOWN = Check(name="quota", standing="unknown", told="there is no `quota` here")
-OK = Check(name="requeue", standing="ok", told="jobs may be requeued")
+from tests.slurm_jobs.cli.nodes.found_checks import OK, PROBLEM, UNKNOWN, WARNING
 
 
 def ended(words: list[str]) -> int:
@@ -29,21 +18,6 @@ def ended(words: list[str]) -> int:
         main.main(["doctor", *words])
     assert isinstance(end.value.code, int)
     return end.value.code
-
-
-def test_the_worst_comes_first_and_what_is_well_is_named_at_the_end() -> None:
-    lines = lines_of([OK, UNKNOWN, WARNING, PROBLEM], 80)
-    heads = [line[:11].strip() for line in lines if line[:1].strip()]
-    assert heads[:4] == ["PROBLEM", "warning", "not known", "ok"]
-    assert lines[0].startswith("PROBLEM    torch (v1, v2): torch 2.15 has no code")
-    assert "ok         requeue" in lines
-    assert lines[-1] == "1 problem, 1 warning, 1 unknown, 1 ok"
-    assert max(map(len, lines)) <= 80
-
-
-def test_all_says_in_words_what_is_well() -> None:
-    assert "ok         requeue: jobs may be requeued" in lines_of([OK], 80, in_words=True)
-    assert lines_of([OK], 80)[-1] == "no problems, 1 ok"
 
 
 @pytest.mark.parametrize(

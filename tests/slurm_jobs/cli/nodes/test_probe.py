@@ -10,7 +10,10 @@ import pytest
 
 from slurm_jobs.cli.nodes.probe import _print_probe, probe_values
 from slurm_jobs.formats.node_records.probe_files import ProbePaths, keep_probe
+from tests.slurm_jobs.cli.narrow_screen import narrow, rows
 from tests.slurm_jobs.nodes.fabricate_probes import probe
+
+__all__ = ["narrow"]
 
 RUN_ID = "mine-20260101-000000-abcd"
 OVER = SimpleNamespace(status="completed", stages=(), problems=(), notes=())
@@ -47,3 +50,20 @@ def test_json_has_the_slow_measures_and_all_numbers(tmp_path: Path, slow_one: ob
     assert (slow["node"], slow["name"], slow["num_others"]) == ("n4", "local_read_bytes_per_s", 3)
     assert slow["share"] == pytest.approx(0.35)
     assert values["nodes"][0]["numbers"]["local_read_bytes_per_s"] == 7e8
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("num_nodes", [1, 2, 5])
+def test_probe_has_a_line_a_measure_for_as_many_nodes_as_fit(capsys, num_nodes) -> None:
+    over = SimpleNamespace(status="completed", stages=(), problems=(), notes=())
+    warm = {"local": {"reads_are_cold": False}}
+    names = [f"gpu-a100-{number:02}" for number in range(num_nodes)]
+    _print_probe(Path("runs/none"), over, [probe(name, warm) for name in names], [])
+    out = capsys.readouterr().out
+    tables, _, notes = out.rpartition("\n4 x NVIDIA A100-SXM4-40GB: ")
+    assert max(len(line.rstrip()) for line in tables.splitlines()) <= 80
+    heads = [name for row in rows(out) if row and set(row) <= set(names) for name in row]
+    assert list(dict.fromkeys(heads)) == names
+    assert out.count("host to device, pageable ") == -(-num_nodes // 3)
+    assert out.count("250 TFLOP/s") == num_nodes
+    assert f"node-local reads from memory: {', '.join(names)}\n" in notes

@@ -1,55 +1,23 @@
 """Which failures count as one, and how they are named."""
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from slurm_jobs.cli.run_view.causes import MAX_SLICES_READ, causes_of
 from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.status.run_status import RunStatus, StageStatus
+from slurm_jobs.status.run_status import RunStatus
+from tests.slurm_jobs.cli.run_view.failed_slices import (
+    FAILED,
+    HEAD,
+    NUM_SLICES,
+    fail,
+    lines_of,
+    paths,
+)
 from tests.slurm_jobs.cli.statuses import stage
-from tests.slurm_jobs.run.fabricate import end, submitted_run
 
-NUM_SLICES = 64
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
-    return submitted_run(tmp_path / "run", NUM_SLICES)
-
-
-def lines_of(paths: RunPaths, made: StageStatus) -> list[str]:
-    """Return the lines on failures; every failed slice has a record."""
-    slices = tuple(
-        dataclasses.replace(part, ending=CompletionName(part.slice_index, 1, "t-a-1", "failed"))
-        for part in made.slices
-    )
-    status = RunStatus(status="failed", stages=(dataclasses.replace(made, slices=slices),))
-    return [line for line in problem_lines(paths.run_dir, status) if line.startswith("a ")]
-
-
-def fail(paths: RunPaths, slices: Sequence[int], *, node: str = "n1", **values: Any) -> None:
-    rank = values.pop("rank", 0)
-    reason = values.pop("reason", ": ValueError: caption is empty")
-    end(
-        paths,
-        "a",
-        slices,
-        "failed",
-        failed_rank=rank,
-        failed_node=node,
-        reason=f"rank {rank} on {node}{reason}",
-        **values,
-    )
-
-
-FAILED = stage("a", ["failed"] * NUM_SLICES, state="FAILED", source="sacct")
-HEAD = "failed (sacct: FAILED):"
+__all__ = ["paths"]
 
 
 def test_slices_that_failed_for_one_reason_are_one_line(paths: RunPaths) -> None:
@@ -62,32 +30,6 @@ def test_slices_that_failed_for_one_reason_are_one_line(paths: RunPaths) -> None
     assert lines_of(paths, FAILED) == [
         f"a slices {numbers} {HEAD} rank 0 on n1: ValueError: caption is empty",
         f"a slices 7,31 {HEAD} rank 0 on n1: KeyError: 'image'",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "place"),
-    [
-        (("n1", "n2"), "rank 0 on n1, n2"),
-        (("n1", "n2", "n3", "n4"), "rank 0 on 4 nodes"),
-    ],
-)
-def test_the_node_does_not_divide_slices_and_is_named(
-    paths: RunPaths, nodes: tuple[str, ...], place: str
-) -> None:
-    for index in range(NUM_SLICES):
-        node = nodes[index % len(nodes)]
-        fail(paths, [index], node=node, reason=" ended with exit code 3")
-    assert lines_of(paths, FAILED) == [f"a slices 0-63 {HEAD} {place} ended with exit code 3"]
-
-
-def test_the_last_line_of_the_log_is_shown_and_divides_slices(paths: RunPaths) -> None:
-    code = " ended with exit code 3"
-    fail(paths, range(NUM_SLICES), reason=code, last_line="no file a.csv")
-    fail(paths, [5], reason=code, last_line="no file b.csv")
-    assert [line.partition("code 3")[2] for line in lines_of(paths, FAILED)] == [
-        "; its log ends with: no file a.csv",
-        "; its log ends with: no file b.csv",
     ]
 
 

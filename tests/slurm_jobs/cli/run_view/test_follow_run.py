@@ -6,8 +6,7 @@ squeue and sacct are programs of the test's own; no time passes.
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,74 +15,17 @@ from rich.console import Console
 from slurm_jobs.api import Run
 from slurm_jobs.base.files import write_bytes_atomic
 from slurm_jobs.cli.run_view.follow_run import lines_of, watch
-from slurm_jobs.cli.run_view.live_view import FOOTER
 from slurm_jobs.cli.runs.watch import end_lines
 from slurm_jobs.run.polling import INTERVAL_S, PATIENCE_S, is_over
 from slurm_jobs.run_folder.ledger import entry_path
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.status.slice_status import Status
+from tests.slurm_jobs.cli.run_view.scripted_run import Script, lines, nothing, paths, script, slurm
 from tests.slurm_jobs.cli.statuses import seen, stage
 from tests.slurm_jobs.run.fabricate import end, submitted_run
-from tests.slurm_jobs.schedulers.fake_slurm import (
-    DATABASE_DOWN,
-    FakeSlurm,
-    account_row,
-    make_fake_slurm,
-    queue_row,
-)
+from tests.slurm_jobs.schedulers.fake_slurm import DATABASE_DOWN, FakeSlurm, account_row, queue_row
 
-
-class Script:
-    """Stands in for the module `time`: a sleep plays the next event, and moves the clock on."""
-
-    def __init__(self) -> None:
-        self.events: list[Callable[[], None]] = []
-        self.now_s = 1_763_651_000.0
-        self.slept_s: list[float] = []
-
-    def time(self) -> float:
-        return self.now_s
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.slept_s.append(seconds)
-        if not self.events:
-            pytest.fail("the run has ended, and is still watched")
-        self.events.pop(0)()
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    played = Script()
-    monkeypatch.setattr("slurm_jobs.cli.run_view.follow_run.time", played)
-    monkeypatch.setattr("slurm_jobs.run.polling.time", played)
-    monkeypatch.setattr("slurm_jobs.run.kept_answers.time", played)
-    return played
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
-    fake.says("squeue", queue_row("1_0", "RUNNING") + queue_row("1_1", "PENDING", "Priority"))
-    return fake
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
-    """A run whose array of two was submitted as job 1."""
-    return submitted_run(tmp_path / "r", 2)
-
-
-def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was printed, without the times at the front."""
-    return [re.sub(r"^\[ *[\d.]+ s\] ", "", line) for line in capsys.readouterr().out.splitlines()]
-
-
-def nothing() -> None:
-    """Nothing happens between two looks."""
+__all__ = ["paths", "script", "slurm"]
 
 
 def test_lines_of_change_are_printed_until_the_run_ends(
@@ -182,17 +124,6 @@ def test_a_stage_that_can_never_start_is_shown_with_the_reason() -> None:
     }
 
 
-def test_an_interrupt_ends_the_watching_alone_and_says_so(
-    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    script.events = [interrupt]
-    assert watch(paths.run_dir, quiet=False) == (None, 130)
-    assert "the run continues" in capsys.readouterr().err
-
-
 def test_accounts_that_are_away_do_not_keep_a_run_from_ending(
     script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,15 +214,6 @@ def test_the_while_is_counted_from_when_squeue_answers_again(
     assert watch(paths.run_dir, quiet=True)[1] == 0
 
 
-def test_watching_a_status_that_stays_unknown_exits_with_3(
-    script: Script, slurm: FakeSlurm, paths: RunPaths
-) -> None:
-    slurm.says("squeue", "")
-    script.events = [nothing] * int(PATIENCE_S["slurm"] / INTERVAL_S["slurm"])
-    assert watch(paths.run_dir, quiet=True)[1] == 3
-    assert script.events == []
-
-
 def test_the_live_view_shows_the_end(
     script: Script, slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,43 +268,3 @@ def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
     from slurm_jobs.run.kept_answers import FRESH_S
 
     assert INTERVAL_S["slurm"] > FRESH_S
-
-
-@pytest.mark.parametrize("prints_failures", [True, False])
-def test_the_last_view_omits_failures_that_are_printed_at_the_end(
-    script: Script,
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    prints_failures: bool,
-) -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("slurm_jobs.cli.terminal.console.page_console", lambda: console)
-
-    def fail_one() -> None:
-        end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)
-        slurm.says("squeue", queue_row("1_0", "FAILED") + queue_row("1_1", "RUNNING"))
-
-    def end_all() -> None:
-        end(paths, "a", [1])
-        slurm.says("squeue", queue_row("1_0", "FAILED"))
-
-    script.events = [fail_one, end_all]
-    watch(paths.run_dir, quiet=False, prints_failures=prints_failures)
-    meanwhile, _, last = screen.getvalue().rpartition(FOOTER)
-    assert "no space left" in meanwhile
-    assert ("no space left" in last) is prints_failures
-
-
-def test_lines_of_change_omit_failures_that_are_printed_at_the_end(
-    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def end_all() -> None:
-        end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)
-        end(paths, "a", [1])
-        slurm.says("squeue", queue_row("1_0", "FAILED"))
-
-    script.events = [end_all]
-    watch(paths.run_dir, quiet=False, prints_failures=False)
-    assert lines(capsys)[-1] == "a: failed (1/2, 1 failed)"

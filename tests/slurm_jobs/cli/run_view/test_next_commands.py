@@ -1,21 +1,16 @@
 """Which resume is offered after a failure, by its kind and by the commands that its error names."""
 
-import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurm_jobs.base.files import write_json_atomic
-from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
-from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.status.run_status import RunStatus, StageStatus
-from tests.slurm_jobs.cli.statuses import stage
-from tests.slurm_jobs.run.fabricate import end
+from slurm_jobs.status.run_status import StageStatus
+from tests.slurm_jobs.cli.run_view.offered_resumes import failed, lines_of
 
 
 @pytest.fixture(autouse=True)
@@ -23,28 +18,6 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     """The folder of the run, in the working folder."""
     monkeypatch.chdir(tmp_path)
     return RunPaths(tmp_path / "run")
-
-
-def failed(
-    paths: RunPaths, name: str = "a", *, run: str = "x", reasons: Sequence[dict[str, Any]]
-) -> StageStatus:
-    """A stage whose slices have failed, each with a record that has these values."""
-    for index, values in enumerate(reasons):
-        end(paths, name, [index], "failed", failed_rank=0, failed_node="n1", **values)
-    made = stage(name, ["failed"] * len(reasons))
-    slices = tuple(
-        dataclasses.replace(
-            part, ending=CompletionName(part.slice_index, 1, f"t-{name}-1", "failed")
-        )
-        for part in made.slices
-    )
-    summary = dataclasses.replace(made.stage, run=run)
-    return dataclasses.replace(made, slices=slices, stage=summary)
-
-
-def lines_of(paths: RunPaths, *stages: StageStatus) -> list[str]:
-    status = RunStatus(status="failed", stages=stages, asked_unix_s=1.0)
-    return problem_lines(paths.run_dir, status)
 
 
 def offered(paths: RunPaths, *stages: StageStatus) -> list[str]:
@@ -103,15 +76,6 @@ def test_the_resume_reads_again_what_was_at_fault(
 def test_no_text_decides(paths: RunPaths, text: str) -> None:
     made = failed(paths, reasons=[{"kind": "exception", "reason": text}])
     assert offered(paths, made) == [""]
-
-
-@pytest.mark.parametrize("name", ["my run", "it's", 'so "called"'])
-def test_the_command_is_quoted_for_a_shell(tmp_path: Path, name: str) -> None:
-    paths = RunPaths(tmp_path / name)
-    settings = ("stages.a.config.budget_min=6", "stages.a.shell=echo 'a b'")
-    words = [word for setting in settings for word in ("--set", setting)]
-    made = failed(paths, reasons=[{"kind": "wrong config", "resumes": [words]}])
-    assert lines_of(paths, made)[-1] == f"next: {command_text('resume', name, *words)}"
 
 
 def test_shares_that_slices_lost_add_up(paths: RunPaths) -> None:

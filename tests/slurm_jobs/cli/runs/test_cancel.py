@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-from pathlib import Path
 
 import pytest
 
 from slurm_jobs.run_folder.ledger import read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
-from tests.slurm_jobs.cli.command import Command, Ended
-from tests.slurm_jobs.run.fabricate import end, submitted_run
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
+from tests.slurm_jobs.cli.command import Command
+from tests.slurm_jobs.cli.runs.cancelled_run import Terminal, cancel, paths, slurm
+from tests.slurm_jobs.run.fabricate import end
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
-    fake.says("scancel", "")
-    fake.says("squeue", queue_row("1", "RUNNING"))
-    return fake
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
-    return submitted_run(tmp_path / "r", 1)
-
-
-@pytest.fixture
-def cancel(paths: RunPaths, command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`cancel` of the run, asked by a terminal that answers so."""
-
-    def run(answer: str, *words: str, code: int = 0) -> Ended:
-        monkeypatch.setattr("sys.stdin", Terminal(answer))
-        return command("cancel", paths.run_dir, *words, code=code)
-
-    return run
-
-
-@pytest.mark.parametrize("answer", ["", "\n", "n\n", "yeah no"])
-def test_all_but_a_yes_is_a_no_and_ctrl_d_too(
-    cancel: Command, slurm: FakeSlurm, paths: RunPaths, answer: str
-) -> None:
-    said = cancel(answer)
-    assert said.out == "nothing was cancelled\n"
-    assert "cancel r? [y/N] " in said.err
-    found = json.loads(cancel(answer, "--json").out)
-    assert found == {"run_dir": str(paths.run_dir), "cancelled": []}
-    assert slurm.calls("scancel") == []
+__all__ = ["cancel", "paths", "slurm"]
 
 
 def test_a_yes_cancels_and_the_question_is_no_part_of_the_json(

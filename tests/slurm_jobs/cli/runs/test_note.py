@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import stat
-from pathlib import Path
 
 import pytest
 
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command
-from tests.slurm_jobs.run.fabricate import make_run
+from tests.slurm_jobs.cli.runs.noted_run import run
 
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
-    return make_run(tmp_path / "runs" / "shapes-20261121-080611-5b9e", {"a": 1}, scheduler="local")
+__all__ = ["run"]
 
 
 def test_a_note_is_written_replaced_printed_and_removed(run: RunPaths, command: Command) -> None:
@@ -37,30 +31,6 @@ def test_status_shows_the_note_in_text_and_json(run: RunPaths, command: Command)
     _ = command("note", "shapes", "baseline [bold]lr").result
     assert "note: baseline [bold]lr\n" in command("status", "shapes").out
     assert json.loads(command("status", "shapes", "--json").out)["note"] == "baseline [bold]lr"
-
-
-def test_a_note_that_was_edited_by_hand_is_shown_on_one_line(
-    run: RunPaths, command: Command
-) -> None:
-    run.note.write_text("two\nlines \x1b[31mred\n")
-    assert command("note", "shapes").result == "two lines \\x1b[31mred\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        ((" ",), "it is empty"),
-        (("x" * 501,), "it has 501 characters"),
-        (("a\x1b[2Jb",), "cannot be printed"),
-        (("text", "--remove"), "give one of both"),
-    ],
-)
-def test_a_note_that_cannot_be_written_leaves_the_old_one(
-    run: RunPaths, command: Command, words: tuple[str, ...], problem: str
-) -> None:
-    _ = command("note", "shapes", "old").result
-    assert problem in command("note", "shapes", *words, code=2).err
-    assert run.note.read_text() == "old\n"
 
 
 def test_only_the_owner_of_a_run_writes_its_note(

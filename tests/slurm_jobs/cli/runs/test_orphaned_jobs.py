@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.slurm_jobs.cli.command import Command
-from tests.slurm_jobs.run.fabricate import submitted_run
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
+from tests.slurm_jobs.cli.runs.lost_runs import RUN, lost
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
 
-RUN = "shapes-20261101-101010-abcd"
+__all__ = ["lost"]
 
 
 @pytest.fixture(autouse=True)
@@ -22,41 +21,6 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
     fake.says("scancel", "")
     return fake
-
-
-def row(run_dir: Path, job_id: str, stage: str, state: str = "RUNNING", token: str = "ab12") -> str:
-    command = f"{run_dir}/jobs/{token}/submission.sh"
-    return queue_row(job_id, state, name=f"shapes.{stage}.{token}", command=command)
-
-
-@pytest.fixture
-def lost(tmp_path: Path, slurm: FakeSlurm) -> Path:
-    """A run without a folder, of which a job runs and an array waits; other jobs are left alone."""
-    run_dir = tmp_path / "runs" / RUN
-    there = submitted_run(tmp_path / "runs/shapes-20261101-101010-0000", 1).run_dir
-    slurm.says(
-        "squeue",
-        row(run_dir, "12", "train")
-        + row(run_dir, "13_[0-3]", "work", "PENDING", "cd34")
-        + row(run_dir, "11", "render", "COMPLETED", "ef56")
-        + row(there, "9", "train", token="gh78")
-        + queue_row("8", "RUNNING", name="a-strangers", command="/home/ada/jobs/x/job.sh"),
-    )
-    return run_dir
-
-
-def test_runs_names_them_and_the_command_that_ends_them(lost: Path, command: Command) -> None:
-    out = command("runs").out
-    assert f"{lost} does not exist" in out
-    assert "12 (train, RUNNING), 13 (work, PENDING). To end them: " in out
-    assert out.count("does not exist") == 1
-    found = json.loads(command("runs", "--json").out)["lost_jobs"]
-    assert [(job["job_id"], job["stage"]) for job in found] == [("12", "train"), ("13", "work")]
-
-
-def test_runs_names_them_if_the_folder_of_all_runs_is_gone(lost: Path, command: Command) -> None:
-    shutil.rmtree(lost.parent)
-    assert "12 (train, RUNNING), 13 (work, PENDING)" in command("runs", code=2).err
 
 
 @pytest.mark.parametrize("has_rest", [False, True])

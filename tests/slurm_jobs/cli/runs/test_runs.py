@@ -5,45 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.commands.run_search.remembered_dirs import remember
-from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.cli.command import Command, Ended
-from tests.slurm_jobs.commands.unmounted import remember_unmounted
-from tests.slurm_jobs.run.fabricate import end, make_run, submit
-from tests.slurm_jobs.schedulers.fake_slurm import (
-    DATABASE_DOWN,
-    FakeSlurm,
-    account_row,
-    make_fake_slurm,
-    queue_row,
-)
+from tests.slurm_jobs.cli.runs.many_runs import make, runs, slurm
+from tests.slurm_jobs.run.fabricate import end
+from tests.slurm_jobs.schedulers.fake_slurm import DATABASE_DOWN, FakeSlurm, account_row, queue_row
 
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
-    return make_fake_slurm(tmp_path / "bin", monkeypatch)
-
-
-def make(folder: Path, name: str, job_id: str, *, age_s: float = 0.0) -> RunPaths:
-    """A run of an array of three, submitted so long ago."""
-    moment = time.time() - age_s
-    paths = make_run(folder / name, {"a": 3}, created_unix_s=moment)
-    submit(paths, "a", 3, job_id)
-    os.utime(paths.run_json, (moment, moment))
-    return paths
-
-
-@pytest.fixture
-def runs(command: Command) -> Command:
-    return lambda *words, code=0: command("runs", *words, code=code)
+__all__ = ["runs", "slurm"]
 
 
 def test_runs_are_listed_newest_first_with_status_and_tasks_done(
@@ -93,18 +64,6 @@ def test_runs_are_chosen_by_name_age_status_and_note(
     assert "such as 7d" in runs("--since", "yesterday", code=2).err
 
 
-def test_a_status_is_looked_for_in_all_runs_and_the_rest_counted(
-    runs: Command, slurm: FakeSlurm, tmp_path: Path
-) -> None:
-    for number in range(1, 31):
-        paths = make(tmp_path / "runs", f"r{number:02}", str(number), age_s=number * 60)
-        end(paths, "a", [0, 1, 2] if number > 25 else [0])
-    found = json.loads(runs("--status", "completed", "--number", "3", "--json").out)
-    assert [run["run_id"] for run in found["runs"]] == ["r26", "r27", "r28"]
-    assert found["num_left_out"] == 2
-    assert len(slurm.calls("sacct")) == 1
-
-
 def test_the_duration_is_from_the_submit_to_the_last_record_of_an_end(
     runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
@@ -149,19 +108,6 @@ def test_a_narrow_screen_omits_columns_and_cuts_notes_but_no_name(
     assert "a note a" in lines[1]
 
 
-@pytest.mark.parametrize(
-    "plant", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")]
-)
-def test_a_note_that_is_no_file_hides_no_run(
-    runs: Command, slurm: FakeSlurm, tmp_path: Path, plant: Callable[[Path], None]
-) -> None:
-    paths = make(tmp_path / "runs", "shapes", "1")
-    plant(paths.note)
-    out = runs().out
-    assert "shapes" in out
-    assert "(note.txt" in out
-
-
 def test_any_number_of_runs_costs_two_squeue_and_one_sacct(
     runs: Command, slurm: FakeSlurm, tmp_path: Path
 ) -> None:
@@ -173,35 +119,6 @@ def test_any_number_of_runs_costs_two_squeue_and_one_sacct(
     assert len(slurm.calls("squeue")) == 2  # one is for jobs whose run folder is gone
     assert len(slurm.calls("sacct")) == 1
     assert f" -j {','.join(str(number) for number in range(1, 26))} " in slurm.calls("sacct")[0]
-
-
-def test_twenty_runs_are_listed_by_default(runs: Command, slurm: FakeSlurm, tmp_path: Path) -> None:
-    for number in range(1, 23):
-        make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
-    output = runs().out
-    assert output.count("slurm") == 20
-    assert "and 2 older" in output
-
-
-def test_folders_that_cannot_be_read_are_named_and_the_others_listed(
-    runs: Command, slurm: FakeSlurm, tmp_path: Path
-) -> None:
-    folder = tmp_path / "runs"
-    make(folder, "good", "1")
-    (folder / "cut").mkdir()
-    (folder / "cut" / "run.json").write_text('{"run_id": ')
-    (folder / "odd").mkdir()
-    (folder / "odd" / "run.json").write_text("[]")
-    make_run(folder / "early", {"a": 1}).plan(1).unlink()
-    (folder / "loop").symlink_to("loop")  # root may read all, but not this
-    (folder / "notes").mkdir()
-    (folder / "notes.txt").touch()
-    found = json.loads(runs("--json").out)
-    assert [run["run_id"] for run in found["runs"]] == ["good"]
-    assert {Path(name).name for name in found["unreadable"]} == {"cut", "odd", "early", "loop"}
-    output = runs().out
-    assert "cannot read runs/early: has no plan" in output
-    assert "notes" not in output
 
 
 def test_a_folder_may_be_named_by_option_or_environment(
@@ -216,28 +133,6 @@ def test_a_folder_may_be_named_by_option_or_environment(
     (tmp_path / "empty").mkdir()
     assert "no run in empty" in runs("--dir", "empty").out
     assert "--dir" in runs("--dir", "nowhere", code=2).err
-
-
-def test_the_runs_of_all_folders_that_were_submitted_to_are_listed(
-    runs: Command, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(tmp_path / "runs", "near", "1", age_s=60)
-    make(tmp_path / "scratch", "far", "2")
-    for folder in ("runs", "scratch"):
-        remember(tmp_path / folder, tmp_path)
-    remember_unmounted(tmp_path / "unmounted/ada/runs", tmp_path, monkeypatch)
-    listed = runs().out
-    rows = [line.split() for line in listed.splitlines()]
-    assert [[row[0], row[-1]] for row in rows[:3]] == [
-        ["run", "folder"],
-        ["far", "scratch"],
-        ["near", "runs"],
-    ]
-    assert "cannot read unmounted/ada/runs: No such file or directory; is its file" in listed
-    assert [run["run_id"] for run in json.loads(runs("--json").out)["runs"]] == ["far", "near"]
-    only = runs("--dir", "runs").out
-    assert "far" not in only
-    assert "folder" not in only
 
 
 def test_a_silent_scheduler_is_reported_once_and_by_the_exit_code(

@@ -1,5 +1,7 @@
 """What `plan` shows, and where it can be made."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -7,24 +9,12 @@ import pytest
 
 from slurm_jobs import api
 from tests.slurm_jobs.cli.command import Command
+from tests.slurm_jobs.cli.narrow_screen import narrow, narrow_output, rows
+from tests.slurm_jobs.cli.specs.far_spec import SPEC, spec
 
-SPEC = """
-name: far
-cluster: auto
-stages:
-  a: {shell: "true", resources: {gpus_per_node: 1, timeout_min: 60}}
-"""
+__all__ = ["narrow", "spec"]
+
 NOT_ASKED = "the cluster's limits are unknown: there is no scontrol on this machine"
-
-
-@pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A spec for Slurm, on a machine that has none of its commands."""
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    file = tmp_path / "spec.yaml"
-    file.write_text(SPEC)
-    return file
 
 
 def test_a_plan_for_slurm_is_made_on_a_machine_without_slurm(spec: Path, command: Command) -> None:
@@ -36,29 +26,6 @@ def test_a_plan_for_slurm_is_made_on_a_machine_without_slurm(spec: Path, command
 
     assert NOT_ASKED in json.loads(command("plan", str(spec), "--json").result)["notes"]
     assert api.plan(spec).name == "far"
-
-
-def test_a_submit_needs_slurm_and_says_so(spec: Path, command: Command) -> None:
-    ended = command("submit", str(spec))
-    assert ended.code == 3
-    assert "`sbatch` was not found" in ended.err
-    assert not (spec.parent / "runs").exists()
-
-
-def test_a_plan_says_which_variables_of_the_shell_apply_and_which_do_not(
-    spec: Path, monkeypatch: pytest.MonkeyPatch, command: Command
-) -> None:
-    spec.write_text(SPEC.replace("gpus_per_node: 1", "slurm: {partition: cpu}"))
-    for name in ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_OUTPUT", "SLURM_MEM_PER_CPU"):
-        monkeypatch.setenv(name, "x")
-    lines = command("plan", str(spec), "--no-scripts").result.splitlines()
-    assert (
-        "note: SBATCH_ACCOUNT=x of this shell applies to a: the spec has no `account` there"
-        in lines
-    )
-    (ignored,) = [line for line in lines if "jobs do not get" in line]
-    assert "SBATCH_OUTPUT, SBATCH_PARTITION" in ignored
-    assert "SLURM_MEM_PER_CPU" in ignored
 
 
 @pytest.mark.parametrize(
@@ -110,3 +77,14 @@ def test_a_plan_shows_variables_set_for_ranks_without_those_of_the_user(
     }
     shown = [f"  {name}={value}" for name, value in settings.items() if name not in missing]
     assert lines == shown
+
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_plan_breaks_no_name_and_no_quantity(capsys) -> None:
+    out = narrow_output(capsys, "plan", str(ROOT / "configs/demo.yaml"), "--no-scripts")
+    assert ["render", "shapes_demo:render", "-", "1"] in rows(out)
+    for whole in ("2 ranks a node with 1 core each", "at most 20 min 00 s", "at most 1 h 00 min"):
+        assert whole in out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,39 +10,11 @@ import pytest
 from slurm_jobs.base.errors import InputError, SpecError
 from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.commands.resuming.given_spec import file_differs, keep_spec, spec_of
-from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.formats.config import build_config
-from slurm_jobs.formats.configs.train import TrainConfig
-from slurm_jobs.formats.configs.training_parts import OptimizerConfig
-from slurm_jobs.formats.configs.training_phases import as_training
-from slurm_jobs.run.submission import create_run
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.spec.profile import LOCAL
+from tests.slurm_jobs.commands.resuming.given_overrides import SPEC, TRAIN, MakeRun, make
 from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 
-SPEC = """\
-name: m
-cluster: local
-stages:
-  q: {shell: "true"}
-  t: {shell: "true", matrix: {lr: [1, 2]}}
-"""
-
-
-MakeRun = Callable[[str], RunPaths]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> MakeRun:
-    """A function that makes a run of a spec, of which no job was submitted."""
-
-    def make_run(text: str) -> RunPaths:
-        (tmp_path / "dataset.json").write_text("{}")
-        file = tmp_path / "spec.yaml"
-        file.write_text(text)
-        return create_run(load(file), LOCAL)
-
-    return make_run
+__all__ = ["make"]
 
 
 @pytest.fixture
@@ -130,14 +101,6 @@ def test_a_file_of_accelerate_is_not_read_again_for_another_override(
     )
     (tmp_path / "accelerate.yaml").unlink()
     assert spec_of(made, ["stages.q.retries=1"], update_spec=False).spec.stages["q"].retries == 1
-
-
-TRAIN = f"""\
-{SPEC}  train:
-    run: train
-    resources: {{tasks_per_node: 2}}
-    config: {{dataset: ., num_steps: 10, device: cpu}}
-"""
 
 
 def test_an_override_without_effect_is_noted_unless_the_run_had_it(
@@ -298,19 +261,6 @@ def test_the_spec_as_it_was_given_is_not_needed_to_go_on(paths: RunPaths, lost: 
     else:
         paths.given_spec.write_bytes(b"\xff")
     assert not file_differs(paths)
-
-
-def test_a_phase_follows_the_keys_of_its_training_that_it_left_out(make: MakeRun) -> None:
-    phases = "phases: [{name: a, num_steps: 5, optimizer: {learning_rate: 1e-3}}]"
-    optimizer = "optimizer: {weight_decay: 0.3, beta1: 0.8}"
-    made = make(TRAIN.replace("num_steps: 10", f"{phases}, {optimizer}"))
-    overrides = ["stages.train.config.optimizer.weight_decay=0.5"]
-    values = spec_of(made, overrides, update_spec=False).spec.stages["train"].config
-    phase = as_training(build_config(TrainConfig, values), 0)
-    assert phase.optimizer == OptimizerConfig(learning_rate=1e-3, weight_decay=0.5, beta1=0.8)
-    own = ["stages.train.config.phases.0.optimizer.weight_decay=0.1", *overrides]
-    values = spec_of(made, own, update_spec=False).spec.stages["train"].config
-    assert values["phases"][0]["optimizer"] == {"learning_rate": 1e-3, "weight_decay": 0.1}
 
 
 def test_an_override_of_an_expanded_matrix_stage_is_refused_with_a_remedy(

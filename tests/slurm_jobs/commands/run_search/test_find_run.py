@@ -1,5 +1,6 @@
+"""The run that a user means by a name, a folder, a spec, or no name."""
+
 import errno
-import json
 import os
 import re
 from pathlib import Path
@@ -9,27 +10,13 @@ import pytest
 from slurm_jobs.base.errors import FileError, InputError, SpecError
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.run_search.remembered_dirs import remember
+from tests.slurm_jobs.commands.run_search.named_runs import make, runs
 from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.run.closed import close
 
+__all__ = ["runs"]
+
 SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder `runs` of a user who stands beside it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
-    return tmp_path / "runs"
-
-
-def make(runs: Path, name: str, age_s: float = 0.0, spec: str = "words.yaml") -> Path:
-    file = runs / name / "run.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"spec_file": str(Path(spec).absolute())}))
-    moment = file.stat().st_mtime - age_s
-    os.utime(file, (moment, moment))
-    return file.parent
 
 
 def test_a_spec_means_its_newest_run_and_never_that_of_a_longer_name(runs: Path) -> None:
@@ -39,15 +26,6 @@ def test_a_spec_means_its_newest_run_and_never_that_of_a_longer_name(runs: Path)
     make(runs, "words-20250103-000000-dddd-20250103-000000-eeee")
     Path("words.yaml").write_text(SPEC.format(name="words"))
     assert find_run("words.yaml") == newest
-
-
-def test_runs_with_equal_file_times_are_ordered_by_the_time_in_their_name(
-    runs: Path,
-) -> None:
-    names = ("words-20250101-000000-ffff", "words-20250102-000000-aaaa", "a-20250101-120000-bbbb")
-    for name in names:
-        os.utime(make(runs, name) / "run.json", (1e9, 1e9))
-    assert find_run(None) == runs / names[1]
 
 
 @pytest.mark.parametrize(

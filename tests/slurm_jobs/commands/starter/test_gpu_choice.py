@@ -5,27 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import yaml
 
-from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.commands.starter.commented_profile import profile_text
+from slurm_jobs.cluster.limits import NodeKind
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
-from slurm_jobs.commands.starter.place_choice import choose_place
 from slurm_jobs.commands.starter.starter_facts import JobPlace
-from slurm_jobs.spec.profile import ClusterProfile
+from tests.slurm_jobs.commands.starter.gpu_places import A100, H100, V100, place_of
 
-A100 = NodeKind(num_nodes=4, cpus=64, mem_mb=512 * 1024, gpus={"a100": 4})
-V100 = NodeKind(num_nodes=2, cpus=40, mem_mb=384 * 1024, gpus={"v100": 4})
 SMALL_A100 = NodeKind(num_nodes=9, cpus=32, mem_mb=256 * 1024, gpus={"a100": 2})
-H100 = NodeKind(num_nodes=1, cpus=96, mem_mb=1024 * 1024, gpus={"h100": 8})
 SLICES = NodeKind(num_nodes=9, cpus=64, mem_mb=512 * 1024, gpus={"a100_1g.5gb": 14})
-
-
-def place_of(*kinds: NodeKind, partition: str | None = None, **others: tuple[NodeKind]) -> JobPlace:
-    listed = {"gpu": kinds, **others}
-    partitions = {name: Partition(name=name, kinds=nodes) for name, nodes in listed.items()}
-    limits = ClusterLimits(cluster_name="here", partitions=partitions)
-    return choose_place(limits, partition=partition)
 
 
 def test_two_v100_nodes_next_to_four_a100_are_named_with_how_to_get_them() -> None:
@@ -82,12 +69,3 @@ def test_gpus_without_types_are_told_apart_by_the_features_of_their_nodes() -> N
 def test_equal_nodes_are_counted_together_and_need_no_line() -> None:
     assert gpu_lines(place_of(A100, replace(A100, num_nodes=1, cpus=32))) == []
     assert gpu_lines(place_of(replace(A100, gpus={}))) == []
-
-
-def test_a_profile_has_the_choice_in_comments_of_ordinary_width() -> None:
-    place = place_of(A100, V100, a_partition_with_a_long_name=(H100,))
-    text = profile_text(place, date="2026-11-29", python="/usr/bin/python3")
-    assert "# 2 nodes with 4 x v100 in partition gpu: to train on these, " in text
-    assert max(map(len, text.splitlines())) <= 100
-    profile = ClusterProfile.model_validate(yaml.safe_load(text))
-    assert profile.gpu_slurm == {"partition": "gpu"}

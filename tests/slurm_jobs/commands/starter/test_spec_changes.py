@@ -5,13 +5,9 @@ from __future__ import annotations
 import yaml
 
 from slurm_jobs.base.shipped_files import shipped_path
-from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
-from slurm_jobs.commands.starter.commented_profile import profile_text
-from slurm_jobs.commands.starter.place_choice import choose_place
-from slurm_jobs.commands.starter.spec_changes import fitting_changes, own_changes, with_download
+from slurm_jobs.commands.starter.spec_changes import own_changes, with_download
 from slurm_jobs.commands.starter.starter_facts import Data, JobPlace, Model, PartitionRoom
 from slurm_jobs.spec.overrides.text_edits import edit_text
-from slurm_jobs.spec.profile import ClusterProfile
 
 TEXT = shipped_path("templates", "starter", "finetune.yaml").read_text()
 DATA = Data(manifest="d.jsonl", num_rows=9000)
@@ -85,54 +81,3 @@ def test_comments_of_the_starter_stay() -> None:
     text = edit_text(TEXT, own_changes("mine", "c.yaml", DATA, FOLDER, place()))
     comments = [line.partition("#")[2] for line in TEXT.splitlines() if "#" in line]
     assert [c for c in comments if c not in text] == []
-
-
-def recipe(**resources: object) -> dict:
-    return {"train": {"resources": resources}}
-
-
-KINDS = (
-    NodeKind(num_nodes=2, cpus=8, mem_mb=16 * 1024, gpus={"a100": 1}),
-    NodeKind(num_nodes=1, cpus=64, mem_mb=64 * 1024),
-)
-ONE_GPU = choose_place(
-    ClusterLimits(partitions={"p": Partition(name="p", kinds=KINDS, max_time_min=60)})
-)
-
-
-def test_a_recipe_asks_for_no_more_than_the_cluster_has() -> None:
-    asked = recipe(
-        nodes=4, tasks_per_node=2, cpus_per_task=16, gpus_per_node=2, gpu=["a100", "v100"],
-        mem_gb=72, timeout_min=480,
-    )  # fmt: skip
-    ((path, value),) = fitting_changes(asked, ONE_GPU)
-    assert path == ("stages", "train", "resources")
-    assert value == {
-        "nodes": 2, "tasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1, "gpu": "a100",
-        "mem_gb": 16, "timeout_min": 60,
-    }  # fmt: skip
-
-
-def test_a_recipe_that_fits_is_left_as_it_is() -> None:
-    fits = recipe(tasks_per_node=1, cpus_per_task=8, gpus_per_node=1, gpu="a100", mem_gb=8)
-    assert list(fitting_changes(fits, ONE_GPU)) == []
-    assert list(fitting_changes(recipe(cpus_per_task=64, timeout_min=60), ONE_GPU)) == []
-
-
-def test_profiles_say_what_was_seen_and_are_profiles() -> None:
-    where = choose_place(
-        ClusterLimits(
-            cluster_name="here",
-            partitions={"p": Partition(name="p", kinds=KINDS, is_default=True, max_time_min=60)},
-        ),
-        node_local_dir="/scratch/local",
-    )
-    text = profile_text(where, date="2026-11-25", python="/usr/bin/python3")
-    assert "# The cluster `here`, as Slurm described it on 2026-11-25" in text
-    assert "#   partition p, the default: at most 1 h a job\n" in text
-    assert "#     2 nodes: 8 cores, 16 GB, 1 x a100\n" in text
-    profile = ClusterProfile.model_validate(yaml.safe_load(text))
-    assert profile.slurm == {"partition": "p"}
-    assert profile.gpu_slurm == {"partition": "p"}
-    assert profile.node_local_dir == "/scratch/local"
-    assert max(map(len, text.splitlines())) <= 100

@@ -1,53 +1,11 @@
-"""What a progress file says that its task is doing, and how often it is written."""
+"""What a progress file says that its task is doing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from slurm_jobs.formats.records.activity import begin_steps, doing, end_steps
+from tests.slurm_jobs.formats.records.active_task import Task, task
 
-import pytest
-
-from slurm_jobs.base.files import read_json
-from slurm_jobs.formats.records.activity import (
-    ActiveProgress,
-    active_progress,
-    begin_steps,
-    current_progress,
-    doing,
-    end_steps,
-)
-from slurm_jobs.formats.records.progress_file import MIN_INTERVAL_S
-
-
-class Task:
-    """A task of rank 0 that shows its activity, with its progress file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "progress.json"
-        progress = current_progress()
-        assert progress is not None
-        self.progress: ActiveProgress = progress
-
-    def shown(self) -> dict[str, Any]:
-        values: dict[str, Any] = read_json(self._path)
-        return values
-
-    @property
-    def activity(self) -> Any:
-        return self.shown()["activity"]
-
-    @property
-    def inode(self) -> int:
-        """Another one after each write."""
-        return self._path.stat().st_ino
-
-
-@pytest.fixture
-def task(tmp_path: Path) -> Iterator[Task]:
-    with active_progress(tmp_path, 0):
-        yield Task(tmp_path)
-    assert current_progress() is None
+__all__ = ["task"]
 
 
 def test_a_task_begins_with_its_imports_and_an_unknown_count(task: Task) -> None:
@@ -91,24 +49,3 @@ def test_after_the_last_step_the_evaluation_stays_shown(task: Task) -> None:
     with doing("evaluation"):
         pass
     assert (task.activity, task.shown()["done"]) == ("evaluating", 200)
-
-
-def test_counts_are_written_as_rarely_as_without_activities(task: Task) -> None:
-    task.progress.count("steps", 200)
-    begin_steps()
-    task.progress.update(1)
-    written = task.inode
-    task.progress.update(2)
-    assert MIN_INTERVAL_S > 1
-    assert task.inode == written
-
-
-def test_ranks_but_the_first_write_nothing(tmp_path: Path) -> None:
-    with active_progress(tmp_path, 1), doing("evaluation"):
-        assert current_progress() is None
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    with active_progress(tmp_path / "gone", 0), doing("evaluation"):
-        pass

@@ -1,3 +1,5 @@
+"""Records of attempts, as written, as named, and as damaged."""
+
 import json
 from typing import Any
 
@@ -5,9 +7,7 @@ import pytest
 
 from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS
 from slurm_jobs.formats.records.attempt_records import (
-    AttemptRecord,
     CompletionName,
-    CompletionRecord,
     attempt_from_json,
     attempt_label,
     completion_from_json,
@@ -16,36 +16,8 @@ from slurm_jobs.formats.records.attempt_records import (
     parse_completion_name,
 )
 from slurm_jobs.formats.records.record_json import record_to_json
+from tests.slurm_jobs.formats.records.whole_records import ATTEMPT, COMPLETION
 
-COMMON: dict[str, Any] = {
-    "stage": "train",
-    "slice_index": 3,
-    "attempt": 2,
-    "job_id": "12_3",
-    "token": "0123abcd",
-    "fingerprint": "f",
-    "started_unix_s": 1.5,
-}
-ATTEMPT = AttemptRecord(
-    **COMMON,
-    node_names=("n1", "n2"),
-    host="h",
-    pid=7,
-    num_ranks=4,
-    scheduler="slurm",
-    restart=1,
-)
-COMPLETION = CompletionRecord(
-    **COMMON,
-    outcome="failed",
-    ended_unix_s=2.5,
-    exit_code=137,
-    signal=9,
-    failed_rank=1,
-    failed_node="n2",
-    reason="rank 1 on n2 was killed by SIGKILL",
-    result={"outputs": {"a": 1}},
-)
 ATTEMPT_VALUES, COMPLETION_VALUES = record_to_json(ATTEMPT), record_to_json(COMPLETION)
 
 
@@ -80,13 +52,6 @@ def test_names_hold_slice_and_attempt_also_where_they_outgrow_their_zeros(
 def test_other_files_are_no_records(name: str) -> None:
     assert parse_attempt_name(name) is None
     assert parse_completion_name(name) is None
-
-
-@pytest.mark.parametrize(
-    ("record", "from_json"), [(ATTEMPT, attempt_from_json), (COMPLETION, completion_from_json)]
-)
-def test_a_record_of_a_later_version_is_read_without_what_is_new(record, from_json):
-    assert from_json({**record_to_json(record), "of_tomorrow": 1}) == record
 
 
 @pytest.mark.parametrize("key", ["reason", "last_line", "result_note"])
@@ -141,10 +106,3 @@ def test_a_completion_with_values_of_other_types_is_damage(changed: dict[str, An
     assert completion_from_json(COMPLETION_VALUES).exit_code == 137
     with pytest.raises(ValueError, match=r"damaged|not text"):
         completion_from_json({**COMPLETION_VALUES, **changed})
-
-
-@pytest.mark.parametrize("values", [[], None, 3, "x"])
-def test_a_record_that_is_no_mapping_is_damage(values: Any) -> None:
-    for read in (attempt_from_json, completion_from_json):
-        with pytest.raises(TypeError):
-            read(values)

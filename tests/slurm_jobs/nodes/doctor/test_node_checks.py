@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from slurm_jobs.formats.node_records.doctor_facts import (
     AllReduceFacts,
-    CardFacts,
     ClockFacts,
     FolderFacts,
     ProgramFacts,
     TorchFacts,
-    node_from_json,
 )
-from slurm_jobs.nodes.doctor.doctor_check import Check
-from slurm_jobs.nodes.doctor.node_checks import node_checks
-from tests.slurm_jobs.nodes.made_facts import named, node, spec
+from tests.slurm_jobs.nodes.judged_nodes import judged
+from tests.slurm_jobs.nodes.made_facts import named, node
 
-REQUIRES = ("pyyaml<7,>=6", 'torch<2.15,>=2.11; extra == "train"')
-V100 = CardFacts(name="Tesla V100", capability="7.0")
 NOFILE = {"open_files": 1024, "locked_bytes": 65536, "shm_bytes": 10**10, "memory_bytes": None}
-
-
-def judged(*nodes: Any, **of_spec: Any) -> list[Check]:
-    return node_checks(list(nodes) or [node()], spec(**of_spec), REQUIRES, ">=3.11")
 
 
 def test_a_node_where_all_is_well_has_nothing_but_ok() -> None:
@@ -81,42 +71,6 @@ def test_each_thing_that_a_training_needs_is_judged(
     assert check.remedy or standing in {"ok", "unknown"}
 
 
-@pytest.mark.parametrize(
-    ("torch", "driver", "name", "standing"),
-    [
-        ({"cards": (V100,) * 4}, "560.28", "torch", "ok"),
-        ({"cards": (V100,) * 2}, "560.28", "torch", "problem"),
-        ({"cards": (), "cuda_problem": "no driver"}, "", "torch", "problem"),
-        ({"cards": (replace(V100, problem="no code for it"),)}, "560.28", "torch", "problem"),
-        ({"cards": (V100,) * 4}, "470.57", "cuda-driver", "problem"),
-        ({"cards": (V100,) * 4}, "560.28", "cuda-driver", "ok"),
-        ({"cards": (V100,) * 4}, "", "cuda-driver", "unknown"),
-        ({"cards": (V100,) * 4, "nccl": ""}, "560.28", "nccl", "problem"),
-    ],
-)
-def test_the_wheel_is_compared_with_cards_and_driver(
-    torch: dict[str, Any], driver: str, name: str, standing: str
-) -> None:
-    facts = replace(node().torch, **torch)
-    checks = judged(node(torch=facts, driver=driver), gpus_per_node=4)
-    assert named(checks, name).standing == standing
-
-
-def test_a_variable_that_makes_nccl_slow_is_a_warning_that_names_it() -> None:
-    torch = replace(node().torch, cards=(V100,))
-    facts = node(torch=torch, environment={"NCCL_IB_DISABLE": "1"}, driver="560.28")
-    check = named(judged(facts, gpus_per_node=1), "nccl")
-    assert check.standing == "warning"
-    assert "NCCL_IB_DISABLE" in check.told
-
-
 def test_a_spec_that_trains_nothing_needs_no_packages_of_a_training() -> None:
     facts = node(packages={}, torch=TorchFacts(problem="torch is missing"))
     assert {check.standing for check in judged(facts, trains=False)} == {"ok"}
-
-
-def test_facts_read_back_as_they_were_written() -> None:
-    facts = node(torch=replace(node().torch, cards=(V100,)), first=ClockFacts(least_s=1, most_s=2))
-    import json
-
-    assert node_from_json(json.loads(json.dumps(asdict(facts)))) == facts

@@ -1,15 +1,13 @@
-"""What is taken to be wrong with the login node's Python, by the bounds of our metadata."""
+"""What is taken to be wrong with the login node's Python."""
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any
 
 import pytest
 
 from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
 from slurm_jobs.nodes.doctor.site_facts import MeasuredPython
-from slurm_jobs.nodes.doctor.version_requirements import bounds_of, meets, mismatches
 from tests.slurm_jobs.nodes.made_facts import named
 
 
@@ -58,49 +56,3 @@ def test_a_python_of_the_nodes_alone_is_well_once_it_has_run_there(
     facts = look(stage_pythons={"/envs/x/bin/python": is_here})
     (check,) = stage_python_checks(facts, started)
     assert check.standing == standing
-
-
-# Versions against bounds.
-
-
-REQUIRES = ("numpy<3,>=2.0", 'torch<2.15,>=2.11; extra == "train"', "submitit (>=1.5.4,<1.6)")
-
-
-def test_bounds_are_those_of_the_base_install_or_of_one_extra() -> None:
-    assert bounds_of(REQUIRES) == {"numpy": ">=2.0,<3", "submitit": ">=1.5.4,<1.6"}
-    assert bounds_of(REQUIRES, "train") == {"torch": ">=2.11,<2.15"}
-
-
-@pytest.mark.parametrize(
-    ("version", "bounds", "met"),
-    [
-        ("2.13.0+cu126", ">=2.11,<2.15", True),
-        ("2.15.0", ">=2.11,<2.15", False),
-        ("2.9.1", ">=2.11,<2.15", False),
-        ("3", ">=3.0.0", True),
-        ("1.2", "~=1.2", None),
-        ("unknown", ">=1", None),
-        ("1.0", "", True),
-    ],
-)
-def test_versions_are_compared_number_by_number(
-    version: str, bounds: str, met: bool | None
-) -> None:
-    assert meets(version, bounds) is met
-
-
-def test_what_is_missing_outside_or_not_comparable_is_reported() -> None:
-    found = mismatches({"a": "2.0", "c": "x"}, {"a": ">=1,<2", "b": ">=1", "c": ">=1", "d": ""})
-    assert [str(one) for one in found] == [
-        "a 2.0 is outside >=1,<2",
-        "b is missing (>=1)",
-        "c x cannot be compared with >=1",
-        "d is missing ()",
-    ]
-
-
-def test_every_bound_of_our_own_metadata_can_be_compared() -> None:
-    requires = importlib.metadata.distribution("slurm-jobs").requires or ()
-    bounds = {**bounds_of(requires), **bounds_of(requires, "train")}
-    assert len(bounds) > 10
-    assert [name for name, text in bounds.items() if meets("1.0", text) is None] == []

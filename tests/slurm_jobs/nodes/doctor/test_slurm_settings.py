@@ -58,29 +58,6 @@ def test_a_user_without_an_account_is_a_problem_if_accounts_are_enforced() -> No
     assert "lab" in named(slurm_checks(slurm(config), spec()), "account").told
 
 
-def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
-    config = CONFIG.replace("preempt/none", "preempt/partition_prio")
-    check = named(slurm_checks(slurm(config), spec()), "preemption")
-    assert check.standing == "warning"
-    assert "up to 30 min of training are lost" in check.told
-    assert check.remedy == "stages.train.config.checkpoint.every_min: 10"
-    graceful = ProgramAnswer(
-        text=slurm().answers["partitions"].text.replace("GraceTime=0", "GraceTime=90")
-    )
-    assert (
-        named(slurm_checks(slurm(config, partitions=graceful), spec()), "preemption").standing
-        == "ok"
-    )
-    high = named(slurm_checks(slurm(config), spec(partitions=("high",))), "preemption")
-    assert (high.standing, high.told) == ("ok", "no partition has priority over high")
-
-
-def test_preemption_by_qos_is_unknown_from_the_partitions() -> None:
-    config = CONFIG.replace("preempt/none", "preempt/qos")
-    check = named(slurm_checks(slurm(config), spec()), "preemption")
-    assert (check.standing, "gracetime" in check.remedy) == ("unknown", True)
-
-
 def test_a_partition_that_is_not_there_or_has_no_node_up_is_a_problem() -> None:
     absent = named(slurm_checks(slurm(), spec(partitions=("gpu",))), "partitions")
     assert (absent.standing, "gpu" in absent.told, "cpu, high" in absent.remedy) == (
@@ -91,17 +68,6 @@ def test_a_partition_that_is_not_there_or_has_no_node_up_is_a_problem() -> None:
     down = ProgramAnswer(text="cpu|up|2|down*|cpu*\nhigh|up|2|idle|high\n")
     dead = named(slurm_checks(slurm(nodes=down), spec()), "partitions")
     assert (dead.standing, dead.remedy) == ("problem", "sinfo -R -p cpu")
-
-
-@pytest.mark.parametrize(
-    ("stamp", "standing"), [(1000000, "ok"), (1000009, "warning"), (1000400, "problem")]
-)
-def test_the_controllers_clock_is_compared_within_what_a_second_allows(
-    stamp: int, standing: str
-) -> None:
-    config = CONFIG.replace("as of 1000000", f"as of {stamp}")
-    check = named(slurm_checks(slurm(config), spec()), "controller-clock")
-    assert (check.standing, "within 0.6 s" in check.told) == (standing, True), check.told
 
 
 def test_a_squeue_that_ignores_the_format_is_a_problem() -> None:

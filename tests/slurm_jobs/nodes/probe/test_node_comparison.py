@@ -1,10 +1,9 @@
-"""Which nodes are slow among their like, and what is said of file-system rates."""
+"""Which nodes are slow among their like."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from slurm_jobs.nodes.doctor.file_rates import probe_checks
 from slurm_jobs.nodes.probe.node_comparison import JUDGED, compare, others_busy
 from slurm_jobs.nodes.probe.probe_text import BY_NAME, slow_text
 from tests.slurm_jobs.nodes.fabricate_probes import DETAILS, probe
@@ -110,30 +109,3 @@ def test_busy_cores_of_others_count_above_the_share_of_daemons() -> None:
 def test_every_measure_that_is_judged_exists_and_more_of_it_is_better() -> None:
     assert set(BY_NAME) >= JUDGED
     assert {BY_NAME[name].unit for name in JUDGED}.isdisjoint({"s"})
-
-
-# Rates of file systems.
-
-
-COMMAND = "slurm-jobs probe SPEC"
-NUMBERS = {
-    "local_read_bytes_per_s": 2e9,
-    "local_write_bytes_per_s": 1e9,
-    "shared_read_bytes_per_s": 5e8,
-    "shared_write_bytes_per_s": 3e8,
-}
-
-
-def test_without_a_probe_the_rates_are_unknown_and_the_command_is_named() -> None:
-    (check,) = probe_checks((), ["x: damaged"], 0.0, COMMAND)
-    assert (check.standing, check.remedy) == ("unknown", COMMAND)
-    assert "x: damaged" in check.told
-
-
-def test_the_slowest_node_is_named_and_a_slow_one_is_a_warning() -> None:
-    fast = probe("n1", **NUMBERS)
-    slow = probe("n2", **{**NUMBERS, "shared_read_bytes_per_s": 1e7})
-    now_unix_s = fast.measured_unix_s + 60
-    local, shared = probe_checks((fast, slow), [], now_unix_s, COMMAND)
-    assert (local.standing, shared.standing) == ("ok", "warning")
-    assert "on n2, the slowest of 2 probed" in shared.told

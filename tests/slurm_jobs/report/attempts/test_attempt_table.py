@@ -12,9 +12,6 @@ from slurm_jobs.report.attempts.attempt_table import (
     reason_lines,
     shown_entries,
 )
-from slurm_jobs.report.numbers.headline import without_failures
-from slurm_jobs.report.page.report_page import render_html
-from slurm_jobs.report.values.report_model import report_to_json
 from tests.slurm_jobs.report.builders import printed
 
 
@@ -37,31 +34,10 @@ def test_a_report_has_the_attempts_that_need_an_explanation(report_of) -> None:
     assert retried.entries[0].ending == "out of memory"
 
 
-def test_the_page_has_a_row_for_each_attempt_with_its_reason(report_of) -> None:
-    page = render_html(report_of())
-    section = page[page.index('id="attempts"') :]
-    section = section[: section.index("</section>")]
-    assert len(re.findall("<tr>", section)) == 2 + 4  # two tables with a header each
-    assert "Slurm gave its nodes to a job of higher priority; it stopped in time" in section
-    assert 'id="attempts"' not in render_html(replace(report_of(), attempts=()))
-
-
 def test_the_terminal_says_how_attempts_ended_and_what_that_cost(report_of) -> None:
     text = printed(report_of(), 250)
     assert "preempted, before it completed: train, slice 0, attempt 1, job 14: Slurm gave" in text
     assert re.search(r"it stopped in time \(170 steps, \d+\.\d s lost\)", text)
-
-
-def test_failures_that_were_printed_elsewhere_are_left_out(report_of) -> None:
-    shown = without_failures(report_of(), {"train, slice 0, attempt 1, job 14"})
-    assert "attempt 1, job 14" not in printed(shown, 250)
-    assert "attempt 1, job 12_1" in printed(shown, 250)
-
-
-def test_json_has_kinds_and_losses(report_of) -> None:
-    values = report_to_json(report_of())["attempts"][1]
-    assert values["entries"][0]["ending"] == "preempted"
-    assert values["lost"]["requeue_wait_s"] > 0
 
 
 def test_a_table_of_many_attempts_shows_the_last_ones(report_of) -> None:

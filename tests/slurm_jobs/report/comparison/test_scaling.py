@@ -7,16 +7,9 @@ import dataclasses
 import pytest
 
 from slurm_jobs.report.comparison.scaling import scale
-from slurm_jobs.report.comparison.scaling_text import render_scaling, scaling_headline
-from tests.slurm_jobs.report.builders import printed
+from slurm_jobs.report.comparison.scaling_text import scaling_headline
 from tests.slurm_jobs.report.comparison.measured import GIGABYTE, measured
-
-
-def runs(speeds, **values):
-    return [
-        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, **values)
-        for num, speed in speeds.items()
-    ]
+from tests.slurm_jobs.report.comparison.scaled_runs import runs, with_batches
 
 
 def of_memory(speeds, peaks, **values):
@@ -28,21 +21,6 @@ def of_memory(speeds, peaks, **values):
         )
         for run, peak in zip(runs(speeds, **values), peaks.values(), strict=True)
     ]  # fmt: skip
-
-
-def with_batches(*given):
-    """Runs of so many ranks, tokens a second, and samples a step."""
-    return [
-        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
-        for num, speed, batch in given
-    ]
-
-
-def shown(given, width=80):
-    def show(scaling, console):
-        console.print(render_scaling(scaling))
-
-    return printed(scale(given), width, show)
 
 
 def test_efficiency_is_speed_over_ranks():
@@ -109,26 +87,6 @@ def test_more_than_linear_without_a_reason_in_the_records_is_not_believed():
     assert "8 ranks are 5.80 times as fast, 145 % of ideal: no number of ranks adds more" in said
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"num_allocator_retries": 3}, "memory pressure: 3 x allocator retry (r2)"),
-        ({"cards": ("V100",)}, "different cards from the rest: V100, not A100"),
-        ({"cpus": ("old",)}, "different processors from the rest: old, not new"),
-        (
-            {"token_stretches": (50.0, *[100.0] * 9)},
-            "its first tenth ran at 50 % of the speed of the rest, as if it compiled then (r2)",
-        ),
-    ],
-)
-def test_the_problem_of_an_invalid_base_is_named(changed, said):
-    usual = {"cards": ("A100",), "cpus": ("new",)}
-    base = measured("r2", num_ranks=2, tokens_per_s=100.0, **{**usual, **changed})
-    (series,) = scale([base, *runs({4: 190, 8: 370}, **usual)]).series
-    assert series.as_given[0].problems[0].startswith(said)
-    assert [p.num_ranks for p in series.honest] == [4, 8]
-
-
 def test_of_a_few_steps_no_scaling_is_claimed():
     short = runs({2: 1000, 8: 3900}, num_steps=3, token_stretches=())
     with pytest.raises(ValueError, match="r2 has 3, r8 has 3, and 20 are needed; train for longer"):
@@ -145,30 +103,6 @@ def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
     (series,) = scale(given).series
     assert series.as_given[0].problems[0].startswith("its first tenth ran at 20 % of the speed")
     assert scaling_headline(series).startswith("baseline unhealthy")
-
-
-def test_memory_without_readings_is_noted_below_the_headline():
-    (series,) = scale(runs({2: 1000, 8: 3900})).series
-    assert series.notes == ("memory not judged: no reading shows how much the GPUs had (r2)",)
-    assert "note: memory not judged" in shown(runs({2: 1000, 8: 3900}))
-    assert scale(runs({2: 1000, 8: 3900}, device="cpu")).series[0].notes == ()
-    known = {"memory_capacity_bytes": 16 * GIGABYTE}
-    assert scale(runs({2: 1000, 8: 3900}, **known)).series[0].notes == ()
-
-
-def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
-    given = with_batches((2, 1000, 16), (4, 1950, 64), (8, 3700, 64))
-    (series,) = scale(given).series
-    assert series.as_given[0].problems == (
-        "different global batch from the rest: 16 samples a step, not 64",
-    )
-    assert [p.num_ranks for p in series.honest] == [4, 8]
-    assert scaling_headline(series).startswith("baseline unhealthy: against 2 ranks")
-
-
-def test_batch_sizes_unrelated_to_the_number_of_ranks_make_no_base_worse():
-    given = with_batches((2, 1000, 16), (4, 1950, 64), (8, 3700, 72))
-    assert [p.problems for p in scale(given).series[0].as_given] == [(), (), ()]
 
 
 def test_repeats_give_efficiency_an_interval():
@@ -210,53 +144,3 @@ def test_one_number_of_ranks_is_no_scaling():
 def test_a_run_without_tokens_has_no_speed():
     with pytest.raises(ValueError, match="b: no tokens were counted"):
         scale([measured("a"), measured("b", num_ranks=4, tokens_per_s=0.0)])
-
-
-def test_a_flattering_second_base_is_not_called_valid():
-    pressed = measured("r2", num_ranks=2, tokens_per_s=1000.0, num_allocator_retries=1)
-    (series,) = scale([pressed, *runs({4: 1950, 8: 8000})]).series
-    assert "205 % of ideal" in series.as_given[1].problems[0]
-    assert series.honest == ()
-    assert scaling_headline(series).startswith("baseline unhealthy, and no other is valid")
-
-
-def test_a_valid_base_stays_when_a_point_has_other_cards():
-    old, new = {"cards": ("V100",)}, {"cards": ("A100",)}
-    (found,) = scale([*runs({2: 1000, 4: 1950}, **old), *runs({8: 8000}, **new)]).series
-    assert found.as_given[0].problems == ()
-    assert found.as_given[-1].problems == ("different cards from the rest: A100, not V100",)
-
-
-def test_noise_alone_makes_no_base_unhealthy():
-    noisy = [
-        measured(f"r{num}-{i}", num_ranks=num, tokens_per_s=speed)
-        for num, speeds in ((2, (900, 1100)), (4, (1900, 2340)))
-        for i, speed in enumerate(speeds)
-    ]
-    base, last = scale(noisy).series[0].as_given
-    assert last.efficiency > 1.05
-    assert base.problems == ()
-
-
-def trained(num, speed, strategy):
-    settings = {"num_ranks": str(num), "train.config.strategy": strategy}
-    return measured(f"r{num}-{strategy}", num_ranks=num, tokens_per_s=speed, settings=settings)
-
-
-def test_one_rank_alone_is_the_base_of_every_strategy():
-    found = scale([trained(1, 100, "single"), trained(2, 180, "ddp"), trained(2, 150, "fsdp2")])
-    speedups = {series.name: series.as_given[-1].speedup for series in found.series}
-    assert sorted(speedups.values()) == pytest.approx([1.5, 1.8])
-    assert found.warnings == ()
-
-
-def test_several_ranks_of_another_strategy_are_no_base():
-    found = scale([trained(2, 180, "ddp"), trained(4, 300, "fsdp2")])
-    assert found.series == ()
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_no_number_is_cut_where_ranks_are_many(width):
-    text = shown(runs({num: 1234567 * num**0.9 for num in (8, 128, 1024)}), width)
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= width

@@ -8,27 +8,15 @@ import numpy as np
 import pytest
 
 from slurm_jobs.base.quantities import known, missing
-from slurm_jobs.formats.records.attempt_records import TaskAccounting
-from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.numbers.projection import _num_starts, _Overhead, project_epochs, projections
-from slurm_jobs.report.steps.step_pace import find_pace, time_of
+from slurm_jobs.report.steps.step_pace import time_of
 from slurm_jobs.report.text import cost_sentences
 from slurm_jobs.report.values.stage_model import Bar
 from slurm_jobs.report.values.training_model import StepPace
-from tests.slurm_jobs.report.builders import (
-    add_span,
-    attempts_of,
-    change_steps,
-    check,
-    make_steps,
-    notes_with,
-    printed,
-    rank_timing,
-    report_from,
-    report_on,
-    stage_of,
-)
-from tests.slurm_jobs.report.fabricate_run import CREATED, Fabricator, Scenario
+from tests.slurm_jobs.report.builders import add_span, check, notes_with, printed, stage_of
+from tests.slurm_jobs.report.numbers.projected_training import training
+
+__all__ = ["training"]
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.0, "currency": "CHF"}
 
@@ -50,15 +38,6 @@ def test_the_range_holds_what_came_in_nineteen_of_twenty():
         low, high = time_of(found, 1000)
         inside += low <= seconds[1000:].sum() <= high
     assert 180 <= inside <= 200
-
-
-def test_a_pace_is_of_the_steps_from_start_to_start(report_of):
-    numbers = report_of(num_steps=400).training[0]
-    found = numbers.pace
-    assert found.step_s == pytest.approx(1 / numbers.steps_per_s.value, rel=0.01)
-    assert found.samples_per_step == 64
-    assert found.num_planned is None  # these records are of a version that did not say
-    assert report_of(num_steps=30, stopped_at=None).training[0].pace is None
 
 
 @pytest.fixture
@@ -155,29 +134,6 @@ def test_epochs_are_not_projected_without_a_training():
     assert notes == ("3 epochs are not projected: no training has recorded steps",)
 
 
-def test_a_pace_is_of_the_newest_phase_and_config_alone():
-    def attempt(number, first, last, phases, slow_s=0.0):
-        steps = make_steps(last - first, first=first)
-        steps["step_s"] += slow_s * (np.arange(first, last) >= phases[-1]["first_step"])
-        said = {"num_ranks": 1, "num_steps": 900, "training": "t", "phases": phases}
-        return rank_timing(number, 0, steps, **said)
-
-    two = [{"name": "a", "first_step": 0}, {"name": "b", "first_step": 300}]
-    (only,) = attempts_of(attempt(1, 0, 600, two, slow_s=5.0))
-    found = find_pace([only], {})
-    assert found.num_steps == 300
-    assert found.step_s > 5
-    assert (found.num_phases, found.is_last_phase) == (2, True)
-
-    one = two[:1]
-    attempts = attempts_of(attempt(1, 0, 300, one), attempt(2, 300, 600, one, slow_s=5.0))
-    assert find_pace(attempts, {1: "x", 2: "x"}).num_steps == 590
-    newest = find_pace(attempts, {1: "x", 2: "y"})
-    assert newest.num_steps == 295
-    assert newest.step_s > 5
-    assert not find_pace(attempts_of(attempt(1, 0, 290, two)), {}).is_last_phase
-
-
 @pytest.mark.parametrize(
     ("outcome", "changes", "num_steps"),
     [
@@ -223,56 +179,6 @@ def test_further_starts_are_those_that_the_time_limit_makes(limit_s, running_s, 
         num_cpus=1,
     )
     assert _num_starts(overhead, work_s) == expected
-
-
-# What a start costs beside its steps, and starts that went wrong.
-
-
-class Training(Fabricator):
-    """A run of which the training is made start by start, and still goes on."""
-
-    def __init__(self, run_dir, **properties) -> None:
-        super().__init__(run_dir, Scenario(stopped_at=None, finished=False, **properties))
-        self._write_run()
-        self.begin = self._consolidate(self._preprocess() + 20) + 5
-
-    def start(self, attempt, at, steps=None, *, job_id="14"):
-        """An attempt, with its steps if it comes to any; when its loop ended."""
-        self._attempt("train", 0, attempt, job_id, at, ("gpu-01",))
-        return at if steps is None else self._steps(attempt, at, *steps)
-
-    def row(self, state, at, end=None, *, job_id="14", limit_s=3600.0, **values):
-        self.accounting.append(
-            TaskAccounting(
-                **{
-                    "job_id": job_id, "job_name": self._job_name(job_id), "state": state,
-                    "source": "sacct",
-                    "submit_unix_s": CREATED + 4, "eligible_unix_s": at - 5, "start_unix_s": at,
-                    "end_unix_s": end, "num_cpus": 4, "num_gpus": 2, "time_limit_s": limit_s,
-                    "node_list": "gpu-01", **values,
-                }
-            )
-        )  # fmt: skip
-
-    def change(self, attempt, change=None, **metadata):
-        change_steps(self.paths.timing_dir("train", 0, attempt), change, **metadata)
-
-    def plan(self, attempt, num_steps):
-        """Say in the records how many steps the training is to have."""
-        self.change(attempt, num_steps=num_steps)
-
-    def report(self, now=None):
-        inputs = read_inputs(self.paths, self.accounting)
-        return report_from(inputs if now is None else replace(inputs, read_unix_s=now))
-
-    def ahead(self, now=None):
-        (found,) = self.report(now).projections
-        return found
-
-
-@pytest.fixture
-def training(tmp_path):
-    return Training(tmp_path / "run")
 
 
 def test_a_start_that_hung_before_its_first_step_says_nothing_of_the_next(training):
@@ -382,13 +288,6 @@ def test_compiling_at_every_start_is_in_each_start_that_is_ahead(training):
     # Of 1,200 s a start has 550 for steps: 7,200 steps of about 0.69 s are nine to ten starts.
     assert found.num_starts in {9, 10}
     assert found.seconds.low > 9 * 640 + 0.9 * 7200 * 0.69
-
-
-def test_without_a_warm_up_all_that_the_first_steps_take_is_in_the_pace(training):
-    training.start(1, training.begin, (0, 400))
-    (found,) = report_on(training.paths, training.accounting, warmup_steps=0).training
-    assert found.pace.warmup_s == 0
-    assert found.pace.num_steps == 400
 
 
 def test_gpu_hours_of_starts_that_left_no_record_are_no_training_steps(training):

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,98 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs.base.errors import SlurmJobsError
-from slurm_jobs.base.shipped_files import shipped_path
 from slurm_jobs.base.texts.control_characters import STEERING
 from slurm_jobs.formats.timings.step_records import STEP_PHASES
 from slurm_jobs.report.numbers.trainings.rank_numbers import PHASE_KINDS
-from slurm_jobs.report.page.markup import join, prose
 from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.run_folder.paths import RunPaths
 from tests.fuzz import test_shown_names
 from tests.fuzz.budget import examples
 from tests.slurm_jobs.report.builders import change_steps, report_on
+from tests.slurm_jobs.report.page.parsed_page import ParsedPage, page, style
 
-EVIL = "<script>alert(1)</script>"
-
-
-class ParsedPage(HTMLParser):
-    """A page as a browser takes it apart; all that is opened is closed, and nothing loads."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.feed(page)
-        self.close()
-        assert self.open == []
-        assert not self.tags & {
-            "script", "link", "img", "iframe", "object", "embed", "form", "base", "a"
-        }  # fmt: skip
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        loading = {"src", "href", "srcset", "data", "action"}
-        assert not [key for key, _ in attrs if key in loading or key.startswith("on")]
-        if tag not in {"meta", "br", "hr"}:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_comment(self, data: str) -> None:
-        raise AssertionError(data)
-
-
-@pytest.fixture(scope="module")
-def page(report_of) -> str:
-    return render_html(report_of())
-
-
-@pytest.fixture(scope="module")
-def style() -> str:
-    return shipped_path("templates", "report", "page.css").read_text()
+__all__ = ["page", "style"]
 
 
 def colours_of(style: str) -> list[dict[str, str]]:
     """The colours by name, of the light scheme and of the dark one."""
     roots = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     return [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", root)) for root in roots]
-
-
-# What is in no page.
-
-
-def test_the_page_asks_for_nothing_from_outside_and_runs_no_script(page):
-    ParsedPage(page)
-    assert "url(" not in page
-    assert "@import" not in page
-    assert "default-src 'none'" in page
-
-
-def test_every_value_is_escaped(report_of):
-    page = render_html(report_of(name=EVIL, rejects={EVIL: 3, '" onload="x': 1}))
-    ParsedPage(page)
-    assert "<script" not in page
-    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3
-
-
-def test_no_value_hides_a_part_of_itself_or_turns_the_writing_round(report_of):
-    page = render_html(report_of(name="a\u202eb\u200bc\x1bd", rejects={"\u2066e": 1}))
-    for code in ("\\u202e", "\\u200b", "\\x1b", "\\u2066"):
-        assert code in page
-    assert not STEERING.search(page)
-
-
-def test_what_is_typed_is_code_and_a_backtick_alone_is_a_backtick():
-    assert join(prose("see `a <b>`, then")) == "see <code>a &lt;b&gt;</code>, then"
-    assert join(prose("5` of 6")) == "5` of 6"
-
-
-def test_a_dollar_in_a_value_is_not_taken_for_a_placeholder(report_of):
-    assert "$style $header" in render_html(report_of(name="$style $header"))
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +73,6 @@ def test_no_record_of_a_run_leaves_its_place_on_the_page(sound: Path, data: st.D
         assert not STEERING.search(page)
 
 
-# What every page has.
-
-
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_page_without_accounting_or_end_is_whole(report_of, finished):
     few = {"num_steps": 3, "stopped_at": None}
@@ -180,39 +101,6 @@ def test_a_page_stays_small_with_many_tasks_ranks_and_steps(report_of):
     assert "preprocess x 600" in page
     assert "48 ranks in between are not drawn" in page
     assert len(page.encode()) < 500_000
-
-
-def test_the_slow_rank_is_drawn_among_many(report_of):
-    page = render_html(report_of(num_ranks=40, slow_rank_forward_s=0.3, stopped_at=None))
-    ranks = page.partition("<h3>Ranks, slowest first</h3>")[2]
-    assert re.search(r">(rank \d+)<", ranks)[1] == "rank 39"
-    assert "waiting for other ranks" in page
-
-
-def test_one_attempt_is_no_plural(report_of):
-    page = render_html(report_of(stopped_at=None))
-    assert "400 in 1 attempt, on 2 ranks<" in page
-    assert not re.search(r"\b1 (attempts|ranks|steps)\b", page)
-
-
-def test_no_axis_label_is_broken(page):
-    charts = re.findall(r'<div class="chart"[^>]*>', page)
-    assert charts
-    assert all("white-space:nowrap" in chart and "max-content" in chart for chart in charts)
-
-
-def test_the_threshold_of_each_rule_is_on_the_page_once(page):
-    thresholds = page.partition("<h3>Thresholds</h3>")[2]
-    assert thresholds.count("data wait below 5 % of the step is fine") == 1
-    assert thresholds.count("less than 70 % of the requested memory used") == 1
-    assert "XProf, input-pipeline analysis" in thresholds
-
-
-def test_every_cell_names_its_column_for_screens_too_narrow_for_a_table(page, style):
-    cells = re.findall(r"<td[^>]*>", page)
-    assert cells
-    assert all("data-label=" in cell for cell in cells)
-    assert "content: attr(data-label)" in style
 
 
 def test_names_of_ranks_and_slices_wrap_on_narrow_screens(style):

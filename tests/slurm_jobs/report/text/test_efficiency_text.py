@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from slurm_jobs.report.page.report_page import render_html
 from slurm_jobs.report.text.efficiency_text import lines_below, use_columns, use_rows
-from tests.slurm_jobs.report.builders import printed, report_from, with_rows
+from tests.slurm_jobs.report.builders import report_from, with_rows
 
 GIB = 2**30
 
@@ -45,19 +42,6 @@ def test_every_dash_has_its_reason_below_the_table_once(report_of):
     lines = lines_below(report_of(with_accounting=False).efficiency)
     unknown = "cores, memory, time, hours, idle cores of preprocess, consolidate, train"
     assert lines == [f"{unknown}: no accounting for this stage's jobs"]
-
-
-def test_terminal_and_page_show_the_same_uses_and_what_was_lost(report_of):
-    report = report_of()
-    text, page = printed(report, 100), render_html(report)
-    for row in use_rows(report.efficiency):
-        for cell in row.cells:
-            assert cell in text
-            assert f">{cell}<" in page
-    (lost,) = (line for line in lines_below(report.efficiency) if line.startswith("failed and"))
-    assert re.search(r"GPU h \(.* CPU h \(", lost)
-    assert lost in text
-    assert lost in page
 
 
 def test_without_gpus_there_is_no_column_for_them(inputs_of):

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
-from pipeline.preprocess.images.image_formats import FORMATS
-from slurm_jobs.commands.spec_reading import header_sizes
-from slurm_jobs.formats.manifests.image_heads import IMAGE_HEAD_BYTES, begins_as_image
-from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
+from tests.slurm_jobs.spec.checks.data.photo_specs import PHOTO, SMALL, picture, write
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
 from tests.slurm_jobs.spec.conftest import Check, Notes
 
-PHOTO, SMALL = (4032, 3024), (64, 48)
 FOOT = "7 rows checked"
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 BEGINS = " begins with b'a dog\\n': convert such files to PNG or JPEG, or correct the names"
-
-
-def picture(size: tuple[int, int]) -> bytes:
-    stream = io.BytesIO()
-    Image.new("1", size).save(stream, "PNG")
-    return stream.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +30,6 @@ def _processor(tmp_path: Path) -> None:
     (tmp_path / "proc/chat_template.jinja").touch()
     (tmp_path / "photo.png").write_bytes(picture(PHOTO))
     (tmp_path / "small.png").write_bytes(picture(SMALL))
-
-
-def write(folder: Path, *rows: str | list[str], name: str = "m.jsonl") -> str:
-    """Write a manifest of rows with these images, and return the spec that reads it."""
-    texts = [json.dumps({"image": row, "prompt": "?", "text": "!"}) for row in rows]
-    (folder / name).write_text("\n".join(texts) + "\n")
-    return SPEC.format(name=name)
 
 
 def photo_csv(folder: Path) -> str:
@@ -158,31 +138,3 @@ def test_some_files_that_are_no_images_are_noted(notes: Notes, tmp_path: Path) -
     spec = write(tmp_path, "gone.png", "small.png", "x.txt")
     (note,) = [note for note in notes(spec) if "image files" in note]
     assert "1 of 2 images checked are not image files; x.txt (m.jsonl:3)" + BEGINS in note
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_that_the_job_decodes_begins_as_an_image(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "x"
-    if kind == "PSD":  # Pillow only reads it
-        file.write_bytes(b"8BPS\0\1")
-    elif kind == "QOI":
-        file.write_bytes(b"qoif")
-    else:
-        Image.new("RGB", (64, 48)).save(file, kind)
-    assert begins_as_image(file.read_bytes()[:IMAGE_HEAD_BYTES])
-
-
-def test_few_headers_of_a_long_manifest_are_read(
-    notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(1000):
-        (tmp_path / f"{number}.png").hardlink_to(tmp_path / "photo.png")
-    read: list[Any] = []
-    read_size = header_sizes.read_size
-    monkeypatch.setattr(
-        header_sizes, "read_size", lambda file: read.append(file) or read_size(file)
-    )
-    rows = [[f"{number}.png", f"{number + 1}.png"] for number in range(0, 1000, 2)]
-    spec = write(tmp_path, *rows) + "      max_too_long_share: 1\n"
-    assert "100 of 100 rows" in notes(spec)[0]
-    assert len(read) == MAX_MEASURED_ROWS

@@ -1,16 +1,23 @@
+"""Manifests whose first rows show that a stage would fail."""
+
 import gzip
 import json
 import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from slurm_jobs.commands.spec_reading.disk_files import MOST_SIZES, SMALL_BYTES
+from slurm_jobs.commands.spec_reading.disk_files import SMALL_BYTES
+from tests.slurm_jobs.spec.checks.data.checked_manifests import (
+    ANSWER,
+    CHAT,
+    QUESTION,
+    write,
+    write_in_each_format,
+)
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
-from tests.slurm_jobs.spec.conftest import Check, Notes
+from tests.slurm_jobs.spec.conftest import Check
 
 PLACE = "7:17: stages.p.config.manifest: "
 HEADER = "image_path,text\n"
@@ -18,32 +25,11 @@ ROW = '{"image": "a.png", "text": "words"}'
 ROWS = "a.png,words\n" * 9000
 """More than is read of a file to see whether it has rows."""
 WIDE_ROWS = "1,a.png,words\n" * 9000
-QUESTION, ANSWER = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
-CHAT = {"messages": [QUESTION, ANSWER]}
-TEXT_SPEC = SPEC + "      text_only: true\n"
-VIDEO = {**CHAT, "video": "v.mp4"}
 
 
 @pytest.fixture(autouse=True)
 def _processor(tmp_path: Path) -> None:
     write_processor(tmp_path)
-
-
-def write(folder: Path, data: str | bytes | list[Any], name: str = "m.jsonl") -> str:
-    """Write a manifest, of rows as JSON lines, and return the spec that reads it."""
-    if isinstance(data, list):
-        data = "".join(json.dumps(row) + "\n" for row in data)
-    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-    return TEXT_SPEC.format(name=name)
-
-
-def write_in_each_format(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the same rows as m.jsonl, m.json, m.csv and m.parquet."""
-    write(folder, rows)
-    write(folder, json.dumps(rows), "m.json")
-    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
-    write(folder, "\n".join(lines), "m.csv")
-    pq.write_table(pa.Table.from_pylist(rows), folder / "m.parquet")
 
 
 NO_ROWS = " has no rows; there is nothing to preprocess"
@@ -208,70 +194,6 @@ def test_a_column_of_the_config_that_no_row_has_is_a_problem(
     assert check(spec + "      columns: {image: picture, text: words}\n") == []
 
 
-def test_rows_that_cannot_be_used_and_keys_that_are_not_read_are_noted(
-    notes: Notes, tmp_path: Path
-) -> None:
-    ignored, bad = sorted(
-        notes(write(tmp_path, [CHAT, VIDEO, {**CHAT, "mood": "glad"}])),
-        key=lambda note: "cannot be used" in note,
-    )
-    assert "1 of 3 rows cannot be used:\n  m.jsonl:2: `video` holds" in bad
-    assert ignored.endswith("keys that are not read: `mood`")
-    assert notes(write(tmp_path, [CHAT, {**CHAT, "source": "coco"}])) == []
-
-
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ([{"split": "train"}, {"split": "test"}], "split has the values train, test: all rows are"),
-        ([{"Subset": "train2017"}, {"Subset": "val2017"}], "Subset has the values train2017, val"),
-        ([{"Usage": "Training"}, {"Usage": "PublicTest"}], "Usage has the values Training, Publi"),
-        ([{"set": "coco_test"}], "set has the values coco_test: all rows are trained"),
-        ([{"is_test": False}, {"is_test": True}], "is_test has the values False, True: all rows"),
-        ([{"is_val": 1}, {"is_val": 0}], "is_val has the values 1, 0: all rows are trained"),
-        ([{"split": "train"}] * 1000, "the values train in the first 1,000 rows, and rows of oth"),
-        ([{"split": "train", "text": "b" * 2**18}] * 9, "values train in the first 7 rows, and ro"),
-        ([{"image": "a/train/1.png"}, {"image": "a\\test\\2.png"}], "several splits, train, test"),
-        ([{"split": "train"}, {"split": "train"}], ""),
-        ([{"split": "a"}, {"subset": "textvqa"}, {"category": "test"}], ""),
-        ([{"image": "train/test_tube.png"}, {"image": "train/test.png"}], ""),
-    ],
-)
-def test_rows_of_a_held_out_split_are_noted(
-    notes: Notes, tmp_path: Path, keys: list[dict[str, Any]], said: str
-) -> None:
-    spec = write(tmp_path, [{"image": "a.png", "text": "b", **row} for row in keys])
-    found = [note for note in notes(spec) if "splits" in note or "all rows are" in note]
-    assert [said in note for note in found] == [True] * bool(said)
-
-
-@pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.json"])
-def test_a_column_of_splits_is_noted_in_each_format_unless_it_is_ignored(
-    notes: Notes, tmp_path: Path, name: str
-) -> None:
-    row = {"image": "a.png", "text": "a"}
-    write_in_each_format(tmp_path, [{**row, "split": split} for split in ("train", "validation")])
-    said = "split has the values train, validation: all rows are trained"
-    assert said in "".join(notes(SPEC.format(name=name)))
-    ignored = SPEC.format(name=name) + "      columns: {ignore: [split]}\n"
-    assert said not in "".join(notes(ignored))
-
-
-@pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.jsonl"])
-def test_a_name_to_ignore_that_no_column_has_is_noted(
-    notes: Notes, tmp_path: Path, name: str
-) -> None:
-    write_in_each_format(tmp_path, [{"image": "a.png", "text": "a", "notes": "b"}])
-    for ignored, is_noted in (("notess", True), ("notes", False)):
-        found = "".join(notes(SPEC.format(name=name) + f"      columns: {{ignore: [{ignored}]}}\n"))
-        assert ("names `notess`" in found and "did you mean `notes`?" in found) == is_noted
-
-
-def test_a_key_of_turns_may_be_ignored_without_a_note(notes: Notes, tmp_path: Path) -> None:
-    spec = write(tmp_path, [{"messages": [{**QUESTION, "mood": "sad"}, ANSWER]}])
-    assert notes(spec + "      columns: {ignore: [mood]}\n") == []
-
-
 def test_only_the_beginning_of_a_long_manifest_is_read(check: Check, tmp_path: Path) -> None:
     spec = write(tmp_path, [CHAT] * 2000)
     with (tmp_path / "m.jsonl").open("r+") as stream:
@@ -279,52 +201,3 @@ def test_only_the_beginning_of_a_long_manifest_is_read(check: Check, tmp_path: P
     start = time.process_time()
     assert check(spec) == []
     assert time.process_time() - start < 2
-
-
-def test_too_many_unusable_rows_are_an_error_with_the_numbers(check: Check, tmp_path: Path) -> None:
-    (line,) = check(write(tmp_path, [CHAT] * 40 + [VIDEO] * 2))
-    said = "2 of 42 rows cannot be used. The stage fails, because max_reject_share: 0.01 allows 1"
-    assert said in line
-    assert "\n  m.jsonl:41: `video` holds video, which is not read" in line
-    assert line.endswith("(the first of 2 rows)")
-
-
-@pytest.mark.parametrize(
-    ("num_good", "setting"),
-    [
-        (40, "      max_reject_share: 0.05\n"),
-        (40, "  c: {run: consolidate, after: p, config: {max_reject_share: 0.05}}\n"),
-        (1200, ""),  # the rest of the manifest was not read
-        (1, "limit: 1\n"),
-    ],
-)
-def test_rows_that_cannot_be_used_are_no_error_where_the_job_may_lose_them(
-    check: Check, tmp_path: Path, num_good: int, setting: str
-) -> None:
-    assert check(write(tmp_path, [CHAT] * num_good + [VIDEO] * 2) + setting) == []
-
-
-@pytest.mark.parametrize(
-    "case", ["a folder of many files", "a table", "an array by itself", "an earlier stage"]
-)
-def test_unusable_rows_are_noted_where_the_stage_may_end_well_nevertheless(
-    check: Check, notes: Notes, tmp_path: Path, case: str
-) -> None:
-    rows = [CHAT] * 40 + [VIDEO] * 2
-    text = write(tmp_path, rows)
-    if case == "a folder of many files":  # whose sizes are not asked for
-        for number in range(MOST_SIZES):
-            (tmp_path / f"{number}.txt").touch()
-    elif case == "a table":
-        table = pa.Table.from_pylist([{**CHAT, "video": row.get("video")} for row in rows])
-        pq.write_table(table, tmp_path / "m.parquet")
-        text = TEXT_SPEC.format(name="m.parquet")
-    elif case == "an array by itself":
-        text = text.replace("run: preprocess\n", "run: preprocess\n    array: {num_slices: 7}\n")
-    else:
-        text = text.replace("run: preprocess\n", "run: preprocess\n    after: clean\n")
-        text = text.replace("stages:\n", "stages:\n  clean: {shell: python clean.py}\n")
-    assert check(text) == []
-    found = "".join(notes(text))
-    assert "2 of " in found
-    assert "The stage would fail with rows like these" in found

@@ -1,58 +1,16 @@
-import json
+"""Kinds of images that data sets, processors and models must share."""
+
 from pathlib import Path
 
 import pytest
 
+from tests.slurm_jobs.spec.checks.models.image_specs import SPEC, models, spec
 from tests.slurm_jobs.spec.conftest import Check
 
-SPEC = """\
-name: a
-cluster: local
-stages:
-  p:
-    run: preprocess
-    config: {manifest: rows.csv, processor: PROCESSOR}
-  c: {run: consolidate, after: p}
-  t:
-    run: train
-    after: c
-    config:
-      device: cpu
-      strategy: single
-      num_steps: 1
-      model: MODEL
-"""
+__all__ = ["models"]
+
 SMALL = "{language: {hidden_size: 64}}"
 HF = "{type: hugging_face, path: qwen3_vl}"
-TRAINED = ("qwen3_vl", "smolvlm", "llava", "siglip_vision_model", "qwen2")
-CLASSES = {
-    "qwen3_vl": "Qwen2VLImageProcessorFast",
-    "smolvlm": "SmolVLMImageProcessor",
-    "llava": "CLIPImageProcessor",
-    "siglip_vision_model": "SiglipImageProcessor",
-}
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    """A folder of each kind, called after its model_type, with its processor."""
-    (tmp_path / "rows.csv").write_text("image_path,text\na.png,red\n")
-    for kind in (*TRAINED, "unknown"):
-        folder = tmp_path / kind
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
-        (folder / "tokenizer.json").write_text("{}")
-        (folder / "chat_template.jinja").touch()
-        images = {"image_processor_type": CLASSES.get(kind, "NewImageProcessor")}
-        if kind == "siglip_vision_model":
-            (folder / "preprocessor_config.json").write_text(json.dumps(images))
-        elif kind != "qwen2":
-            (folder / "processor_config.json").write_text(json.dumps({"image_processor": images}))
-    return tmp_path
-
-
-def spec(processor: str, model: str) -> str:
-    return SPEC.replace("PROCESSOR", processor).replace("MODEL", model)
 
 
 @pytest.mark.usefixtures("models")
@@ -116,28 +74,6 @@ def test_each_data_set_of_the_spec_is_compared_and_no_other(check: Check) -> Non
     }.items():
         text = spec("smolvlm", HF).replace("num_steps: 1", length, 1)
         assert len(check(text)) == num_problems
-
-
-@pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("processor", "limits", "words"),
-    [
-        ("smolvlm", "{max: 1003520}", "this is a SmolVLMImageProcessor: its limit is size.longes"),
-        ("llava", "{max: 1003520}", "this is a CLIPImageProcessor: its limit is size and crop_siz"),
-        ("unknown", "{max: 1003520}", "this is a NewImageProcessor: it has none of these"),
-        ("qwen3_vl", "{max: 300}", "image_pixels.max is 300, less than one token"),
-        ("qwen3_vl", "{max: 3000}", "set image_pixels.min, too"),
-        ("qwen3_vl", "{max: 1003520}", ""),
-    ],
-)
-def test_limits_of_images_that_the_processor_does_not_have_are_refused(
-    check: Check, processor: str, limits: str, words: str
-) -> None:
-    text = spec(
-        f"{processor}, image_pixels: {limits}", f"{{type: hugging_face, path: {processor}}}"
-    )
-    lines = [line for line in check(text) if "image_pixels" in line]
-    assert [line.startswith("6:") and words in line for line in lines] == [True] * bool(words)
 
 
 def test_a_byte_order_mark_hides_no_setting_of_a_processor(check: Check, models: Path) -> None:

@@ -1,43 +1,13 @@
-"""Notes on settings that have no effect, and on limits of stages that do not fit each other."""
+"""Notes on settings that have no effect."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from tests.slurm_jobs.spec.checks.stages.chained import PACKED, chain
 from tests.slurm_jobs.spec.conftest import Notes
 
-
-def chain(
-    t: str = "num_steps: 1",
-    *,
-    p: str = "",
-    c: str = "",
-    manifest: str = "m.csv",
-    after: str = "[c, m]",
-    resources: str = "",
-) -> str:
-    """Return a spec of all stages up to a training with these settings."""
-    return f"""\
-name: a
-cluster: local
-stages:
-  m: {{shell: make}}
-  p:
-    run: preprocess
-    after: m
-    config: {{manifest: "${{m.output_dir}}/{manifest}", processor: "${{m.output_dir}}/p", {p}}}
-  c: {{run: consolidate, after: p, config: {{{c}}}}}
-  t:
-    run: train
-    after: {after}
-    resources: {{{resources}}}
-    config: {{device: cpu, strategy: single, {t}}}
-"""
-
-
 EVALUATE = "evaluate: {manifest: '${m.output_dir}/h.csv'"
-PACKED = "batching: {kind: packed, max_tokens: 512}"
 
 
 @pytest.mark.parametrize(
@@ -126,63 +96,3 @@ def test_an_override_that_leaves_settings_idle_is_accepted_and_noted(notes: Note
     assert notes(packed) == []
     (note,) = notes(packed, overrides=("stages.t.config.batching.kind=shuffled",))
     assert "batching.max_tokens: `9000` has no effect" in note
-
-
-@pytest.mark.parametrize(
-    "t",
-    [
-        "num_steps: 1, dataset: '${c.output_dir}', " + PACKED,
-        "phases: [{name: a, num_steps: 1, batching: {kind: packed}}], batching: {max_tokens: 512}",
-    ],
-    ids=["a data set that is named", "a kind that a phase gives"],
-)
-def test_rows_shorter_than_the_samples_before_them_are_noted(notes: Notes, t: str) -> None:
-    (note,) = notes(chain(t))
-    assert "stages.t.config.batching.max_tokens: a row holds 512" in note
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"model_type": "llava", "text_config": {"model_type": "llama"}},
-        {
-            "model_type": "llava",
-            "text_config": {
-                "max_position_embeddings": 512,
-                "rope_scaling": {"type": "linear", "factor": 4.0},
-            },
-        },
-        {"model_type": "qwen2_vl", "max_position_embeddings": 512},
-    ],
-    ids=["none", "scaled", "of another place"],
-)
-def test_positions_that_the_config_of_a_folder_does_not_give_are_not_noted(
-    notes: Notes, tmp_path: Path, config: dict[str, object]
-) -> None:
-    for name, values in {
-        "vlm/config.json": config,
-        "set/dataset.json": {"preprocess": {"max_tokens": 2048}},
-    }.items():
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(json.dumps(values))
-    model = "num_steps: 1, model: {type: hugging_face, path: vlm}"
-    assert notes(chain(model)) == notes(chain(f"{model}, dataset: set", after="m")) == []
-
-
-@pytest.mark.parametrize(
-    "resources",
-    ["", "timeout_min: 10, signal_lead_s: 300", "timeout_min: 1"],  # no one set the default lead
-)
-def test_resources_that_have_their_effect_are_not_noted(notes: Notes, resources: str) -> None:
-    assert notes(chain(resources=resources)) == []
-
-
-def test_gpus_of_a_training_on_gpus_are_not_noted(notes: Notes) -> None:
-    assert notes(chain(resources="gpus_per_node: 1").replace("device: cpu, ", "")) == []
-
-
-def test_the_lead_of_array_tasks_is_within_the_limit_of_all_their_slices(notes: Notes) -> None:
-    lead, array = "resources: {timeout_min: 1, signal_lead_s: 60}", "array: {num_slices: 4"
-    assert notes(chain().replace("make}", f"make, {lead}, {array}, slices_per_task: 2}}}}")) == []
-    (note,) = notes(chain().replace("make}", f"make, {lead}, {array}}}}}"))
-    assert "stages.m.resources.signal_lead_s: " in note

@@ -1,0 +1,37 @@
+"""A command whose reader leaves at once finishes its files and keeps its exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.slurm_jobs.cli.own_process import ended_process
+from tests.slurm_jobs.report import fabricate_run
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_a_reader_that_leaves_at_once_loses_neither_the_table_nor_the_page(tmp_path, as_json):
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario(num_steps=200))
+    table = tmp_path / "steps.csv"
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["report", str(paths.run_dir), "--export", str(table), *as_json]
+    command = [sys.executable, "-m", "slurm_jobs", *words]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, "")  # 1 would be a run that failed
+    assert table.exists()
+    assert paths.report_html.exists()
+
+
+def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = ended_process(["check", str(tmp_path / "none.yaml"), "--json"], writing)
+    os.close(writing)
+    assert ended.returncode == 2
+    assert "none.yaml: no such file" in ended.stderr

@@ -1,0 +1,35 @@
+"""Files that a command is to write are refused before it runs if they cannot be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.cli.arguments import check_place
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gone/page.html", "--html gone/page.html: there is no folder .*gone; make it"),
+        ("there", "--html there: this is a folder; name a file"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(InputError, match=reason):
+        check_place("--html", Path(name))
+
+
+def test_output_files_that_exist_or_have_siblings_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("page.html").write_text("of a run before")
+    for name in ("page.html", "new.html", str(tmp_path / "new.html")):
+        check_place("--html", Path(name))

@@ -1,0 +1,67 @@
+"""Tables as `check` looks at them, with pyarrow and without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from slurm_jobs.cli.main import main
+from slurm_jobs.commands.spec_reading import manifest_tables
+from tests.pipeline.tables import captions, write_parquet, write_saved
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
+from tests.slurm_jobs.spec.conftest import Check, check
+
+__all__ = ["check"]
+
+SPEC_OF_M = SPEC.format(name="m")
+PLACE = "7:17: stages.p.config.manifest: m"
+
+
+@pytest.fixture(autouse=True)
+def _processor(tmp_path: Path) -> None:
+    write_processor(tmp_path)
+
+
+WRITERS = [
+    lambda folder, table: write_parquet(folder / "a.parquet", table),
+    lambda folder, table: write_saved(folder, [table]),
+    write_parquet,  # a file that is called `m`
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_table_without_rows_or_columns_is_a_problem_at_its_line(
+    check: Check, tmp_path: Path, write
+) -> None:
+    write(tmp_path / "m", captions(3).slice(0, 0))
+    assert check(SPEC_OF_M) == [f"{PLACE} has no rows; there is nothing to preprocess"]
+    write(tmp_path / "m", pa.table({"url": ["a"], "caption": ["b"]}))
+    (line,) = check(SPEC_OF_M)
+    assert line.startswith(f"{PLACE}: no column has ")
+    assert "found: url, caption. Name it" in line
+    write(tmp_path / "m", captions(3))
+    assert check(SPEC_OF_M) == []
+
+
+def test_a_table_whose_first_file_is_empty_may_have_rows(check: Check, tmp_path: Path) -> None:
+    write_saved(tmp_path / "m", [captions(3).slice(0, 0), captions(3)])
+    assert check(SPEC_OF_M) == []
+
+
+def test_without_pyarrow_check_says_what_it_did_not_read(
+    check: Check,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_parquet(tmp_path / "m" / "a.parquet", captions(3).slice(0, 0))
+    monkeypatch.setattr(manifest_tables, "has_pyarrow", lambda: False)
+    assert check(SPEC_OF_M) == []
+    with pytest.raises(SystemExit, match="0"):
+        main(["check", str(tmp_path / "spec.yaml"), "--json"])
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    place = f"stages.p.config.manifest: {tmp_path}/m"
+    assert note.startswith(f"{place} is a table, and this Python has no pyarrow: its columns and")
