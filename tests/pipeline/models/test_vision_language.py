@@ -18,8 +18,8 @@ from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.train.training_data.batches import losses_of, to_device
 from tests.pipeline.models.attention_kernels.test_packed_rows import RULE, make_samples
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.test_hugging_face import CPU
-from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
+from tests.pipeline.models.passes import CPU
+from tests.pipeline.models.small import CONFIG, make_facts
 
 NAMES = ("organ", "finding", "report")
 NUM_CLASSES = 4

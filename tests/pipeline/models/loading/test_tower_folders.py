@@ -12,48 +12,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from pipeline.models.build import build_model, load_model, make_unloaded
+from pipeline.models.build import build_model
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
-from pipeline.models.data_fit import check_images
-from pipeline.models.small_vlm import SmallVLM
 from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.configs.model_parts import LanguageConfig, ModelConfig, VisionConfig
-from tests.pipeline.models.test_small_vlm import make_facts, make_images, make_prompts
+from slurm_jobs.formats.configs.model_parts import ModelConfig, VisionConfig
+from tests.pipeline.models.forged import forge
+from tests.pipeline.models.small import make_facts, make_images
 from tests.pipeline.models.tiny_towers import (
     CHATML_TOKENS,
     write_qwen2,
     write_siglip,
     write_tokenizer,
 )
-
-HEAD, EMBEDDINGS = "language.lm_head.weight", "language.model.embed_tokens.weight"
-RANDOM_VISION = VisionConfig(hidden_size=32, num_layers=1, num_heads=2)
-RANDOM_LANGUAGE = LanguageConfig(hidden_size=32, num_layers=1, num_heads=2)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("towers")
-    return {
-        "siglip": write_siglip(root / "siglip"),
-        "siglip_vision": write_siglip(root / "siglip_vision", whole=False),
-        "tied": write_qwen2(root / "tied", tied=True),
-        "untied": write_qwen2(root / "untied", tied=False),
-    }
-
-
-def from_folders(vision: Path | None, language: Path | None) -> ModelConfig:
-    return ModelConfig(
-        vision=RANDOM_VISION if vision is None else VisionConfig(path=str(vision)),
-        language=RANDOM_LANGUAGE if language is None else LanguageConfig(path=str(language)),
-    )
-
-
-def build(vision: Path | None, language: Path | None, *, seed: int = 0, **facts) -> SmallVLM:
-    return build_model(from_folders(vision, language), make_facts(**facts), seed=seed)
+from tests.pipeline.models.towers import build, from_folders
 
 
 def edit_config(folder: Path, **changes) -> Path:
@@ -166,53 +139,6 @@ def test_an_unexpected_weight_is_logged_as_ignored(tmp_path, caplog):
     assert [r for r in caplog.records if "ignored: " in r.getMessage() and "more" in r.args[1]]
 
 
-@pytest.mark.parametrize("name", ["tied", "untied"])
-def test_exported_model_loads_equal_and_a_tied_head_is_written_once(folders, tmp_path, name):
-    model = build(folders["siglip"], folders[name]).eval()
-    written = model.save_pretrained(tmp_path)
-    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
-        names = set(file.keys())
-    assert names == written.keys()
-    assert (HEAD in names) == (name == "untied")
-    loaded = load_model(tmp_path, make_facts()).eval()
-    assert loaded.config == model.config
-    state = loaded.state_dict()
-    assert state.keys() == model.state_dict().keys()
-    assert all(torch.equal(tensor, state[key]) for key, tensor in model.state_dict().items())
-    head, embeddings = loaded.output_head().weight, loaded.language.get_input_embeddings().weight
-    assert (head is embeddings) == (name == "tied")
-    prompts = make_prompts([[7, 4, 4, 4, 4, 8], [9, 10]])
-    answers = model.generate(prompts, max_new_tokens=5)
-    assert loaded.generate(prompts, max_new_tokens=5) == answers
-
-
-def test_export_of_gathered_weights_takes_both_names_of_a_tied_head(folders, tmp_path):
-    model = build(folders["siglip"], folders["tied"])
-    gathered = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert {HEAD, EMBEDDINGS} <= gathered.keys()
-    written = model.save_pretrained(tmp_path, gathered)
-    assert written.keys() == gathered.keys() - {HEAD}
-
-
-def test_folder_without_the_embeddings_that_a_head_is_tied_to_is_refused(folders, tmp_path):
-    model = build(folders["siglip"], folders["tied"])
-    model.save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    del weights[EMBEDDINGS]
-    save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(StageConfigError, match=r"(?s)does not fit .*embed_tokens"):
-        SmallVLM.from_pretrained(tmp_path)
-
-
-def test_model_without_weights_has_the_same_sizes(folders):
-    config = from_folders(folders["siglip"], folders["tied"])
-    unloaded = make_unloaded(config, make_facts(), torch.device("meta"))
-    built = build_model(config, make_facts(), seed=0)
-    shapes = {name: p.shape for name, p in unloaded.named_parameters()}
-    assert shapes == {name: p.shape for name, p in built.named_parameters()}
-    assert unloaded.sizes() == built.sizes()
-
-
 def test_answers_end_as_the_data_sets_do_and_not_as_the_folder_says(folders):
     model = build(folders["siglip"], folders["tied"], eos_token_id=17)
     assert model.language.config.eos_token_id == model.config.language["eos_token_id"] == 17
@@ -282,19 +208,6 @@ def test_weights_of_other_sizes_than_the_config_says_are_refused(tmp_path):
         build(None, folder)
 
 
-def test_images_that_differ_in_size_from_the_encoders_are_refused_early(folders):
-    config = from_folders(folders["siglip"], None)
-    words = (
-        r"siglip needs images of 32 x 32 pixels \(its learned position table has 2 x 2 "
-        r"entries\), but the data set's are 64 x 64: preprocess with the image processor"
-    )
-    facts = make_facts(image_size=64, num_image_tokens=16)
-    with pytest.raises(StageConfigError, match=words):
-        check_images(config, facts.info)
-    with pytest.raises(StageConfigError, match=words):
-        build_model(config, facts, seed=0)
-
-
 def test_patches_that_leave_a_rest_are_counted_as_the_encoder_makes_them(tmp_path):
     # As SigLIP so400m: 384 pixels in patches of 14 are 27 x 27.
     folder = write_siglip(tmp_path, image_size=32, patch_size=14)
@@ -337,32 +250,6 @@ def test_embeddings_may_have_more_rows_than_the_tokenizer_has_tokens(folders):
     assert build(None, folders["tied"]).config.language["vocab_size"] == 60
 
 
-@pytest.mark.parametrize(
-    ("vision", "language", "words"),
-    [
-        (
-            {"hidden_size": 48, "patch_size": 14},
-            {},
-            r"model\.vision\.patch_size is 14, but \d+ there",
-        ),
-        ({"mlp_ratio": 2}, {}, r"model\.vision\.mlp_ratio is 2, but 2\.08333 there: leave it"),
-        ({}, {"num_layers": 24, "num_kv_heads": 2}, r"language\.num_layers is 24, but 2 there"),
-    ],
-)
-def test_size_that_contradicts_the_folder_is_refused(folders, vision, language, words):
-    config = ModelConfig(
-        vision=VisionConfig(path=str(folders["siglip"]), **vision),
-        language=LanguageConfig(path=str(folders["tied"]), **language),
-    )
-    with pytest.raises(StageConfigError, match=words):
-        build_model(config, make_facts(), seed=0)
-
-
-def test_size_that_agrees_with_the_folder_may_be_given(folders):
-    vision = VisionConfig(path=str(folders["siglip"]), hidden_size=48, patch_size=16)
-    build_model(ModelConfig(vision=vision, language=RANDOM_LANGUAGE), make_facts(), seed=0)
-
-
 def test_quantised_weights_are_refused(tmp_path):
     folder = edit_config(write_qwen2(tmp_path, tied=True), quantization_config={"bits": 4})
     with pytest.raises(StageConfigError, match="its weights are quantised"):
@@ -378,3 +265,22 @@ def test_parts_in_addition_to_a_whole_model_are_refused(whole):
 def test_sizes_of_a_random_model_are_those_that_were_not_given():
     assert VisionConfig(hidden_size=64).sizes()["num_layers"] == 4
     assert {f.name for f in dataclasses.fields(VisionConfig)} == {"path", *VisionConfig().sizes()}
+
+
+@pytest.mark.parametrize("form", ["archive", "legacy", "pickle"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_pickle_in_the_place_of_weights_is_not_run(tmp_path, name, form):
+    folder, made = write_qwen2(tmp_path / "model", tied=True), tmp_path / "made"
+    (folder / "model.safetensors").unlink()
+    forge(folder / name, made, form)
+    with pytest.raises(StageConfigError, match="cannot be loaded"):
+        build(None, folder)
+    assert not made.exists()
+
+
+def test_kernels_that_a_towers_config_names_are_not_loaded(tmp_path):
+    folder = write_qwen2(tmp_path / "model", tied=True)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, "_attn_implementation": "a/b"}))
+    with pytest.raises(StageConfigError, match="takes its attention from a/b"):
+        build(None, folder)

@@ -1,13 +1,11 @@
-"""Differences between versions of torch and transformers, as far as one environment shows them."""
+"""Weights in 4 bits that this torch cannot shard."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pipeline.models.computation.torch_versions import can_shard_whole_numbers, param_groups_of
+from pipeline.models.computation.torch_versions import can_shard_whole_numbers
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategy_checks.quantized_weights import check_dtypes
 from slurm_jobs.base.errors import StageConfigError
@@ -15,22 +13,6 @@ from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.train import TrainConfig
 
 CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
-
-
-def unit_with(**state):
-    return SimpleNamespace(_get_fsdp_state=lambda: SimpleNamespace(**state))
-
-
-@pytest.mark.parametrize(
-    ("state", "groups"),
-    [
-        ({"_fsdp_param_groups": ["a", "b"], "_fsdp_param_group": "a"}, ["a", "b"]),
-        ({"_fsdp_param_group": "a"}, ["a"]),
-        ({"_fsdp_param_group": None}, []),
-    ],
-)
-def test_the_groups_of_a_unit_are_those_that_torch_has_of_it(state, groups):
-    assert param_groups_of(unit_with(**state)) == groups
 
 
 @pytest.mark.parametrize(("version", "can"), [("2.11.0+cu130", False), ("2.12.1", True)])

@@ -1,4 +1,4 @@
-"""The tokenizer and image processor beside a model's weights must be the data set's."""
+"""Models that do not fit a data set, and the tokenizer and image processor beside weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import huggingface_hub.constants
 import pytest
 import torch
 
-from pipeline.models.build import build_model, make_unloaded
+from pipeline.models.build import build_model, load_model, make_unloaded
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.data_fit import check_images
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import ModelConfig, VisionConfig
 from tests.pipeline.kinds import write_kind
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
-from tests.pipeline.models.test_towers import from_folders
+from tests.pipeline.models.small import CONFIG, make_facts
 from tests.pipeline.models.tiny_towers import (
     CHATML_TOKENS,
     write_image_processor,
@@ -27,6 +27,48 @@ from tests.pipeline.models.tiny_towers import (
     write_siglip,
     write_tokenizer,
 )
+from tests.pipeline.models.towers import from_folders
+
+
+def test_model_and_data_set_that_do_not_fit_are_refused_with_what_differs(make_kind):
+    tiled, native = make_kind("smolvlm"), make_kind("qwen2_vl")
+    with pytest.raises(StageConfigError, match=r"images are native, .* smolvlm needs tiled ones"):
+        load_model(tiled.model_dir, native.facts)
+    other = make_kind("qwen3_vl")
+    config = ModelConfig(type="hugging_face", path=str(native.model_dir))
+    with pytest.raises(StageConfigError, match="patch size in pixels: model 14, data set 16"):
+        build_model(config, other.facts, seed=0)
+
+
+def test_model_that_does_not_fit_the_data_names_both_numbers():
+    with pytest.raises(StageConfigError, match="picture: model 4, data set 16"):
+        build_model(CONFIG, make_facts(num_image_tokens=16), seed=0)
+    with pytest.raises(StageConfigError, match="patch_size is 16"):
+        build_model(CONFIG, make_facts(image_size=40), seed=0)
+
+
+def test_model_of_a_folder_must_see_and_end_as_the_data_set_says(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    config = ModelConfig(path=str(tmp_path))
+    build_model(config, make_facts(image_mean=(0.5 + 1e-9,) * 3), seed=0)
+    with pytest.raises(StageConfigError, match=r"image mean: model \(0\.5, .* data set \(0\.4"):
+        build_model(config, make_facts(image_mean=(0.4,) * 3), seed=0)
+    with pytest.raises(StageConfigError, match="end token: model 1, data set 2"):
+        build_model(config, make_facts(eos_token_id=2), seed=0)
+
+
+def test_images_that_differ_in_size_from_the_encoders_are_refused_early(folders):
+    config = from_folders(folders["siglip"], None)
+    words = (
+        r"siglip needs images of 32 x 32 pixels \(its learned position table has 2 x 2 "
+        r"entries\), but the data set's are 64 x 64: preprocess with the image processor"
+    )
+    facts = make_facts(image_size=64, num_image_tokens=16)
+    with pytest.raises(StageConfigError, match=words):
+        check_images(config, facts.info)
+    with pytest.raises(StageConfigError, match=words):
+        build_model(config, facts, seed=0)
+
 
 META = torch.device("meta")
 OTHER_NUMBERS = r"its tokenizer and the data set's \(.*\) number 2 tokens differently \('"
