@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.timing.device_clock import CudaClock
+from pipeline.train import trainer
+from pipeline.train.checkpoints.restoring import Restored
 from pipeline.train.device.rank_device import RankDevice, prepare_device
 from pipeline.train.trainer import choose_clock, describe_flops
 from slurm_jobs.base.index_ranges import ranges_text
@@ -160,3 +163,15 @@ def test_a_gpu_is_timed_by_events_or_by_waiting_and_a_cpu_by_neither(monkeypatch
     synchronize()
     assert waited == [gpu]
     assert choose_clock(cpu, "events") == choose_clock(cpu, "sync") == (None, None)
+
+
+def test_no_look_is_made_with_weights_that_were_not_loaded():
+    passed_over = Restored(step=3, loss=0.5, is_loaded=False)
+    training = SimpleNamespace(
+        job=None,
+        current=SimpleNamespace(resumed=passed_over),
+        _share=object(),
+        evaluate_held_out=None,
+    )
+    trainer.Trainer._start_held_out(training)
+    assert training.evaluate_held_out is None

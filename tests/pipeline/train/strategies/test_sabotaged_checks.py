@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from pipeline.train.strategies.weight_distribution import check_can_be_shared
-from pipeline.train.strategy_checks.effect import check_optimizer
-from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.train.strategies.cases import SABOTAGED
 from tests.pipeline.train.strategies.cases_preflight import PROBLEMS
 
@@ -33,37 +29,6 @@ def test_what_did_not_take_effect_or_cannot_run_is_an_error_on_all_ranks(by_rank
         assert ERRORS[case] in error
     if case.startswith("preflight"):
         assert errors[0] == errors[1]
-
-
-def test_a_parameter_in_two_groups_is_named():
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters())
-    optimizer.param_groups.append({**optimizer.param_groups[0], "params": [model.bias]})
-    with pytest.raises(StageConfigError, match="bias: in several groups"):
-        check_optimizer(model, optimizer)
-
-
-def test_a_frozen_parameter_needs_no_group():
-    model = torch.nn.Linear(2, 2)
-    model.bias.requires_grad_(requires_grad=False)
-    check_optimizer(model, torch.optim.SGD([model.weight]))
-
-
-def test_every_rank_has_all_weights_buffers_and_ties_that_rank_0_has_read(by_rank):
-    for found in by_rank:
-        case = found["loaded once"]
-        assert case["different"] == []
-        assert case["num"] == case["num_expected"] > 50
-        assert case["is_tied"]
-
-
-def test_a_tensor_that_is_no_buffer_is_refused_before_anything_is_sent():
-    with torch.device("meta"):
-        model = torch.nn.Sequential(torch.nn.Linear(2, 2))
-        check_can_be_shared(model)
-        model[0].table = torch.zeros(2)
-    with pytest.raises(StageConfigError, match=r"0\.table cannot be sent from rank 0.*ddp"):
-        check_can_be_shared(model)
 
 
 def test_the_preflight_of_rank_0_records_precision_and_kernels(by_rank):

@@ -1,10 +1,9 @@
-"""Meshes, units, descriptions and checks of strategies, without the pair of ranks."""
+"""Strategies described in words."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,68 +12,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from pipeline.train.strategies.fully_sharded import prefetch_in_order, units_of
-from pipeline.train.strategies.rank_mesh import RankPlace, shape_by_nodes
 from pipeline.train.strategies.strategy import ParallelModel, StrategyFacts
 from pipeline.train.strategy_checks.strategy_description import describe_parallel_model
-from slurm_jobs.base.errors import StageConfigError
-
-
-def places(*names):
-    return [RankPlace(node_name=name[0], local_rank=int(name[1])) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("names", "shape"),
-    [(("a0", "a1", "b0", "b1"), (2, 2)), (("b0", "a0"), (2, 1)), (("a0", "a1", "a2"), (1, 3))],
-)
-def test_ranks_that_count_through_node_after_node_make_a_mesh(names, shape):
-    assert shape_by_nodes(places(*names)) == shape
-
-
-def test_nodes_with_unequal_numbers_of_ranks_are_refused():
-    with pytest.raises(
-        StageConfigError, match=r"\(2 on a, 1 on b\): give every node the same number"
-    ):
-        shape_by_nodes(places("a0", "a1", "b0"))
-
-
-@pytest.mark.parametrize("names", [("a0", "b0", "a1", "b1"), ("a1", "a0", "b0", "b1")])
-def test_ranks_in_another_order_are_refused(names):
-    with pytest.raises(StageConfigError, match=r"rank \d is number \d on \w instead of .*block"):
-        shape_by_nodes(places(*names))
-
-
-class Unit(torch.nn.Linear):
-    def __init__(self):
-        super().__init__(3, 1)
-        self.asked = None
-
-    def set_modules_to_forward_prefetch(self, modules):
-        self.asked = modules
-
-
-@pytest.mark.parametrize(
-    ("num_ahead", "expected"),
-    [
-        (0, [None, None, None, None]),
-        (1, [[0], [1], [2], []]),
-        (2, [[0, 1], [1, 2], [2], []]),
-    ],
-)
-def test_each_unit_asks_for_those_that_run_after_it(num_ahead, expected):
-    root, *units = (Unit() for _ in range(4))
-    prefetch_in_order(root, units, num_ahead)
-    wanted = [None if n is None else [units[i] for i in n] for n in expected]
-    assert [unit.asked for unit in (root, *units)] == wanted
-
-
-@pytest.mark.parametrize(("min_params", "num_units"), [(0, 3), (8, 2), (9, 0)])
-def test_layers_of_a_tower_with_too_few_parameters_are_no_units(min_params, num_units):
-    towers = [[Unit()], [Unit(), Unit()]]  # of 4 and 8 parameters
-    found = units_of(SimpleNamespace(towers=lambda: towers), min_params)
-    assert found == [unit for tower in towers for unit in tower][3 - num_units :]
-
 
 FACTS = StrategyFacts(
     model_class="SmallVLM",
