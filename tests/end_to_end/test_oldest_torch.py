@@ -27,10 +27,11 @@ TRAIN = PROJECT["optional-dependencies"]["train"]
 FOLLOWS_TORCH = ("torch", "torchvision", "setuptools")
 """Their pins are those of another torch."""
 TESTS = (
-    "tests/pipeline/test_library_versions.py",
+    "tests/pipeline/timing/test_compile_watch.py",
     "tests/pipeline/models",
     "tests/pipeline/train/checkpoints",
     "tests/pipeline/train/strategies",
+    "tests/pipeline/train/strategy_checks",
     "tests/pipeline/train/optimizer/test_local_adamw.py",
     "tests/pipeline/train/training_data/test_staging.py",
 )

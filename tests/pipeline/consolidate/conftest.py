@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.pipeline.build import make_context, preprocess_23
+from tests.pipeline.build import make_context, preprocess_23, run_consolidate
 
 
 @pytest.fixture
@@ -32,3 +34,31 @@ def preprocess_again(parts_dir: Path, processor_dir: Path, *slices: int, azure: 
     config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
     for number in slices:
         run(config, make_context(folder, slice_index=number, num_slices=2))
+
+
+NUM_SHARDS = 5
+RunTasks = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def expected(tmp_path: Path, parts_dir: Path) -> dict[str, bytes]:
+    """What one task makes of the parts."""
+    _, folder = run_consolidate(tmp_path / "alone", parts_dir, 2, num_shards=NUM_SHARDS)
+    assert not (folder / "pieces").exists()
+    return files_of(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where `run_tasks` makes the data set."""
+    return tmp_path / "set" / "output"
+
+
+@pytest.fixture
+def run_tasks(folder: Path, parts_dir: Path) -> RunTasks:
+    def run(num_tasks: int, *indices: int, **config: Any) -> list[dict[str, Any]]:
+        config = {"num_shards": NUM_SHARDS, **config}
+        tasks = [(index, num_tasks) for index in indices]
+        return [run_consolidate(folder.parent, parts_dir, 2, task=t, **config)[0] for t in tasks]
+
+    return run

@@ -1,13 +1,16 @@
-"""The stage `consolidate`, run for real over real parts."""
+"""The stage `consolidate`, run for real over real parts, by one task or several."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xxhash
 
@@ -15,6 +18,8 @@ from pipeline import stopping
 from pipeline.data.dataset import open_dataset
 from pipeline.data.disk_format.dataset_info import read_dataset_info
 from slurm_jobs.base.errors import StageConfigError, StageStoppedError
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import ParentStage
 from tests.pipeline.build import (
     make_context,
     preprocess_23,
@@ -22,7 +27,7 @@ from tests.pipeline.build import (
     preprocess_with_3_bad_rows_of_40,
     run_consolidate,
 )
-from tests.pipeline.consolidate.conftest import files_of
+from tests.pipeline.consolidate.conftest import NUM_SHARDS, RunTasks, files_of
 
 
 def test_data_set_is_byte_identical_for_1_4_and_7_slices(
@@ -44,34 +49,6 @@ def test_outputs_of_the_stage_exclude_foreign_files_next_to_the_data_set(
     again, _ = run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=3)
     assert again["outputs"] == first["outputs"]
     assert {"dataset.json", "index.arrow", "rejects.jsonl"} <= again["outputs"].keys()
-
-
-@pytest.mark.parametrize(
-    ("image_format", "suffix"),
-    [("png", "png"), ("webp_lossless", "webp"), ("webp", "webp"), ("jpeg", "jpg"), ("raw", "npy")],
-)
-def test_webdataset_reads_the_shards_as_they_are(
-    make_dataset: Callable[..., Path], image_format: str, suffix: str
-) -> None:
-    import webdataset
-
-    folder = make_dataset(5, num_shards=2, image_format=image_format)
-    urls = [str(path) for path in sorted((folder / "shards").glob("*.tar"))]
-    samples = list(webdataset.WebDataset(urls, shardshuffle=False).decode("rgb8"))
-    assert len(samples) == 5
-    for number, theirs in enumerate(samples):
-        sample = open_dataset(folder).sample(number)
-        assert theirs["__key__"] == sample.key
-        assert np.array_equal(theirs["tokens.npy"], [sample.input_ids, sample.labels])
-        assert np.array_equal(theirs[f"image0.{suffix}"], sample.images[0])
-        assert theirs["meta.json"] == sample.meta
-
-
-def test_shard_sizes_differ_by_at_most_one_and_hold_every_sample_once(dataset_dir: Path) -> None:
-    info, index = read_dataset_info(dataset_dir), open_dataset(dataset_dir).index
-    assert [shard.num_samples for shard in info.shards] == [7, 8, 8]
-    assert sorted(index.key) == list(range(23))
-    assert list(index.key) != sorted(index.key)
 
 
 def test_checksums_in_dataset_json_are_those_of_the_files(dataset_dir: Path) -> None:
@@ -241,3 +218,95 @@ def test_stop_leaves_no_data_set_and_says_whether_another_attempt_helps(
     with pytest.raises(type(error), match=str(error)):
         run_consolidate(folder, parts_dir, 2, deadline_unix_s=deadline_unix_s)
     assert not list((folder / "output").rglob("*.*"))
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(("num_tasks", "order"), [(2, [1, 0]), (3, [0, 1, 2]), (8, [*range(8)])])
+def test_data_set_is_byte_identical_for_any_number_of_tasks_in_any_order(
+    folder: Path, run_tasks: RunTasks, expected: dict[str, bytes], num_tasks: int, order: list[int]
+) -> None:
+    """Eight tasks are more than there are shards: some have none."""
+    for index in order:
+        assert not (folder / "dataset.json").exists()
+        (result,) = run_tasks(num_tasks, index)
+        assert ("fingerprint" in result) == (index == order[-1])
+    assert files_of(folder) == expected
+    assert read_dataset_info(folder).num_samples == 23
+
+
+def test_results_of_the_tasks_add_up(tmp_path: Path, parts_dir: Path, run_tasks: RunTasks) -> None:
+    alone, _ = run_consolidate(tmp_path / "alone", parts_dir, 2, num_shards=NUM_SHARDS)
+    results = run_tasks(3, 0, 1, 2)
+    for name in ("num_samples", "num_shards", "num_bytes", "num_tokens", "num_images"):
+        assert sum(result[name] for result in results) == alone[name]
+    named = [name for result in results for name in result["outputs"]]
+    assert len(named) == len(set(named))
+    assert set(alone["outputs"]) <= set(named)
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from pipeline.consolidate import {module}
+from pipeline.consolidate.stage import run
+from slurm_jobs.formats.records.task_context import read_context
+
+really = {module}.{name}
+calls = []
+def die_at_the_call(*args, **options):
+    calls.append(1)
+    if len(calls) == {call}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return really(*args, **options)
+{module}.{name} = die_at_the_call
+context = read_context(Path(sys.argv[1]))
+run(dict(context.config), context)
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "write_shards._write_shard",  # at the second call: one shard of two is there
+        "part_reader.cut_runs",  # within a shard
+        "stage.write_piece",  # all shards, no piece
+        "stage.read_pieces",  # the piece, not the data set
+        "finish._copy_processor",
+        "finish.ColumnsWriter",
+        "finish.dataset_info_to_json",  # all but the proof
+        "finish._tidy",  # after the proof
+    ],
+)
+def test_task_that_is_killed_is_done_again_and_the_data_set_is_the_same(
+    folder: Path, parts_dir: Path, run_tasks: RunTasks, expected: dict[str, bytes], place: str
+) -> None:
+    """The last of three tasks, in a process of its own, meets SIGKILL at that function."""
+    run_tasks(3, 0, 2)
+    parent = ParentStage(stage="prep", run="preprocess", output_dir=parts_dir, num_slices=2)
+    options = {"stage": "consolidate", "parents": (parent,), "config": {"num_shards": NUM_SHARDS}}
+    context = make_context(folder.parent, slice_index=1, num_slices=3, **options)
+    file = folder.parent / "context.json"
+    file.write_text(json.dumps(record_to_json(context)))
+    module, _, name = place.partition(".")
+    code = KILLED.format(module=module, name=name, call=2 if name == "_write_shard" else 1)
+    command = [sys.executable, "-c", code, str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert (folder / "dataset.json").exists() == (name == "_tidy")
+    run_tasks(3, 1)
+    assert files_of(folder) == expected
+    assert {p.name for p in (folder / "pieces").iterdir() if p.name.startswith("work")} == set()
+
+
+def test_each_task_refuses_too_many_rejects_and_keeps_their_list(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
+    for index in range(2):
+        with pytest.raises(StageConfigError, match="3 of 40 rows"):
+            run_consolidate(tmp_path / "set", parts_dir, 4, task=(index, 2))
+    rejects = tmp_path / "set" / "output" / "rejects.jsonl"
+    assert len(rejects.read_text().splitlines()) == 3

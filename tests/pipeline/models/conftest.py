@@ -1,4 +1,4 @@
-"""Every kind of model with its data set, made once."""
+"""Every kind of model with its data set, made once; the small VLM, and folders of towers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.disk_format.sample_members import Sample
 from pipeline.models.build import build_model
 from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
+from pipeline.models.small_vlm import SmallVLM
 from pipeline.models.vision_language import VisionLanguageModel
 from slurm_jobs.formats.configs.model_parts import ModelConfig
 from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 from tests.pipeline.kinds import KINDS
+from tests.pipeline.models.small import CONFIG, make_facts
 from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.models.tiny_towers import write_qwen2, write_siglip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +89,25 @@ def make_kind(tmp_path_factory):
 @pytest.fixture(params=KINDS)
 def kind(request, make_kind) -> Kind:
     return make_kind(request.param)
+
+
+@pytest.fixture
+def model() -> SmallVLM:
+    return build_model(CONFIG, make_facts(), seed=3)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("towers")
+    return {
+        "siglip": write_siglip(root / "siglip"),
+        "siglip_vision": write_siglip(root / "siglip_vision", whole=False),
+        "tied": write_qwen2(root / "tied", tied=True),
+        "untied": write_qwen2(root / "untied", tied=False),
+    }
+
+
+@pytest.fixture
+def tied_dir(tmp_path: Path) -> Path:
+    """A model whose output head is its embeddings."""
+    return write_tiny("qwen2_5_vl", tmp_path / "tied", tied=True)

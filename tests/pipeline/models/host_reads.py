@@ -21,6 +21,10 @@ from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+from pipeline.models.hugging_face import HuggingFaceVLM
+from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.training_data.batches import ModelInputs, to_device
+from tests.pipeline.models.conftest import Kind
 
 _READS = {"_local_scalar_dense", "nonzero", "masked_select", "masked_scatter_backward",
           "unique_consecutive", "_unique2", "unique_dim", "equal"}  # fmt: skip
@@ -151,3 +155,17 @@ def _place() -> str:
             return f"{path.stem}.{frame.f_code.co_qualname}"
         frame = frame.f_back
     return "backward"
+
+
+PLACE = RankDevice(device=DEVICE, precision="fp32", num_compute_threads=1)
+
+
+def inputs_of(
+    kind: Kind, model: HuggingFaceVLM, *, pictures: bool, packed: bool = True
+) -> ModelInputs:
+    """Two samples a row, or one; the one without a picture is the third."""
+    samples = kind.samples()
+    rows = [samples[:2], samples[2:]] if pictures else [[samples[2], samples[2]]]
+    if not packed:
+        rows = [[sample] for row in rows for sample in row]
+    return to_device(kind.batch(model, rows), PLACE, model.layout)

@@ -1,4 +1,4 @@
-"""What the host reads of the device in a pass, and what Qwen's towers are told instead."""
+"""What the host reads of the device in a pass."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import transformers
-from torch.distributed.utils import _to_kwargs
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForImageTextToText
 
 from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.build import build_model
 from pipeline.models.computation import recompute
-from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.layouts.image_layout import VisionInputs
-from pipeline.models.layouts.tower_arguments import plain_arguments, tower_arguments
-from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.training_data.batches import ModelInputs, loss_of, to_device
+from pipeline.models.hugging_face import HuggingFaceVLM
+from pipeline.models.layouts.tower_arguments import plain_arguments
+from pipeline.train.training_data.batches import ModelInputs, loss_of
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.host_reads import DEVICE, HostReads
-from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images
+from tests.pipeline.models.host_reads import DEVICE, HostReads, inputs_of
+from tests.pipeline.models.small import CONFIG, IMAGE, make_facts, make_images
 
 names_functions = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python 3.10 does not say whose method a frame runs"
 )
 QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-PLACE = RankDevice(device=DEVICE, precision="fp32", num_compute_threads=1)
 
 
 @pytest.fixture
@@ -48,17 +43,6 @@ def recomputed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kind], HuggingFaceV
         return model
 
     return make
-
-
-def inputs_of(
-    kind: Kind, model: HuggingFaceVLM, *, pictures: bool, packed: bool = True
-) -> ModelInputs:
-    """Two samples a row, or one; the one without a picture is the third."""
-    samples = kind.samples()
-    rows = [samples[:2], samples[2:]] if pictures else [[samples[2], samples[2]]]
-    if not packed:
-        rows = [[sample] for row in rows for sample in row]
-    return to_device(kind.batch(model, rows), PLACE, model.layout)
 
 
 def on_device(model: HuggingFaceVLM, inputs: ModelInputs) -> Iterator[torch.Tensor]:
@@ -160,34 +144,3 @@ def test_image_tokens_without_features_are_refused_on_the_host(kind):
     num = len(inputs.image_places)
     with pytest.raises(ValueError, match=f"{num - 1} image tokens do not fit {num} features"):
         loss_of(model, fewer)
-
-
-def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:
-    model = kind.build()
-    assert isinstance(model, HuggingFaceVLM)
-    return model, inputs_of(kind, model, pictures=True).vision
-
-
-@pytest.mark.parametrize("name", QWEN)
-def test_features_are_the_same_bits_as_when_transformers_works_it_out(make_kind, name):
-    kind = make_kind(name)
-    model, vision = model_and_pictures(kind)
-    plain = plain_arguments(vision, torch.device("cpu"))
-    told = tower_arguments(vision, model.family.follow_from_grids, model.vision_tower)
-    assert told.keys() > plain.keys()
-    ours = features_of(model.image_features(vision))
-    original = AutoModelForImageTextToText.from_pretrained(kind.model_dir)
-    theirs = features_of(original.model.get_image_features(**plain, return_dict=True))
-    for found, expected in zip(ours, theirs, strict=True):
-        assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("name", [*QWEN, "llava_next"])
-def test_sharded_root_does_not_move_sizes_to_the_device(make_kind, name):
-    _, vision = model_and_pictures(make_kind(name))
-    # What fully_shard and DistributedDataParallel do with what a model is called with.
-    _, (moved,) = _to_kwargs((), {"vision": vision}, torch.device("meta"), False)
-    sizes = {k: v for k, v in vision.items() if not isinstance(v, torch.Tensor)}
-    assert len(sizes) == 1
-    assert moved["vision"] == {"pixel_values": moved["vision"]["pixel_values"], **sizes}
-    assert moved["vision"]["pixel_values"].is_meta

@@ -4,49 +4,30 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForImageTextToText, GenerationConfig
 
-from pipeline.data.batch import Batch
-from pipeline.data.disk_format.sample_members import Sample
-from pipeline.models.build import build_model, load_model
-from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
-from pipeline.models.generation import Prompt, before
+from pipeline.models.build import load_model
+from pipeline.models.generation import arrange_prompts, before
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
-from pipeline.models.layouts.image_layout import StoredImages
-from pipeline.models.vision_language import VisionLanguageModel
-from pipeline.train.device.rank_device import RankDevice
+from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.train.export import check_weights
+from pipeline.train.optimizer.optimizers import parameter_groups
 from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.configs.model_parts import ModelConfig
 from tests.pipeline.kinds import KINDS, encode_as_hugging_face
-from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.tiny import ROWS, _messages, write_tiny
+from tests.pipeline.models.passes import CPU, gradients, loss, packed_rows, prompt_of
+from tests.pipeline.models.tiny import ROWS, _messages
 
-CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
-SPARE = 5
-"""Places that a packed row has more than its samples fill."""
 SLOW_TO_LEARN = tuple(kind for kind in KINDS if kind != "llava")
 """`make test` learns one kind here and another on two ranks; these are among the slow tests."""
-
-
-def loss(model: VisionLanguageModel, batch: Batch) -> torch.Tensor:
-    return loss_of(model, to_device(batch, CPU, model.layout))
-
-
-def packed_rows(samples: Sequence[Sample]) -> tuple[list[list[Sample]], int]:
-    rows = [[samples[0], samples[1]], [samples[2], samples[3]]]
-    return rows, SPARE + max(sum(len(s.input_ids) for s in row) for row in rows)
-
-
-def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
 def test_logits_are_those_of_the_model_called_as_its_processor_would(kind):
@@ -182,33 +163,6 @@ def test_saved_weights_load_equal_under_the_names_of_the_original_files(kind, tm
     assert all(torch.equal(v, loaded.state_dict()[n]) for n, v in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
-def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_path):
-    kind = make_kind(name)
-    folder = write_tiny(name, tmp_path / "tied", tied=True)
-    model = load_model(folder, kind.facts)
-    weights = {n: v.clone() for n, v in model.state_dict().items()}  # gathered: no longer shared
-    written = model.save_pretrained(tmp_path / "out", weights)
-    check_weights(tmp_path / "out", written)
-    assert written.keys() == load_file(folder / "model.safetensors").keys()
-    loaded = load_model(tmp_path / "out", kind.facts)
-    assert loaded.output_head().weight is loaded.hf.get_input_embeddings().weight
-
-
-def prompt_of(kind: Kind, sample: Sample) -> Prompt:
-    start = int(np.argmax(sample.labels != -100))
-    flat = [image.reshape(-1, 3) for image in sample.images] or [np.empty((0, 3), dtype=np.uint8)]
-    originals = [(height, width) for width, height in sample.meta["original_sizes"]]
-    return Prompt(
-        input_ids=sample.input_ids[:start].tolist(),
-        images=StoredImages(
-            pixels=torch.from_numpy(np.concatenate(flat)),
-            sizes=torch.tensor([i.shape[:2] for i in sample.images]).reshape(-1, 2),
-            original_sizes=torch.tensor(originals).reshape(-1, 2),
-        ),
-    )
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -238,49 +192,6 @@ def test_model_that_learned_its_samples_says_them_after_saving(kind, tmp_path):
     assert answers == [before(tokens, kind.facts.eos_token_id) for tokens in learned]
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_batched_answers_equal_those_one_by_one(make_kind, name):
-    kind = make_kind(name)
-    model = kind.build().eval()
-    prompts = [prompt_of(kind, sample) for sample in kind.samples()]
-    together = model.generate(prompts, max_new_tokens=6)
-    assert together == [model.generate([p], max_new_tokens=6)[0] for p in prompts]
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", KINDS)
-def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(make_kind, name, dtype):
-    kind = make_kind(name)
-    whole = load_model(kind.model_dir, kind.facts)
-    model = load_model(kind.model_dir, kind.facts, dtype=dtype).eval()
-    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-    buffers = dict(model.named_buffers())
-    for path, buffer in whole.named_buffers():  # positions are computed with them
-        assert buffer.dtype == buffers[path].dtype
-        assert torch.equal(buffer, buffers[path])
-    prompts = [prompt_of(kind, sample) for sample in kind.samples()]
-    assert len(model.generate(prompts, max_new_tokens=2)) == len(prompts)
-
-
-def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind):
-    """As in the Qwen2 family, where layers add up to more than fp16 holds."""
-    hidden = {}
-    for keeps in (False, True):
-        model = kind.build().half()
-        if keeps:
-            keep_residual_in_fp32(model, CPU.device)
-        for layer in model.towers()[1]:
-            layer.mlp.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
-        batch = kind.batch(model, [[sample] for sample in kind.samples()])
-        inputs = to_device(batch, CPU, model.layout)
-        with torch.autocast("cpu", torch.float16):
-            hidden[keeps], _ = model.hidden_states(
-                inputs.input_ids, inputs.vision, inputs.position_ids
-            )
-    assert torch.isfinite(hidden[True]).all()
-    assert not torch.isfinite(hidden[False]).any()
-
-
 def test_weights_saved_in_half_precision_are_trained_in_single(make_kind, tmp_path):
     kind = make_kind("smolvlm")
     shutil.copytree(kind.model_dir, tmp_path / "half")
@@ -306,33 +217,98 @@ def test_weights_that_a_folder_lacks_are_refused(make_kind, tmp_path):
         load_model(tmp_path / "cut", kind.facts)
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
-def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_path):
-    folder = write_tiny(name, tmp_path / "model", tied=False)
-    config = json.loads((folder / "config.json").read_text())
-    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(StageConfigError, match=r"ties lm_head\.weight to .*set tie_word_emb"):
-        load_model(folder, make_kind(name).facts)
+SETTINGS = {
+    "eos_token_id": [1, 2],
+    "repetition_penalty": 1.05,
+    "do_sample": False,
+    "temperature": 0.1,  # has no meaning without sampling: transformers refuses to save it
+}
 
 
-def test_model_of_an_unknown_type_or_none_is_refused(make_kind, tmp_path):
-    facts = make_kind("llava").facts
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(
-        StageConfigError, match="model_type 'bert' cannot be trained; supported are"
-    ):
-        load_model(tmp_path, facts)
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(StageConfigError, match=r"no readable config\.json"):
-        load_model(tmp_path, facts)
+def test_settings_of_generation_go_with_the_model(make_kind, tmp_path):
+    kind = make_kind("qwen2_vl")
+    shutil.copytree(kind.model_dir, tmp_path / "model")
+    (tmp_path / "model/generation_config.json").write_text(json.dumps(SETTINGS))
+    load_model(tmp_path / "model", kind.facts).save_pretrained(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
+    expected = {**SETTINGS, "eos_token_id": [kind.facts.eos_token_id, 1, 2]}
+    assert {name: saved.get(name) for name in SETTINGS} == expected
 
 
-def test_model_and_data_set_that_do_not_fit_are_refused_with_what_differs(make_kind):
-    tiled, native = make_kind("smolvlm"), make_kind("qwen2_vl")
-    with pytest.raises(StageConfigError, match=r"images are native, .* smolvlm needs tiled ones"):
-        load_model(tiled.model_dir, native.facts)
-    other = make_kind("qwen3_vl")
-    config = ModelConfig(type="hugging_face", path=str(native.model_dir))
-    with pytest.raises(StageConfigError, match="patch size in pixels: model 14, data set 16"):
-        build_model(config, other.facts, seed=0)
+@pytest.mark.parametrize(
+    ("own", "saved"),
+    [(None, "end"), ("end", "end"), (5, ["end", 5]), ([5, "end", 7], ["end", 5, 7])],
+    ids=str,
+)
+def test_answers_of_a_loaded_export_end_like_those_of_the_evaluation(
+    make_kind, tmp_path, own, saved
+):
+    kind = make_kind("qwen2_5_vl")
+    plain: Any = load_model(kind.model_dir, kind.facts).eval()
+    samples = kind.samples()
+    asked = [prompt_of(kind, sample) for sample in samples]
+    said = plain.generate(asked, max_new_tokens=6)[0]
+    end = next(token for token in said[1:] if token != said[0])
+
+    def of(tokens: Any) -> Any:
+        return (
+            [of(t) for t in tokens]
+            if isinstance(tokens, list)
+            else {"end": end}.get(tokens, tokens)
+        )
+
+    facts = replace(kind.facts, eos_token_id=end)
+    shutil.copytree(kind.model_dir, tmp_path / "model")
+    settings = {"_from_model_config": True, "pad_token_id": 274, "eos_token_id": of(own)}
+    (tmp_path / "model/generation_config.json").write_text(json.dumps(settings))
+    model: Any = load_model(tmp_path / "model", facts).eval()
+    answer = model.generate(asked[:1], max_new_tokens=6)[0]
+    model.save_pretrained(tmp_path / "saved")
+    found = json.loads((tmp_path / "saved/generation_config.json").read_text())
+    assert (found["eos_token_id"], found["pad_token_id"]) == (of(saved), 274)
+    assert "_from_model_config" not in found
+    loaded = AutoModelForImageTextToText.from_pretrained(tmp_path / "saved", dtype=torch.float32)
+    pictures = plain_arguments(
+        arrange_prompts(asked[:1], model.layout, torch.device("cpu"), torch.float32),
+        torch.device("cpu"),
+    )
+    ids = torch.tensor([asked[0].input_ids])
+    marks = (ids == model.hf.config.image_token_id).int()
+    told = loaded.generate(
+        input_ids=ids, mm_token_type_ids=marks, max_new_tokens=6, do_sample=False, **pictures
+    )
+    assert told[0, ids.shape[1] :].tolist() == [*answer, end]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"repetition_penalty": 1.5},
+        {"no_repeat_ngram_size": 1},
+        {"num_beams": 3},
+        {"suppress_tokens": "the first of the answer"},
+    ],
+    ids=lambda own: next(iter(own)),
+)
+def test_settings_of_generation_change_no_answer_of_an_evaluation(make_kind, tmp_path, own):
+    kind = make_kind("qwen2_5_vl")
+    prompts = [prompt_of(kind, sample) for sample in kind.samples()]
+    plain = load_model(kind.model_dir, kind.facts).eval()
+    plain.hf.generation_config = GenerationConfig()
+    answers = plain.generate(prompts, max_new_tokens=12)
+    settings = {name: [answers[0][0]] if isinstance(v, str) else v for name, v in own.items()}
+    shutil.copytree(kind.model_dir, tmp_path / "model")
+    (tmp_path / "model/generation_config.json").write_text(json.dumps(settings))
+    model = load_model(tmp_path / "model", kind.facts).eval()
+    assert model.generate(prompts, max_new_tokens=12) == answers
+    assert model.hf.generation_config.to_dict().items() >= settings.items()  # for the export
+
+
+def test_learned_positions_of_no_family_decay(kind):
+    model: Any = kind.build()
+    decayed, plain = (group["params"] for group in parameter_groups(model, 0.1))
+    tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+    words = model.hf.get_input_embeddings().weight
+    positions = {id(table) for table in tables if table is not words and table.requires_grad}
+    assert positions <= {id(parameter) for parameter in plain}
+    assert id(words) in {id(parameter) for parameter in decayed}

@@ -8,7 +8,6 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
-import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,19 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipeline.data.disk_format.sample_members import decode_stored_image
 from pipeline.preprocess import archives
 from pipeline.preprocess.archives import BrokenArchiveError, list_zip
 from pipeline.preprocess.images.decode import decode_upright, open_image
 from pipeline.preprocess.images.image_formats import MAX_JPEG_SCANS
 from pipeline.preprocess.manifests import table_manifest
-from pipeline.preprocess.manifests.arrow_table import ArrowTable
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.formats.manifests import bounded_lines
-from slurm_jobs.formats.manifests.values import RowOptions
 from tests.pipeline.build import run_preprocess
-from tests.pipeline.preprocess.test_stage import rejects_of
+from tests.pipeline.preprocess.slices import rejects_of
 
 ROW_LIMIT = 5_000_000
 LARGE = 60_000_000
@@ -241,19 +237,6 @@ def test_a_row_of_a_table_with_too_many_bytes_is_one_reject(tmp_path, processor_
     assert "rows of more than 10,000 are not read" in reject["message"]
 
 
-@pytest.mark.parametrize("codec", ["zstd", "lz4"])
-def test_an_arrow_stream_with_compressed_batches_is_not_unpacked(tmp_path, codec):
-    table = pa.table({"image": ["a.png"] * 100, "text": ["a" * 1000] * 100})
-    for compression in (None, codec):
-        path = tmp_path / f"{compression}.arrow"
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        with pa.ipc.new_stream(str(path), table.schema, options=options) as stream:
-            stream.write_table(table)
-    assert ArrowTable(tmp_path / "None.arrow", RowOptions()).piece_rows == [100]
-    with pytest.raises(StageConfigError, match="its batches are compressed"):
-        ArrowTable(tmp_path / f"{codec}.arrow", RowOptions())
-
-
 def test_a_zips_directory_that_takes_all_memory_is_not_read(tmp_path, monkeypatch):
     zip_member(tmp_path)
     monkeypatch.setattr(archives, "_MAX_DIRECTORY_BYTES", 20)
@@ -263,26 +246,6 @@ def test_a_zips_directory_that_takes_all_memory_is_not_read(tmp_path, monkeypatc
         pytest.raises(BrokenArchiveError, match=message),
     ):
         list_zip(stream.fileno())
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_a_stored_image_of_billions_of_pixels_is_not_decoded(kind):
-    """Shards may be a stranger's, too."""
-    stream = io.BytesIO()
-    Image.new("RGB", (40, 30)).save(stream, kind)
-    data = bytearray(stream.getvalue())
-    if kind == "JPEG":
-        place = data.find(b"\xff\xc0") + 5
-        data[place : place + 4] = struct.pack(">HH", 60_000, 60_000)
-    elif kind == "PNG":
-        data[16:24] = struct.pack(">II", 60_000, 60_000)
-        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
-    else:
-        place = data.find(b"\x9d\x01\x2a") + 3
-        data[place : place + 4] = struct.pack("<HH", 16_383, 16_383)
-    suffix = {"JPEG": "image0.jpg", "PNG": "image0.png", "WEBP": "image0.webp"}[kind]
-    with pytest.raises(ValueError, match=r"pixels|decompression bomb"):
-        decode_stored_image(memoryview(bytes(data)), suffix)
 
 
 TURN = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
 import json
 import tarfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_args
-from unittest.mock import DEFAULT, patch
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from pipeline import stopping
-from pipeline.preprocess import slice_writer
-from pipeline.preprocess.images import load_pixels, row_images
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import run, token_histogram
-from slurm_jobs.base.errors import StageConfigError, StageError, StageStoppedError
+from slurm_jobs.base.errors import StageConfigError, StageStoppedError
 from slurm_jobs.formats.configs.stages import ImageFormat, PreprocessConfig
-from slurm_jobs.formats.manifests.messages import ManifestRow
-from tests.pipeline.build import make_context, run_preprocess, write_csv_manifest
-
-Config = dict[str, Any]
-
-
-def make_config(tmp_path: Path, processor_dir: Path, num_rows: int = 10) -> Config:
-    manifest = write_csv_manifest(tmp_path / "source", num_rows)
-    return {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 2}
-
-
-@pytest.fixture
-def config(tmp_path: Path, processor_dir: Path) -> Config:
-    """Of ten good rows."""
-    return make_config(tmp_path, processor_dir)
+from tests.pipeline.build import make_context, run_preprocess
+from tests.pipeline.preprocess.slices import Config, make_config, rejects_of
 
 
 @pytest.fixture
@@ -60,12 +40,6 @@ def break_rows(config: Config, *rows: int) -> None:
     for row in rows:
         lines[row + 1] = "gone.png,words"
     manifest.write_text("\n".join(lines) + "\n")
-
-
-def rejects_of(folder: Path) -> list[dict[str, Any]]:
-    """Of all slices, in order."""
-    paths = sorted((folder / "parts").glob("*.rejects.jsonl"))
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
 def test_slice_that_runs_twice_writes_the_same_bytes(tmp_path: Path, config: Config) -> None:
@@ -216,70 +190,6 @@ def test_slice_that_fits_the_time_limit_is_finished_despite_a_signal(
     assert run(config, context)["num_samples"] == 10
 
 
-@pytest.mark.parametrize(
-    ("function", "error", "words"),
-    [
-        (
-            "image_sources.read_image_bytes",
-            OSError(116, "Stale file handle"),
-            "an image cannot be read.*Stale",
-        ),
-        (
-            "row_images.load_pixels",
-            MemoryError(),
-            r"red\.png: not enough memory .*resources\.mem_gb",
-        ),
-        (
-            "row_images.load_pixels",
-            OSError(errno.EMFILE, "Too many open files"),
-            ".*Too many open files",
-        ),
-    ],
-    ids=["a failing file system", "no memory", "no more files"],
-)
-def test_lack_of_a_resource_fails_the_slice_and_is_no_reject(
-    tmp_path: Path, config: Config, function: str, error: Exception, words: str
-) -> None:
-    with (
-        patch(f"pipeline.preprocess.images.{function}", side_effect=error),
-        pytest.raises(StageError, match=rf"train\.csv:2: {words}"),
-    ):
-        run(config, make_context(tmp_path))
-
-
-def replace_by_other_rows(manifest: Path) -> None:
-    new = manifest.with_name("new.csv")
-    new.write_text(manifest.read_text().replace("red ", "crimson "))
-    new.replace(manifest)
-
-
-def cut(manifest: Path) -> None:
-    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:6]))
-
-
-@pytest.mark.parametrize("change", [replace_by_other_rows, cut])
-@pytest.mark.parametrize("num_read", [0, 1])
-def test_manifest_that_changes_during_a_slice_leads_to_a_retry_and_no_part(
-    tmp_path: Path, config: Config, num_read: int, change: Callable[[Path], None]
-) -> None:
-    """It changes once its rows are counted, or when the first of them was read."""
-    write = slice_writer.SliceWriter.write
-
-    def change_meanwhile(writer: Any, rows: Iterator[ManifestRow], *others: Any) -> None:
-        first = list(itertools.islice(rows, num_read))
-        change(Path(config["manifest"]))
-        write(writer, itertools.chain(first, rows), *others)
-
-    words = r"train\.csv: changed while its rows were read"
-    with (
-        patch.object(slice_writer.SliceWriter, "write", change_meanwhile),
-        pytest.raises(StageError, match=words) as caught,
-    ):
-        run(config, make_context(tmp_path))
-    assert not isinstance(caught.value, StageConfigError)
-    assert not list((tmp_path / "output" / "parts").iterdir())
-
-
 @pytest.mark.parametrize("text", ["image_path,text\n", "\n\n", ""])
 def test_manifest_without_rows_is_refused(tmp_path: Path, config: Config, text: str) -> None:
     Path(config["manifest"]).write_text(text)
@@ -311,31 +221,6 @@ def test_what_a_killed_attempt_left_of_its_own_part_is_removed(
     other.write_bytes(b"another task's")
     run(config, make_context(tmp_path, config=config, num_slices=2))
     assert (own.exists(), other.exists()) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (load_pixels, "open_image"),
-        (row_images, "read_upright_size"),
-        (row_images, "load_pixels"),
-    ],
-    ids=["open_image", "read_upright_size", "load_pixels"],
-)
-@pytest.mark.parametrize(
-    "error", [ZeroDivisionError("division by zero"), RuntimeError("odd"), OSError("decoder error")]
-)
-def test_whatever_a_decoder_raises_is_a_reject_and_the_slice_goes_on(
-    tmp_path: Path, config: Config, module: ModuleType, name: str, error: Exception
-) -> None:
-    once = itertools.chain([error], itertools.repeat(DEFAULT))
-    with patch.object(module, name, wraps=getattr(module, name), side_effect=once):
-        result = run({**config, "num_threads": 1, "max_reject_share": 0.1}, make_context(tmp_path))
-    assert result["num_samples"] == 9
-    assert result["rejects_by_reason"] == {"unexpected_error": 1}
-    (reject,) = rejects_of(tmp_path / "output")
-    assert reject["message"].endswith(f"red.png: {type(error).__name__}: {error}")
-    assert "train.csv:2" in reject["message"]
 
 
 def test_a_slice_of_which_every_row_is_rejected_advises_no_greater_share(

@@ -23,6 +23,7 @@ from slurm_jobs.formats.timings.step_records import (
     steps_path,
 )  # fmt: skip
 from tests.contexts import make_context
+from tests.pipeline.build import write_csv_manifest
 from tests.shapes_data import make_shapes, parent
 
 ROOT = Path(__file__).parents[3]
@@ -312,3 +313,10 @@ def make_train_run(tmp_path_factory, demo_data):
     yield make
     for run in runs:
         run.close()
+
+
+@pytest.fixture
+def asking(make_train_run, tmp_path):
+    """A run with three held-out rows, and their manifest."""
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    return make_train_run(evaluate={"manifest": str(manifest), "max_new_tokens": 2}), manifest

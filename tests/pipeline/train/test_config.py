@@ -1,8 +1,7 @@
-"""What the train stage's config refuses besides broken specs of `tests/golden`; fingerprints."""
+"""What the train stage's config refuses besides broken specs of `tests/golden`."""
 
 import pytest
 
-from pipeline.train.checkpoints.lasting_config import describe_changes, fingerprint, lasting_config
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig, QuantizeConfig
 from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.configs.training_parts import CompileConfig, OptimizerConfig, ShardingConfig
@@ -72,19 +71,3 @@ def test_classes_with_white_space_around_them_are_refused(classes):
 
 def test_storage_that_fits_what_auto_may_mean_is_left_to_the_ranks():
     TrainConfig(**{**QLORA, "quantize": QuantizeConfig(storage="bf16")})
-
-
-def test_fingerprint_ignores_what_does_not_change_the_learning():
-    one = lasting_config(TrainConfig(num_steps=5), 5)
-    other = lasting_config(TrainConfig(num_steps=5, device="cpu", log_every_steps=1), 5)
-    assert fingerprint(one) == fingerprint(other)
-    changed = TrainConfig(num_steps=5, optimizer=OptimizerConfig(learning_rate=1.0))
-    assert describe_changes(one, lasting_config(changed, 5)) == [
-        "optimizer.learning_rate: 0.0001 then, 1.0 now"
-    ]
-
-
-def test_epochs_and_the_steps_they_come_to_are_one_config():
-    assert lasting_config(TrainConfig(num_epochs=2), 5) == lasting_config(
-        TrainConfig(num_steps=5), 5
-    )

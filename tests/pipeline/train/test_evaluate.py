@@ -1,119 +1,15 @@
-"""What is asked of a model, and what is said of its answers."""
+"""The evaluation after training: its precision and memory, and what is said of answers."""
 
-import dataclasses
 import weakref
 
 import pytest
 import torch
 
-from pipeline.data.disk_format.dataset_info import read_dataset_info
-from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train import evaluate, stage
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.evaluate import Generation, evaluation_dtype, summarise
-from pipeline.train.held_out_rows import make_encoder, read_rows
 from pipeline.train.trainer import Trainer
-from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.configs.train import EvaluateConfig
-from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
-
-
-@pytest.fixture(scope="module")
-def preprocess_settings(tmp_path_factory, processor_dir):
-    """What `dataset.json` says of a data set with settings of its own."""
-    folder = tmp_path_factory.mktemp("dataset")
-    config = {
-        "manifest": str(write_csv_manifest(folder / "source", 3)),
-        "processor": str(processor_dir),
-        "prompt": "Which colour?",
-        "system_prompt": "Be brief.",
-        "max_tokens": 80,
-        "max_pixels": 2000,
-        "num_threads": 1,
-    }
-    _, parts_dir = run_preprocess(folder / "prep", config)
-    return read_dataset_info(run_consolidate(folder / "set", parts_dir)[1]).preprocess
-
-
-def test_heldout_rows_are_asked_as_the_training_rows_were(
-    tmp_path, processor_dir, preprocess_settings
-):
-    config = EvaluateConfig(num_samples=2)
-    manifest = write_csv_manifest(tmp_path / "heldout", 3)
-    rows = read_rows(config, manifest, preprocess_settings)
-    encoder = make_encoder(config, manifest, preprocess_settings, processor_dir)
-    asked = [encoder.chat.tokenizer.decode(encoder.encode_prompt(row).input_ids) for row in rows]
-    assert len(asked) == 2
-    assert all("system\nBe brief." in text and "Which colour?" in text for text in asked)
-
-
-@pytest.mark.parametrize(
-    ("limit", "words"),
-    [({"max_tokens": 20}, "max_tokens is 20"), ({"max_images": 0}, "max_images is 0"),
-     ({"max_pixels": 1000}, "max_pixels is 1000")],
-)  # fmt: skip
-def test_heldout_rows_over_a_limit_of_the_data_set_are_left_out(
-    tmp_path, processor_dir, preprocess_settings, limit, words
-):
-    manifest = write_csv_manifest(tmp_path / "heldout", 1)
-    settings = {**preprocess_settings, **limit}
-    (row,) = read_rows(EvaluateConfig(), manifest, settings)
-    encoder = make_encoder(EvaluateConfig(), manifest, settings, processor_dir)
-    with pytest.raises(SampleRejectedError, match=words):
-        encoder.encode_prompt(row)
-
-
-def test_heldout_images_may_lie_elsewhere_than_their_manifest(
-    tmp_path, processor_dir, preprocess_settings
-):
-    manifest = write_csv_manifest(tmp_path / "images", 1).rename(tmp_path / "heldout.csv")
-    config = EvaluateConfig()
-    (row,) = read_rows(config, manifest, preprocess_settings)
-    with pytest.raises(SampleRejectedError, match="no such file"):
-        make_encoder(config, manifest, preprocess_settings, processor_dir).encode_prompt(row)
-    there = dataclasses.replace(config, image_root=str(tmp_path / "images"))
-    make_encoder(there, manifest, preprocess_settings, processor_dir).encode_prompt(row)
-
-
-NOTHING_TO_ASK = r"heldout/train\.csv: none of its 3 rows can be used \(first: .*red\.png"
-
-
-def without_images(manifest):
-    for image in manifest.parent.glob("*.png"):
-        image.unlink()
-    return manifest
-
-
-@pytest.fixture
-def asking(make_train_run, tmp_path):
-    """A run with three held-out rows, and their manifest."""
-    manifest = write_csv_manifest(tmp_path / "heldout", 3)
-    return make_train_run(evaluate={"manifest": str(manifest), "max_new_tokens": 2}), manifest
-
-
-def test_heldout_rows_that_are_all_unusable_fail_before_any_step(asking):
-    run, manifest = asking
-    for image in manifest.parent.glob("*.png"):
-        image.write_bytes(b"")
-    # `image_root` is no remedy for rows whose images are there.
-    with pytest.raises(StageConfigError, match=r"zero bytes\); fix it, or disable evaluation with"):
-        run.run_here()
-    without_images(manifest)
-    with pytest.raises(StageConfigError, match=NOTHING_TO_ASK) as raised:
-        run.run_here()
-    assert "; fix it, set evaluate.image_root, or disable" in str(raised.value)
-    assert not (run.output_dir / "checkpoints").exists()
-    manifest.write_text("image_path,text\n")
-    with pytest.raises(StageConfigError, match=r"heldout/train\.csv: it has no rows"):
-        run.run_here()
-
-
-def test_heldout_rows_unusable_after_training_fail_the_evaluation(asking, monkeypatch):
-    run, manifest = asking
-    monkeypatch.setattr(stage, "check_heldout", lambda *_, **__: without_images(manifest))
-    with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
-        run.run_here()
-    assert not (run.output_dir / "evaluation.json").exists()
+from tests.pipeline.build import write_csv_manifest
 
 
 @pytest.mark.parametrize(

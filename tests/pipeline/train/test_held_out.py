@@ -18,10 +18,10 @@ from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.train import EvaluateConfig, TrainConfig
 from tests.pipeline.models.conftest import open_kind
 from tests.pipeline.models.tiny import ROWS
+from tests.pipeline.train.chain_config import LEVELS
 from tests.pipeline.train.reporting.test_trackers import curve
 from tests.pipeline.train.strategies.trainer import rank_device_of
 from tests.pipeline.train.test_accelerate_stage import FSDP, by_file, make_attempts
-from tests.pipeline.train.test_levels import LEVELS
 from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 PHASES = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]

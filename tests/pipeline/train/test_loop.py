@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,18 +16,15 @@ from pipeline.data.batch import Batch, ModelNeeds
 from pipeline.data.loader import BatchReader
 from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepCounts, StepRecorder
-from pipeline.train import loop, stage, trainer
+from pipeline.train import loop, trainer
 from pipeline.train.checkpoints.checkpoint_folders import list_checkpoints
-from pipeline.train.checkpoints.restoring import Restored
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.loop import Agreement, Boundary, CopyAhead
-from pipeline.train.optimizer.learning_rate import learning_rate_at
 from pipeline.train.optimizer.loss_scaling import LossScaling
-from pipeline.train.strategies.single import Single
 from pipeline.train.training_data.batches import Copied
-from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.base.errors import StageError
 from slurm_jobs.formats.configs.train import TrainConfig
-from slurm_jobs.formats.configs.training_parts import CheckpointConfig, ScalerConfig, ScheduleConfig
+from slurm_jobs.formats.configs.training_parts import CheckpointConfig, ScalerConfig
 from slurm_jobs.formats.timings.step_records import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 from tests.pipeline.train.optimizer.test_loss_scaling import poison_step
@@ -177,43 +173,6 @@ def test_gradients_are_clipped_and_the_norm_before_is_recorded(
     assert len(applied) == 3
 
 
-NEEDS_LESS = (
-    "set `num_microbatches: auto`, or num_microbatches to more than 1; "
-    ".*`activation_checkpointing: true`"
-)
-
-
-@pytest.mark.parametrize(
-    ("place", "name", "call", "words"),
-    [
-        (Single, "parallelize", 1, "while the model was built .*`strategy: fsdp2`"),
-        (
-            loop,
-            "_accumulate",
-            3,
-            rf"in step 2 \(CUDA .* 2.00 GiB\); {NEEDS_LESS}",
-        ),
-        (stage, "export_model", 1, "while the model was exported .*resume on devices with more"),
-        (stage, "evaluate", 1, "while held-out rows were answered .*evaluate.batch_size"),
-    ],
-)
-def test_memory_that_runs_out_names_place_and_remedy(
-    make_train_run, monkeypatch, heldout, *, place, name, call, words
-):
-    calls, really = itertools.count(1), getattr(place, name)
-
-    def run_out(*args, **options):
-        if next(calls) == call:
-            message = "CUDA out of memory. Tried to allocate 2.00 GiB"
-            raise torch.OutOfMemoryError(message)
-        return really(*args, **options)
-
-    monkeypatch.setattr(place, name, run_out)
-    run = make_train_run(evaluate={"manifest": heldout})
-    with pytest.raises(StageConfigError, match=rf"rank 0 ran out of memory {words}"):
-        run.run_here()
-
-
 class FakeRanks:
     """A group in which the other rank has nothing to add but `others`."""
 
@@ -256,27 +215,6 @@ def test_an_upload_has_ended_when_it_has_on_every_rank(ended_here, ended_there):
     agreed = boundary(ranks=other, ended=ended_here).agree(3)
     assert agreed.upload_ended == (ended_here and ended_there)
     assert not agreed.must_end
-
-
-def rates(kind, warmup_share=0.1, num_steps=100):
-    schedule = ScheduleConfig(kind=kind, warmup_share=warmup_share)
-    return [
-        learning_rate_at(step, num_steps=num_steps, peak=1.0, schedule=schedule)
-        for step in range(num_steps)
-    ]
-
-
-def test_learning_rate_rises_to_its_peak_and_falls():
-    values = rates("onecycle")
-    assert values[0] == pytest.approx(0.1)
-    assert values[9] == values[10] == 1.0
-    assert values[10:] == sorted(values[10:], reverse=True)
-    assert values[-1] < 0.002
-
-
-@pytest.mark.parametrize(("kind", "last"), [("cosine", 0.1), ("constant", 1.0)])
-def test_schedules_end_where_they_say(kind, last):
-    assert rates(kind, warmup_share=0.0)[-1] == pytest.approx(last, abs=1e-3)
 
 
 class Stream:
@@ -387,15 +325,3 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
         model=SimpleNamespace(needs=ModelNeeds()),
     )
     assert trainer.Trainer.make_reader(training, 0)["gpu"] == gpu
-
-
-def test_no_look_is_made_with_weights_that_were_not_loaded():
-    passed_over = Restored(step=3, loss=0.5, is_loaded=False)
-    training = SimpleNamespace(
-        job=None,
-        current=SimpleNamespace(resumed=passed_over),
-        _share=object(),
-        evaluate_held_out=None,
-    )
-    trainer.Trainer._start_held_out(training)
-    assert training.evaluate_held_out is None

@@ -13,7 +13,7 @@ from pipeline.models.layouts.tower_arguments import plain_arguments
 from pipeline.train.training_data.batches import to_device
 from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
-from tests.pipeline.models.test_hugging_face import CPU
+from tests.pipeline.models.passes import CPU
 from tests.pipeline.train.strategies import reference_qlora
 from tests.pipeline.train.tiny_runs import DECAYING, LORA, SAVED, rows_of, tiny_config
 

@@ -13,7 +13,7 @@ from pipeline.models.small_vlm import SmallVLM
 from pipeline.train.checkpoints import saver
 from pipeline.train.checkpoints.checkpoint_folders import damaged_files, list_checkpoints
 from pipeline.train.checkpoints.checkpoint_record import read_info
-from slurm_jobs.base.errors import STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.base.errors import STOPPED_EXIT_CODE
 from slurm_jobs.base.processes.stop_requests import RELAY_SIGNAL
 from slurm_jobs.formats.timings.step_records import STEP_PHASES
 
@@ -240,18 +240,3 @@ def test_checkpoint_knows_the_step_and_the_data(plain):
     info = read_info(plain.checkpoint(6))
     assert (info.step, info.num_ranks, info.loss) == (6, 1, plain.told["final_loss"])
     assert len(info.dataset_fingerprint) == 32
-
-
-def test_cuda_without_a_gpu_fails_at_once(make_train_run):
-    run = make_train_run()
-    with pytest.raises(StageConfigError, match=r"CUDA_VISIBLE_DEVICES.*device: cpu"):
-        run.run_here(device="cuda")
-    assert not (run.output_dir / "checkpoints").exists()
-
-
-@pytest.mark.slow
-def test_single_strategy_refuses_several_ranks(make_train_run):
-    run = make_train_run(strategy="single")
-    ends = run.finish(run.start())
-    assert {code for code, _ in ends} == {StageConfigError.exit_code}
-    assert "strategy: fsdp2" in ends[0][1]

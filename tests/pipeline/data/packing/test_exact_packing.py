@@ -1,4 +1,4 @@
-"""The default strategy: how close it comes, how long samples wait, which search it takes."""
+"""The default strategy: how close it comes, and which search it takes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given, settings
 
 from pipeline.data.packing.algorithms import bfd, ffd, knapsack
-from pipeline.data.packing.budget import PackBudget, Packs
+from pipeline.data.packing.budget import PackBudget
 from pipeline.data.packing.exact_packing import exact, windows_are_better
 from pipeline.data.packing.lower_bound import fewest_packs
-from pipeline.data.packing.pack_statistics import waits
-from pipeline.data.packing.pool_search import POOL_SIZE, pack_by_pool
+from pipeline.data.packing.pool_search import pack_by_pool
 from pipeline.data.packing.sample_costs import Measures, measure
-from pipeline.data.packing.window_search import LONGEST_DELAY, pack_by_windows
-from tests.pipeline.data.packing.lengths import Sized, captions, documents, sized_samples, sums
+from pipeline.data.packing.window_search import pack_by_windows
+from tests.pipeline.data.packing.lengths import (
+    Sized,
+    as_packs,
+    captions,
+    documents,
+    sized_samples,
+    sums,
+)
 
 BUDGET = PackBudget(max_tokens=4096)
 Search = Callable[[Measures], tuple[list[int], list[int]]]
@@ -24,10 +30,6 @@ Search = Callable[[Measures], tuple[list[int], list[int]]]
 
 def share_of_padding(num_packs: int, tokens: np.ndarray) -> float:
     return 1 - int(tokens.sum()) / (num_packs * 4096)
-
-
-def as_packs(found: tuple[list[int], list[int]]) -> Packs:
-    return Packs(bounds=np.array([0, *found[0]]), items=np.array(found[1]))
 
 
 def test_short_samples_are_packed_without_a_gap() -> None:
@@ -71,33 +73,6 @@ def test_where_images_are_scarce_samples_without_any_fill_the_rest() -> None:
         assert mixed > len(packs) / 3
 
 
-@settings(max_examples=100, deadline=None)
-@given(sized=sized_samples())
-def test_a_sample_from_the_pool_leaves_with_one_of_the_next_64_packs(sized: Sized) -> None:
-    tokens, images, budget = sized
-    packs = as_packs(pack_by_pool(measure(tokens.tolist(), images.tolist(), budget)))
-    assert waits(packs, np.arange(len(tokens))).max_packs < POOL_SIZE == 64
-
-
-@pytest.mark.parametrize("make", [captions, documents])
-def test_the_pools_wait_is_bounded_where_many_packs_are_made(
-    make: Callable[[int], tuple[np.ndarray, np.ndarray]],
-) -> None:
-    tokens, images = make(20_000)
-    packs = as_packs(pack_by_pool(measure(tokens.tolist(), images.tolist(), BUDGET)))
-    assert 0 < waits(packs, np.arange(len(tokens))).max_packs < POOL_SIZE
-
-
-@pytest.mark.parametrize("make", [captions, documents])
-def test_a_sample_in_windows_leaves_before_16384_more_are_read(
-    make: Callable[[int], tuple[np.ndarray, np.ndarray]],
-) -> None:
-    tokens, images = make(40_000)
-    packs = as_packs(pack_by_windows(measure(tokens.tolist(), images.tolist(), BUDGET)))
-    found = waits(packs, np.arange(len(tokens)))
-    assert 4096 < found.max_samples < LONGEST_DELAY == 16_384
-
-
 @pytest.mark.parametrize("search", [pack_by_pool, pack_by_windows])
 @settings(max_examples=150, deadline=None)
 @given(sized=sized_samples())
@@ -110,14 +85,6 @@ def test_either_search_packs_every_sample_once_within_the_budget(
     assert max(sums(packs, tokens)) <= budget.max_tokens
     if budget.max_images is not None:
         assert max(sums(packs, images)) <= budget.max_images
-
-
-def test_packs_that_hold_more_samples_than_the_pool_are_filled_too() -> None:
-    generator = np.random.Generator(np.random.PCG64(1))
-    tokens = generator.integers(100, 500, 30_000)
-    budget = PackBudget(max_tokens=131_072)
-    ends, _ = pack_by_pool(measure(tokens.tolist(), [0] * len(tokens), budget))
-    assert len(ends) <= fewest_packs(tokens, np.zeros_like(tokens), budget) + 1
 
 
 def test_equal_lengths_are_packed_in_their_order() -> None:

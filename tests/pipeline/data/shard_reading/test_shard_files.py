@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import threading
 import time
@@ -16,26 +17,12 @@ from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.shard_reading import opened_shards
 from pipeline.data.shard_reading import shard_files as shards
 from slurm_jobs.base.errors import StageError
-
-
-@pytest.fixture
-def shared(dataset_dir: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(dataset_dir, tmp_path / "shared")
+from tests.pipeline.data.shard_reading.conftest import keys_of
 
 
 @pytest.fixture
 def local(dataset_dir: Path, tmp_path: Path) -> Path:
     return shutil.copytree(dataset_dir, tmp_path / "local")
-
-
-@pytest.fixture
-def _network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shared folder passes for a network's; there is none here."""
-    monkeypatch.setattr(opened_shards, "is_on_this_machine", lambda _path: False)
-
-
-def keys_of(dataset: ShardedDataset) -> list[str]:
-    return [dataset.sample(number).key for number in range(len(dataset))]
 
 
 def num_bytes_of(dataset: ShardedDataset, shard: int) -> int:
@@ -192,56 +179,6 @@ def test_damage_on_both_file_systems_is_an_error_naming_the_shared_shard(
         keys_of(open_dataset(shared, local))
 
 
-@pytest.mark.usefixtures("_network")
-def test_shared_shard_cut_short_while_it_is_read_is_an_error_and_no_signal(
-    shared: Path,
-) -> None:
-    dataset = open_dataset(shared)
-    expected = keys_of(dataset)
-    assert expected == keys_of(dataset)
-    path = shared / "shards/shard-000001.tar"
-    os.truncate(path, 512)
-    with pytest.raises(StageError, match=r"shard-000001\.tar: 512 bytes, expected"):
-        keys_of(dataset)
-
-
-@pytest.mark.usefixtures("_network")
-def test_shared_shard_that_vanishes_after_an_error_is_named(
-    shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = open_dataset(shared)
-    keys_of(dataset)
-    shutil.rmtree(shared / "shards")
-    keys_of(dataset)  # open files stay readable
-
-    def stale(*_: object) -> bytes:
-        raise OSError(116, "Stale file handle")
-
-    monkeypatch.setattr(opened_shards.os, "pread", stale)
-    with pytest.raises(StageError, match=r"shard-\d{6}\.tar: the shard cannot be opened"):
-        dataset.sample(0)
-
-
-@pytest.mark.usefixtures("_network")
-def test_a_stale_handle_is_reopened_once(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset, really, failures = open_dataset(shared), os.pread, iter([None])
-
-    def stale_once(*arguments: int) -> bytes:
-        if next(failures, "none left") is None:
-            raise OSError(116, "Stale file handle")
-        return really(*arguments)
-
-    monkeypatch.setattr(opened_shards.os, "pread", stale_once)
-    assert len(keys_of(dataset)) == 23
-
-
-@pytest.mark.usefixtures("_network")
-def test_short_reads_are_gone_on_with(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, really = keys_of(open_dataset(shared)), os.pread
-    monkeypatch.setattr(opened_shards.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
-    assert keys_of(open_dataset(shared)) == expected
-
-
 def test_what_check_raises_ends_the_reading(shared: Path, local: Path) -> None:
     def fail() -> None:
         message = "the copy failed"
@@ -272,20 +209,6 @@ def test_bytes_outside_of_the_shard_are_refused_as_a_damaged_index(
         open_dataset(shared).files.read(0, start, num_bytes, 0)
 
 
-@pytest.mark.usefixtures("_network")
-def test_what_comes_over_a_network_is_compared_each_time(shared: Path) -> None:
-    dataset = open_dataset(shared)
-    assert dataset.sample(0).key == dataset.sample(0).key
-    path = shared / "shards" / f"shard-{int(dataset.index.shard[0]):06d}.tar"
-    with path.open("r+b") as stream:  # the same file: its handle is open
-        stream.seek(int(dataset.index.offset[0]) + 700)
-        byte = stream.read(1)[0]
-        stream.seek(-1, 1)
-        stream.write(bytes([byte ^ 1]))
-    with pytest.raises(StageError, match="checksum"):
-        dataset.sample(0)
-
-
 def test_a_locally_intact_sample_is_checked_again_in_the_shared_folder(
     shared: Path, local: Path
 ) -> None:
@@ -300,3 +223,34 @@ def test_a_locally_intact_sample_is_checked_again_in_the_shared_folder(
     dataset.sample(other)  # not: the local copy of this shard is given up
     with pytest.raises(StageError, match="checksum"):
         dataset.sample(0)
+
+
+def num_mapped(folder: Path) -> int:
+    """How many files in `folder` this process has open; a map holds one."""
+    links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return sum(link.is_relative_to(folder) for link in links)
+
+
+def test_few_shards_are_mapped_at_a_time_and_samples_outlive_their_map(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, few = open_dataset(dataset_dir), open_dataset(dataset_dir)
+    expected = [many.sample(number) for number in range(len(many))]
+    monkeypatch.setattr(shards, "max_opened", lambda: 1)
+    before = num_mapped(dataset_dir)
+    found = [few.sample(number) for number in range(len(few))]
+    assert [sample.key for sample in found] == [sample.key for sample in expected]
+    assert all((a.images[0] == b.images[0]).all() for a, b in zip(found, expected, strict=True))
+    del found
+    assert num_mapped(dataset_dir) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("num_files", "num_opened"),
+    [(1024, 256), (1_048_576, 16_384), (resource.RLIM_INFINITY, 16_384)],
+)
+def test_each_file_system_may_open_a_quarter_of_the_files_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, num_files: int, num_opened: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (num_files, num_files))
+    assert shards.max_opened() == num_opened

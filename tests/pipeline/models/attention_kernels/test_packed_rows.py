@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import torch
+from transformers import MistralConfig, Qwen2Config
 
 from pipeline.data.batch import Batch, collate
 from pipeline.data.batches.buffer_pool import BufferPool
 from pipeline.data.disk_format.sample_members import Sample
 from pipeline.data.gathered import ImageRule
-from pipeline.models.build import build_model
+from pipeline.models.attention_kernels.packed_rows import Packing, attention_arguments, dense_mask
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data import batches
-from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, make_facts
+from tests.pipeline.models.attention_calls import CountsAttention, build, packed_loss
+from tests.pipeline.models.small import IMAGE, PAD
 
 SHAPE = (32, 32, 3)
 RULE = ImageRule(size=SHAPE[:2])
 CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
-
-
-@pytest.fixture
-def model() -> SmallVLM:
-    return build_model(CONFIG, make_facts(), seed=3)
 
 
 def make_samples(num_images: tuple[int, ...] = (1, 0, 2, 1, 1)) -> list[Sample]:
@@ -120,3 +118,69 @@ def test_a_change_in_one_sample_changes_no_other_of_its_row(model):
     assert torch.equal(before[:first], after[:first])
     torch.testing.assert_close(before[first + second :], after[first + second :])
     assert not torch.allclose(before[first : first + second], after[first : first + second])
+
+
+def test_packed_rows_with_one_additive_mask_learn_what_transformers_does(kind, monkeypatch):
+    model = build(kind)
+    with CountsAttention() as ours:
+        loss, found = packed_loss(kind, model)
+    monkeypatch.setattr(
+        "pipeline.models.attention_kernels.packed_rows.takes_masks", lambda _config: False
+    )
+    with CountsAttention() as theirs:
+        expected_loss, expected = packed_loss(kind, model)
+    assert (len(ours.masks), ours.bool_masks) == (1, 0)
+    assert theirs.bool_masks == model.sizes()[1].num_layers
+    assert torch.equal(loss, expected_loss)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+BOUNDS = torch.tensor([0, 5, 6, 13, 16, 32], dtype=torch.int32)
+"""Of two rows of 16; the last segment is a whole row."""
+PACKING = Packing(bounds=BOUNDS, longest=16, dtype=torch.float32)
+IDS = torch.zeros(2, 16, dtype=torch.int64)
+
+
+def test_mask_is_aligned_for_kernels_whatever_the_length():
+    bounds = torch.tensor([0, 3, 13, 26], dtype=torch.int32)
+    mask = dense_mask(bounds, torch.bfloat16, 2, 13)
+    assert mask.shape == (2, 1, 13, 13)
+    assert all(stride % 8 == 0 for stride in mask.stride()[:-1])
+    assert mask[0, 0, 4].tolist() == [-np.inf] * 3 + [0.0] * 2 + [-np.inf] * 8
+
+
+@pytest.mark.parametrize(
+    ("config", "seen"),
+    [
+        (MistralConfig(sliding_window=4), {None: 4}),
+        (MistralConfig(sliding_window=None), {None: 16}),
+        (
+            Qwen2Config(
+                num_hidden_layers=2, use_sliding_window=True, sliding_window=4, max_window_layers=1
+            ),
+            {"full_attention": 16, "sliding_attention": 4},
+        ),
+        (Qwen2Config(sliding_window=4), {None: 16}),
+    ],
+)
+def test_layers_with_a_sliding_window_have_a_mask_of_their_own(config, seen):
+    found = attention_arguments(PACKING, config, IDS, uses_varlen=False)["attention_mask"]
+    by_layer = found if isinstance(found, dict) else {None: found}
+    most = {kind: int((mask[1, 0] == 0).sum(-1).max()) for kind, mask in by_layer.items()}
+    assert most == seen
+
+
+def test_an_unknown_language_model_gets_no_mask_from_here():
+    config = Qwen2Config()
+    config.model_type = "another"
+    for uses_varlen in (False, True):
+        found = attention_arguments(PACKING, config, IDS, uses_varlen=uses_varlen)
+        assert found == {"attention_mask": None}
+
+
+@pytest.mark.parametrize(("window", "is_ours"), [(None, True), (4, False)])
+def test_rows_of_one_sample_have_a_mask_only_if_layers_have_a_window(window, is_ours):
+    config = MistralConfig(sliding_window=window, attn_implementation="sdpa")
+    rows = dataclasses.replace(PACKING, bounds=None)
+    mask = attention_arguments(rows, config, IDS, uses_varlen=False)["attention_mask"]
+    assert (mask is not None and mask.shape == (0,) * 4) == is_ours

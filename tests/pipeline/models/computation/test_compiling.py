@@ -1,19 +1,14 @@
-"""Layers that are compiled, and zeros that are appended for faster kernels."""
+"""Layers that are compiled."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import nn
-from torch._dynamo.testing import CompileCounter
-from torch.nn import functional
 
 from pipeline.models.build import build_model
-from pipeline.models.computation import aligned_products, compiling
-from pipeline.models.computation.aligned_products import align_products, gated_aligned
+from pipeline.models.computation import compiling
 from pipeline.models.computation.compiling import (
     chosen_layers,
     compile_layers,
@@ -29,10 +24,9 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.training_parts import CompileConfig
-from slurm_jobs.formats.records.heartbeat import begin_steps
 from tests.pipeline.models.computation.test_recompute import passes
-from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
-from tests.pipeline.models.test_small_vlm import loss_of as small_loss
+from tests.pipeline.models.small import CONFIG, make_facts, make_images, make_prompts
+from tests.pipeline.models.small import loss_of as small_loss
 
 CPU = torch.device("cpu")
 PLACE = RankDevice(device=CPU, precision="fp32", num_compute_threads=1)
@@ -108,22 +102,6 @@ def test_a_warning_says_that_it_goes_on_and_on(caplog):
     with CompileWatch(lambda _: None, num_expected=1, is_main=True):
         train(make(BOTH), (12,))
     assert "layers have been compiled more than 1 times" in caplog.text
-
-
-def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(last_beat):
-    doing = []
-
-    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
-        doing.append(last_beat()["doing"])
-        return graph.forward
-
-    begin_steps()
-    with CompileWatch(lambda _: None, num_expected=8, is_main=False):
-        double = torch.compile(lambda x: 2 * x, backend=backend)
-        double(torch.ones(3))
-        doing.append(last_beat()["doing"])
-        double(torch.ones(3, 3))
-    assert [*doing, last_beat()["doing"]] == ["compilation", "steps", "compilation", "steps"]
 
 
 def test_qwen_vision_layers_recompile_per_number_of_sizes_without_borders(
@@ -221,77 +199,3 @@ def test_kernels_of_inductor_compute_the_same_within_rounding(again):
     found = train(make(CompileConfig(towers=towers), again=again), LENGTHS)
     for one, other in zip(found, train(make(), LENGTHS), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-class Gated(nn.Module):
-    """As the layers of vision towers are written in transformers."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(16, width)
-        self.up_proj = nn.Linear(16, width)
-        self.down_proj = nn.Linear(width, 16)
-        self.act_fn = nn.SiLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
-
-
-class WidthsOfProducts(torch.overrides.TorchFunctionMode):
-    """Collects the shapes of the weights that are multiplied."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[int, ...]] = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is functional.linear:
-            self.found.append(tuple(args[1].shape))
-        return func(*args, **(kwargs or {}))
-
-
-def test_zeros_change_neither_values_nor_gradients():
-    torch.manual_seed(0)
-    plain = Gated(42).double()
-    padded, x = copy.deepcopy(plain), torch.randn(5, 16, dtype=torch.float64)
-    expected = plain(x)
-    with WidthsOfProducts() as widths:
-        output = gated_aligned(padded, x)
-    assert widths.found == [(48, 16), (48, 16), (16, 48)]
-    torch.testing.assert_close(output, expected)
-    for each in (expected, output):
-        each.square().sum().backward()
-    for (name, was), now in zip(plain.named_parameters(), padded.parameters(), strict=True):
-        torch.testing.assert_close(now.grad, was.grad, msg=name)
-
-
-def test_layers_are_called_as_before_where_nothing_is_gained():
-    wide, odd = Gated(48), Gated(42)
-    tower = nn.ModuleList([wide, odd])
-    align_products(tower)
-    assert type(wide) is Gated
-    assert (type(odd).__name__, isinstance(odd, Gated)) == ("Gated", True)
-    with WidthsOfProducts() as widths:
-        odd(torch.randn(5, 16))  # a CPU has no such kernels
-    assert widths.found == [(42, 16), (42, 16), (16, 42)]
-    assert list(odd.state_dict()) == list(Gated(42).state_dict())
-
-
-@pytest.mark.parametrize("gains", [False, True])
-def test_all_layers_are_compiled_as_one(monkeypatch, gains):
-    monkeypatch.setattr(aligned_products, "_gains", lambda *_: gains)
-    tower = nn.ModuleList([Gated(42) for _ in range(3)])
-    align_products(tower)
-    torch._dynamo.reset()
-    counts = CompileCounter()
-    for layer in tower:
-        torch.compile(layer, backend=counts, fullgraph=True)(torch.randn(5, 16))
-    assert counts.frame_count == 1
-
-
-def test_copies_of_aligned_layers_have_weights_of_their_own():
-    tower = nn.ModuleList([Gated(42)])
-    align_products(tower)
-    again = copy.deepcopy(tower)
-    assert again[0].gate_proj.weight is not tower[0].gate_proj.weight
-    assert type(again[0]) is type(tower[0])

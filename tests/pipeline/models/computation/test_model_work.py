@@ -18,9 +18,9 @@ from pipeline.timing.flops import WorkCounts, model_flops
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig
-from tests.pipeline.models.test_small_vlm import CONFIG as SMALL
-from tests.pipeline.models.test_small_vlm import loss_of as small_loss
-from tests.pipeline.models.test_small_vlm import make_facts, make_images
+from tests.pipeline.models.small import CONFIG as SMALL
+from tests.pipeline.models.small import loss_of as small_loss
+from tests.pipeline.models.small import make_facts, make_images
 
 CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 

@@ -28,9 +28,9 @@ from slurm_jobs.formats.configs.model_parts import (
     VisionConfig,
 )
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.test_hugging_face import CPU
-from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
-from tests.pipeline.models.test_small_vlm import loss_of as small_loss
+from tests.pipeline.models.passes import CPU
+from tests.pipeline.models.small import CONFIG, make_facts, make_images, make_prompts
+from tests.pipeline.models.small import loss_of as small_loss
 
 NUM_LAYERS = 12
 

@@ -16,9 +16,8 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from pipeline.models.build import build_model, make_unloaded
-from pipeline.models.finetuning.adapters import add_adapters, merge_adapters
+from pipeline.models.finetuning.adapters import add_adapters
 from pipeline.models.finetuning.packed_linear import (
-    compute_in,
     dequantize_weights,
     quantized_layers,
     quantized_names,
@@ -29,9 +28,9 @@ from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.conftest import Kind
-from tests.pipeline.models.finetuning.test_adapters import loss, shake
-from tests.pipeline.models.test_hugging_face import CPU as RANK_DEVICE
-from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
+from tests.pipeline.models.finetuning.test_adapters import loss
+from tests.pipeline.models.passes import CPU as RANK_DEVICE
+from tests.pipeline.models.small import CONFIG, make_facts
 
 CPU = torch.device("cpu")
 NF4 = QuantizeConfig()
@@ -130,20 +129,6 @@ def test_only_language_layers_are_quantised_and_adapted_by_peft(kind):
     assert len(adapted) == len(linear)
 
 
-def test_the_quantised_model_computes_like_its_dequantised_merged_weights(kind, tmp_path):
-    model = kind.build()
-    plain = loss(kind, model)
-    quantize_model(model, NF4, CPU)
-    add_adapters(model, LORA, seed=0)
-    shake(model)
-    quantized = loss(kind, model)
-    whole = merge_adapters(model, dequantize_weights(model, dict(model.state_dict()), CPU))
-    fresh = kind.build()
-    fresh.load_state_dict(whole)
-    torch.testing.assert_close(loss(kind, fresh), quantized, rtol=1e-5, atol=1e-3)
-    assert abs(plain - quantized) > 3e-3
-
-
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "smolvlm", "llava"])
 def test_the_vision_tower_is_quantised_on_request(make_kind, name):
     kind = make_kind(name)
@@ -188,15 +173,6 @@ def test_an_unloaded_model_has_the_names_and_shapes_of_the_loaded_one(kind):
         tensors = (*model.named_parameters(), *model.named_buffers())
         facts.append([(name, t.shape, t.dtype) for name, t in tensors])
     assert facts[0] == facts[1]
-
-
-def test_the_small_model_is_quantised_too_but_for_what_is_skipped():
-    model = build_model(CONFIG, make_facts(), seed=0)
-    quantize_model(model, QuantizeConfig(skip=("*.mlp.*",)), CPU)
-    leaves = {name.split(".")[-2] for name in quantized_names(model)}
-    assert leaves == {"q_proj", "k_proj", "v_proj", "o_proj"}
-    compute_in(model, torch.float16)
-    assert {layer.compute_dtype for _, layer in quantized_layers(model)} == {torch.float16}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parts of models, which parameters patterns stand for, and what is suggested for a wrong one."""
+"""Parts of models, and which parameters patterns stand for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 
 from pipeline.models.build import build_model
 from pipeline.models.finetuning.adapters import add_adapters
-from pipeline.models.finetuning.parameter_names import near_patterns, visible_name
+from pipeline.models.finetuning.parameter_names import visible_name
 from pipeline.models.finetuning.trained_parts import choose, parts_of, set_trainable
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig
-from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
+from tests.pipeline.models.small import CONFIG, make_facts
 
 
 def test_every_parameter_belongs_to_the_part_of_its_module(kind):
@@ -77,30 +77,3 @@ def test_chosen_parameters_are_trained_unless_nothing_depends_on_them(make_kind)
     assert not trained & unused
     set_trainable(model, choose(parts_of(model), ["all"], "train"))
     assert {n for n, p in model.named_parameters() if not p.requires_grad} == unused
-
-
-NAMES = [
-    "vision.post_layernorm.weight",
-    "projector.0.weight",
-    "language.model.layers.0.self_attn.q_proj.weight",
-    "language.model.layers.0.self_attn.k_proj.weight",
-    "language.model.layers.1.mlp.down_proj.weight",
-]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "nearest"),
-    [
-        ("*.q_porj.weight", "*.q_proj.weight"),
-        ("*.layers.*.q_porj.weight", "*.layers.*.q_proj.weight"),
-        ("*.self_atn.k_proj.weight", "*.self_attn.k_proj.weight"),
-        ("projecter", "projector"),
-        ("projector.1.weight", "projector.0.weight"),
-    ],
-)
-def test_the_nearest_comes_first(pattern, nearest):
-    assert near_patterns(pattern, ["projector", "language", "all"], NAMES)[0] == nearest
-
-
-def test_nothing_is_suggested_where_nothing_is_near():
-    assert near_patterns("xyzzy12345", ["projector"], ["a.b"]) == []

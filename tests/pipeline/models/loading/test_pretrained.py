@@ -13,9 +13,12 @@ from transformers import dynamic_module_utils
 
 from pipeline.models import data_facts
 from pipeline.models.loading import pretrained as loading
+from pipeline.models.loading.pretrained import load_whole, read_hugging_face_config
 from pipeline.preprocess.chat import tokenizer
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import ModelConfig
+from tests.pipeline.models.forged import forge
+from tests.pipeline.models.tiny import write_tiny
 from tests.pipeline.models.tiny_towers import write_tokenizer
 
 ROOT = Path(__file__).parents[4]
@@ -89,3 +92,27 @@ def undecided_calls(path: Path) -> Iterator[str]:
 def test_every_call_states_whether_code_of_a_folder_may_run() -> None:
     files = [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "slurm_jobs").rglob("*.py")]
     assert [call for path in files for call in undecided_calls(path)] == []
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_pickle_in_a_whole_models_folder_is_not_run(tmp_path, name):
+    from transformers import AutoModelForImageTextToText
+
+    folder, made = write_tiny("llava", tmp_path / "model"), tmp_path / "made"
+    (folder / "model.safetensors").unlink()
+    forge(folder / name, made, "archive")
+    with pytest.raises(StageConfigError, match="cannot be loaded"):
+        load_whole(AutoModelForImageTextToText, str(folder), remedy="", local_files_only=True)
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("part", [None, "text_config"])
+def test_kernels_that_a_config_names_are_not_loaded(tmp_path, key, part):
+    folder = write_tiny("llava", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text())
+    (values if part is None else values[part])[key] = "a-stranger/kernels"
+    (folder / "config.json").write_text(json.dumps(values))
+    config = ModelConfig(type="hugging_face", path=str(folder))
+    with pytest.raises(StageConfigError, match="takes its attention from a-stranger/kernels"):
+        read_hugging_face_config(config)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.preprocess.chat.answer_spans import TemplateRefusedError
 from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
-from pipeline.preprocess.chat.token_sequences import mark_spans
 from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
-from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 
 ENDS_WITH_THE_TEXT = CHAT_TEMPLATE.replace(
@@ -106,22 +103,6 @@ def test_labels_are_those_of_transformers_where_turns_end_with_a_token(
     ours = tokenizers[0].encode_conversation(messages)
     assert ours.input_ids.tolist() == theirs["input_ids"]
     assert ours.supervised.tolist() == [bool(mask) for mask in theirs["assistant_masks"]]
-
-
-def test_a_token_is_learned_if_any_of_it_is_in_a_span() -> None:
-    offsets = np.array([[0, 2], [2, 4], [4, 5], [4, 5], [6, 6], [6, 8], [8, 8], [9, 10]])
-    assert np.flatnonzero(mark_spans(offsets, [(3, 6)])).tolist() == [1, 2, 3, 4]
-    assert np.flatnonzero(mark_spans(offsets, [(0, 1), (6, 8)])).tolist() == [0, 5, 6]
-    assert not mark_spans(offsets, [(3, 3)]).any()
-    assert not mark_spans(np.zeros((0, 2), dtype=np.int64), [(0, 1)]).any()
-
-
-def test_tokenizer_that_gives_no_offsets_is_refused(tmp_path: Path) -> None:
-    from transformers import ByT5Tokenizer
-
-    ByT5Tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(StageConfigError, match=r"ByT5Tokenizer does not map .* `tokenizer\.json`"):
-        load_chat_tokenizer(tmp_path, "<image>")
 
 
 UNMARKED_SYSTEM = (

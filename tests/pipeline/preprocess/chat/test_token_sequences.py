@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.preprocess.chat.token_sequences import TokenSequence, cut_text, expand_images
+from pipeline.preprocess.chat.token_sequences import (
+    TokenSequence,
+    cut_text,
+    expand_images,
+    mark_spans,
+)
 
 START, IMAGE, END, MARK = 1, 2, 3, 4
 """Tokens of an image; all others are words."""
@@ -56,3 +61,11 @@ def test_cut_removes_words_from_the_end_and_keeps_images_whole() -> None:
     cut = cut_text(tokens, max_tokens=6)
     assert cut.input_ids.tolist() == [9, 9, START, IMAGE, IMAGE, END]
     assert cut.labels.tolist() == [9, 9, *[-100] * 4]
+
+
+def test_a_token_is_learned_if_any_of_it_is_in_a_span() -> None:
+    offsets = np.array([[0, 2], [2, 4], [4, 5], [4, 5], [6, 6], [6, 8], [8, 8], [9, 10]])
+    assert np.flatnonzero(mark_spans(offsets, [(3, 6)])).tolist() == [1, 2, 3, 4]
+    assert np.flatnonzero(mark_spans(offsets, [(0, 1), (6, 8)])).tolist() == [0, 5, 6]
+    assert not mark_spans(offsets, [(3, 3)]).any()
+    assert not mark_spans(np.zeros((0, 2), dtype=np.int64), [(0, 1)]).any()

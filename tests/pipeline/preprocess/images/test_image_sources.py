@@ -1,10 +1,12 @@
-"""Images from files, members of archives, and bytes of the manifest."""
+"""Pictures through `load_pixels`, in each way of decoding, and files that cannot be read."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import socket
 import tarfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,8 @@ import pytest
 
 from pipeline.preprocess import archives
 from pipeline.preprocess.archives import ArchiveChangedError
-from pipeline.preprocess.images.image_sources import ImageSource
+from pipeline.preprocess.images import image_sources
+from pipeline.preprocess.images.image_sources import ImageSource, read_image_bytes
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.manifests.messages import Content
@@ -289,3 +292,72 @@ def test_a_missing_image_with_a_strange_name_has_a_remedy(
 def test_a_remedy_names_no_file_outside(tmp_path: Path) -> None:
     write_files(tmp_path, "a.jpg", "root/b.jpg")
     assert "which is there" not in reason(tmp_path / "root", "..\\a.jpg")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gone.png", "missing_image"),
+        ("empty.png/x", "missing_image"),
+        ("x" * 300, "missing_image"),
+        ("a\0b", "missing_image"),
+        ("empty.png", "empty_image"),
+        (".", "unreadable_image"),
+    ],
+)
+def test_file_that_cannot_be_read_is_rejected_under_the_manifests_name(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(SampleRejectedError) as raised:
+        read_image_bytes(tmp_path / name, name=name, root=tmp_path)
+    assert raised.value.reason == reason
+    assert str(tmp_path) not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_has_no_end_is_rejected_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    name = str(tmp_path / kind) if kind != "device" else "/dev/zero"
+    if kind == "pipe":
+        os.mkfifo(name)
+    with socket.socket(socket.AF_UNIX) as listener:
+        if kind == "socket":
+            listener.bind(name)
+        with pytest.raises(SampleRejectedError, match="not a file, but a pipe") as raised:
+            read_image_bytes(tmp_path / name, name=name, root=tmp_path)
+    assert raised.value.reason == "unreadable_image"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file may be read: the tests may run as root, which may read everything."""
+
+    def refuse(path: Path) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(image_sources, "open_at_once", refuse)
+
+
+def test_file_whose_mode_forbids_it_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").touch(mode=0o200)
+    refuse(monkeypatch)
+    with pytest.raises(SampleRejectedError, match=r"^a\.png: Permission denied") as raised:
+        read_image_bytes(tmp_path / "a.png", name="a.png", root=tmp_path)
+    assert raised.value.reason == "unreadable_image"
+
+
+def test_refusal_that_the_mode_does_not_explain_is_the_file_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").touch(mode=0o600)
+    refuse(monkeypatch)
+    with pytest.raises(PermissionError):
+        read_image_bytes(tmp_path / "a.png", name="a.png", root=tmp_path)
+
+
+def test_image_is_not_missing_where_its_root_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_image_bytes(
+            tmp_path / "unmounted" / "a.png", name="a.png", root=tmp_path / "unmounted"
+        )

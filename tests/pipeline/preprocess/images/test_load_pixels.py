@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import PIL
@@ -23,6 +25,7 @@ from tests.pipeline.preprocess.pictures import (
     every_way,
     gradient,
     load,
+    psnr,
     smooth,
     to,
 )
@@ -225,3 +228,52 @@ def test_gigantic_picture_is_rejected_by_its_header_alone(
     with pytest.raises(SampleRejectedError, match="4290250000 pixels, max_pixels is") as raised:
         load(bytes(data), decoding, to(8, 8))
     assert raised.value.reason == "too_many_pixels"
+
+
+@pytest.mark.parametrize(
+    ("size", "to_size"),
+    [
+        ((1152, 864), (384, 384)),
+        ((864, 1152), (512, 512)),
+        ((641, 427), (211, 140)),
+        ((2001, 1333), (224, 224)),
+        ((300, 400), (384, 384)),
+    ],
+)
+@pytest.mark.parametrize("resample", [1, 2, 3])
+def test_photographs_differ_from_exact_by_no_more_than_the_way_allows(
+    size: tuple[int, int], to_size: tuple[int, int], resample: int
+) -> None:
+    data = as_jpeg(make_photograph(3, *size))
+    target = to(*to_size, resample=resample)
+    exact = load(data, "exact", target)
+    assert psnr(load(data, "fine", target), exact) >= 50
+    assert psnr(load(data, "fast", target), exact) >= 40
+
+
+def test_same_bytes_give_the_same_pixels_in_many_threads_at_once() -> None:
+    data = [as_jpeg(make_photograph(seed, 300, 200)) for seed in range(4)]
+    start = threading.Barrier(8)
+
+    def work(index: int) -> list[bytes]:
+        start.wait()
+        return [load(data[index % 4], way, to(64, 48)).tobytes() for way in WAYS for _ in range(10)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(work, range(8)))
+    alone = [
+        [load(one, way, to(64, 48)).tobytes() for way in WAYS for _ in range(10)] for one in data
+    ]
+    assert found == alone + alone
+
+
+def test_lack_of_memory_is_no_fault_of_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reject would make the data set depend on the node; memory cannot be made to lack here."""
+
+    def lack(*_args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
+    for decoding in WAYS:
+        with pytest.raises(MemoryError):
+            load(encode(Image.new("RGB", (8, 8))), decoding)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,25 +13,11 @@ from pipeline.preprocess.images import load_pixels as load_pixels_module
 from pipeline.preprocess.images import row_images as row_images_module
 from pipeline.preprocess.images.image_sources import ImageSource
 from pipeline.preprocess.images.row_images import RowImages, carry_out
-from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.stopping import StopGuard
-from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.processors.folder import ProcessorInfo
 from slurm_jobs.formats.processors.image_plans import FixedImages, ImagePlan, Recipe
-from slurm_jobs.formats.records.progress_file import Progress
-from slurm_jobs.formats.records.rows_in_progress import RowsInProgress
-from tests.pipeline.build import make_context
 from tests.pipeline.kinds import write_kind
-
-
-def make_row(folder: Path, *names: str) -> ManifestRow:
-    items = [{"type": "image", "path": name} for name in names]
-    messages = [{"role": "user", "content": items}, {"role": "assistant", "content": "x"}]
-    (folder / "rows.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
-    return read_manifest(folder / "rows.jsonl")[0]
+from tests.pipeline.preprocess.slices import make_row
 
 
 def row_images(folder: Path, images: object, max_pixels: int = 100_000_000) -> RowImages:
@@ -129,35 +113,3 @@ def test_all_tiles_are_cut_from_one_resized_picture(monkeypatch: pytest.MonkeyPa
     assert [array.shape for array in arrays] == [(4, 4, 3)] * 4
     assert arrays[2][:, :2].max() == 0  # black over the edge
     assert arrays[2][:, 2:].min() == 255
-
-
-@pytest.mark.parametrize("too_long", ["drop", "error"])
-def test_images_of_a_row_that_is_too_long_are_not_decoded(
-    tmp_path: Path, too_long: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.preprocess.slice_writer import SliceWriter
-
-    Image.new("RGB", (300, 300)).save(tmp_path / "a.jpg")
-    encoder = SampleEncoder(
-        write_kind("qwen2_vl", tmp_path / "p"),
-        image_root=tmp_path,
-        max_tokens=50,
-        too_long=too_long,
-    )
-    monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
-    writer = SliceWriter(
-        encoder=encoder,
-        image_format="png",
-        image_quality=95,
-        num_threads=1,
-        in_progress=RowsInProgress(tmp_path),
-    )
-    progress = Progress(tmp_path, "samples", 1)
-    guard = StopGuard(make_context(tmp_path), "rows", "")
-    rows, builder = [make_row(tmp_path, "a.jpg")], PartBuilder(io.BytesIO())
-    if too_long == "error":
-        with pytest.raises(StageConfigError, match=r"rows\.jsonl:1: \d+ tokens, max_tokens is 50"):
-            writer.write(rows, builder, progress, guard)
-        return
-    writer.write(rows, builder, progress, guard)
-    assert [reject.reason for reject in writer.rejects] == ["images_too_long"]

@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from benchmarks.photographs import make_photograph
 from pipeline.data.disk_format.sample_members import decode_stored_image
@@ -84,9 +84,3 @@ def test_the_cost_has_bytes_and_loss_as_read_back() -> None:
     assert price["decode_ms"] > 0
     kept = mean_price([price_of(PIXELS, image_to_bytes(PIXELS, "png", 90), "png")])
     assert kept["psnr_db"] is None
-
-
-def test_a_shard_from_elsewhere_cannot_choose_another_decoder() -> None:
-    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
-    with pytest.raises(UnidentifiedImageError):
-        decode_stored_image(memoryview(postscript), "image0.png")

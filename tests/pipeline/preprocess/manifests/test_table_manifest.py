@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,41 +202,6 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path, write: Write, cut: 
     os.truncate(file, size - cut if cut >= 1 else int(size * cut))
     with pytest.raises(StageConfigError, match=r"truncated|damaged"):
         open_manifest(folder)
-
-
-def test_a_stream_that_is_cut_between_its_batches_is_refused(tmp_path: Path) -> None:
-    file = one_stream(tmp_path / "m", [captions(14)])
-    with pa.memory_map(str(file)) as source:
-        pa.ipc.open_stream(source).read_next_batch()
-        os.truncate(file, source.tell())
-    with pytest.raises(StageConfigError, match="the stream has no end"):
-        open_manifest(file.parent)
-
-
-OFFSETS = struct.pack("<3i", 9, 18, 27)  # of texts of nine bytes in a record batch
-
-
-@pytest.mark.parametrize(
-    ("found", "damaged"),
-    [(OFFSETS, struct.pack("<3i", 9, 1 << 30, 27)), (b"text", b"te\xff\xff")],
-    ids=["offsets", "a column's name"],
-)
-def test_a_damaged_stream_ends_in_words_and_not_by_a_signal(
-    tmp_path: Path, found: bytes, damaged: bytes
-) -> None:
-    file = one_stream(tmp_path / "m", [captions(5)])
-    data = file.read_bytes()
-    assert found in data
-    file.write_bytes(data.replace(found, damaged))
-    code = (
-        "import sys, pathlib\n"
-        "from pipeline.preprocess.manifest import read_manifest\n"
-        "read_manifest(pathlib.Path(sys.argv[1]))\n"
-    )
-    command = [sys.executable, "-c", code, str(file)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert re.search(r"StageDataError: .*\.arrow: damaged.*\n$", ended.stderr)
 
 
 def damage(file: Path, last: bytes) -> None:

@@ -75,3 +75,19 @@ def test_states_of_torch_have_positions_that_are_accepted():
 def test_a_state_that_is_none_of_pythons_is_refused(state):
     with pytest.raises(StageConfigError, match="the generator `python` in the checkpoint is not "):
         set_rng_state({"python": state})
+
+
+def test_the_state_of_a_gpus_generator_is_saved_only_for_training_on_a_gpu(monkeypatch):
+    """There is no GPU here: the answer is made up."""
+    asked: list[torch.device] = []
+
+    def get_rng_state(device: torch.device) -> torch.Tensor:
+        asked.append(device)
+        return torch.zeros(16, dtype=torch.uint8)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", get_rng_state)
+    assert "cuda" not in rng_state(torch.device("cpu"))
+    assert asked == []
+    assert "cuda" in rng_state(gpu := torch.device("cuda", 1))
+    assert asked == [gpu]

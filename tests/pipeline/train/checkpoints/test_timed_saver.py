@@ -1,4 +1,4 @@
-"""Saves as the loop asks for them: records, spans, and how long a stop takes."""
+"""Saves as the loop asks for them: records, spans, and a stop that finds one under way."""
 
 import pytest
 
@@ -9,7 +9,6 @@ from pipeline.train.checkpoints import saver as saver_module
 from pipeline.train.checkpoints.checkpoint_folders import damaged_files, list_checkpoints
 from pipeline.train.checkpoints.checkpoint_record import read_info
 from pipeline.train.checkpoints.saver import Upload
-from pipeline.train.checkpoints.stop_time import StopTime
 from pipeline.train.checkpoints.timed_saver import TimedSaver
 from slurm_jobs.base.errors import StageStoppedError
 from slurm_jobs.base.processes import stop_requests
@@ -138,26 +137,3 @@ def test_what_must_end_is_saved_at_once_in_either_mode(tmp_path, clock, in_backg
     saver.save(10, 0.5, must_end=True)
     assert spans_of(tmp_path) == [("checkpoint", 10, 25.0)]
     assert noted == [pytest.approx(4 + 25)]
-
-
-def test_stopping_takes_the_longest_save_and_the_longest_step_so_far():
-    stop_time = StopTime(start_step=10, begun_s=100.0)
-    stop_time.after_stall(20, 105.0, 107.0)
-    assert stop_time.after_save(2.0) == pytest.approx(0.5 + 2.0)
-    stop_time.after_stall(22, 109.0, 110.0)
-    assert stop_time.after_save(1.0) == pytest.approx(1.0 + 2.0)
-    stop_time.after_stall(32, 111.0, 116.0)
-    assert stop_time.after_save(5.0) == pytest.approx(1.0 + 5.0)
-
-
-def test_a_save_right_at_the_start_has_no_step_to_measure():
-    stop_time = StopTime(start_step=0, begun_s=0.0)
-    stop_time.after_stall(0, 0.0, 3.0)
-    assert stop_time.after_save(3.0) == pytest.approx(3.0)
-
-
-def test_a_stop_waits_for_the_background_save_before_it_saves():
-    stop_time = StopTime(start_step=0, begun_s=0.0)
-    stop_time.after_stall(10, 20.0, 21.0)
-    assert stop_time.after_save(31.0, background_s=30.0) == pytest.approx(2.0 + 30.0 + 31.0)
-    assert stop_time.after_save(8.0) == pytest.approx(2.0 + 30.0 + 31.0)

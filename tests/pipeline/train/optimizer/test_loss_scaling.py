@@ -1,4 +1,4 @@
-"""The scale of the loss and the verdict of a step."""
+"""The scale of the loss, and steps that are skipped."""
 
 from __future__ import annotations
 
@@ -23,21 +23,12 @@ from slurm_jobs.base.errors import StageError, StageStoppedError
 from slurm_jobs.formats.configs.training_parts import ScalerConfig
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.train.conftest import TINY_MODEL
+from tests.pipeline.train.other_rank import OtherRank
 
 
 def scaling(precision="fp16", **config):
     cpu = RankDevice(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
     return LossScaling(ScalerConfig(**{"init_scale": 8.0, **config}), cpu)
-
-
-class OtherRank:
-    """Adds a verdict of its own to this rank's."""
-
-    def __init__(self, *, is_bad):
-        self.numbers = torch.tensor([0.0, float(is_bad)], dtype=torch.float64)
-
-    def sum_on_device(self, tensor):
-        tensor.add_(self.numbers)
 
 
 def take_step(scaling, *, skip=False):
@@ -204,28 +195,6 @@ def test_a_checkpoint_of_another_precision_is_gone_on_from(make_train_run, plain
     run = make_train_run().take(plain, forget_after=3)
     assert run.run_here(precision="fp16")["resumed_from_step"] == 3
     assert run.run_here(precision="fp32")["resumed_from_step"] == 6
-
-
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-@pytest.mark.parametrize("place", ["loss", "norm", "other rank"])
-def test_one_number_that_is_not_finite_makes_the_verdict_of_all_ranks_bad(value, place):
-    numbers = {"loss": 2.0, "norm": 3.0, **({place: value} if place != "other rank" else {})}
-    verdict = judge(
-        torch.tensor(numbers["loss"]),
-        torch.tensor(numbers["norm"]),
-        None,
-        OtherRank(is_bad=place == "other rank"),
-    )
-    assert verdict.is_bad.item() == 1.0
-    assert not verdict.read().is_finite
-
-
-def test_the_loss_is_summed_over_ranks_and_the_local_numbers_stay():
-    other = OtherRank(is_bad=False)
-    other.numbers[0] = 1.5
-    verdict = judge(torch.tensor(2.0), torch.tensor(3.0), torch.tensor(8.0), other).read()
-    assert (verdict.is_finite, verdict.loss, verdict.local_loss) == (True, 3.5, 2.0)
-    assert (verdict.grad_norm, verdict.scale) == (3.0, 8.0)
 
 
 class Seen(Exception):  # noqa: N818 - no error

@@ -1,18 +1,15 @@
-"""Which parameters decay, memory of the state, and optimizers across attempts."""
+"""Which parameters decay, the memory of the state, and groups of nothing across attempts."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 
 from pipeline.train.optimizer import optimizers as optimizer
-from pipeline.train.optimizer.bitsandbytes_optimizer import LocalOptimizer
-from pipeline.train.optimizer.learning_rate import set_learning_rate
 from pipeline.train.optimizer.optimizers import make_optimizer, parameter_groups, state_bytes
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.training_parts import OptimizerConfig
-from tests.pipeline.train.tiny_runs import SAVED, tiny_config
+from tests.pipeline.train.tiny_runs import SAVED
 
 
 def make_model():
@@ -48,16 +45,6 @@ def test_an_update_without_a_gradient_applies_only_the_weight_decay(kind):
     shrunk = {"linear.weight": 1 - 0.5 * 0.1}
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.detach(), before[name] * shrunk.get(name, 1.0))
-
-
-def test_learning_rate_of_a_step_is_the_one_that_was_set_last():
-    model = torch.nn.Linear(2, 2, bias=False)
-    optimizer = make_optimizer(model, OptimizerConfig(kind="adamw_8bit", weight_decay=0.0))
-    set_learning_rate(optimizer, 0.25)
-    before = model.weight.detach().clone()
-    model.weight.grad = torch.ones_like(model.weight)
-    optimizer.step()
-    torch.testing.assert_close(model.weight.detach(), before - 0.25)
 
 
 def test_a_parameter_that_was_replaced_is_not_updated_in_silence():
@@ -96,31 +83,7 @@ def test_the_memory_of_the_state_is_known_before_there_is_one(kind):
     assert sum(moments) == pytest.approx(expected, rel=0.02)
 
 
-EIGHT_BIT = {"kind": "adamw_8bit", "learning_rate": 1e-3}
-EIGHT_BITS = {**SAVED, "optimizer": EIGHT_BIT}
 VECTORS = {**SAVED, "optimizer": {"learning_rate": 1e-2}, "learn": ["*.bias"]}
-
-
-def stored(run):
-    return dcp.FileSystemReader(run.checkpoint(4)).read_metadata().state_dict_metadata
-
-
-@pytest.fixture(scope="module")
-def eight_bit(make_train_run):
-    run = make_train_run(**EIGHT_BITS)
-    run.run_here()
-    return run
-
-
-def test_8_bit_state_goes_on_bit_for_bit(make_train_run, eight_bit):
-    run = make_train_run(**EIGHT_BITS).take(eight_bit, forget_after=2)
-    assert run.run_here()["resumed_from_step"] == 2
-    assert run.weights() == eight_bit.weights()
-    sharded = make_train_run(**EIGHT_BITS)
-    sharded.check_resume(strategy="fsdp2")
-    for each in (eight_bit, sharded):
-        dtypes = {v.properties.dtype for n, v in stored(each).items() if n.endswith(".state1")}
-        assert dtypes == {torch.uint8, torch.float32}  # of small tensors
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
@@ -140,64 +103,3 @@ def test_training_of_vectors_alone_resumes_even_from_an_empty_group(
     older.forget(2)
     assert older.run_here(strategy=strategy)["resumed_from_step"] == 2
     assert older.weights() == run.weights()
-
-
-def test_what_8_bit_state_is_left_out_changes_the_weights(make_train_run, eight_bit, monkeypatch):
-    """Or the tests here would pass without it."""
-    run = make_train_run(**EIGHT_BITS).take(eight_bit, forget_after=2)
-    monkeypatch.setattr(LocalOptimizer, "load_state_dict", lambda *_: None)
-    really = LocalOptimizer._state_of
-    monkeypatch.setattr(
-        LocalOptimizer,
-        "state_dict",
-        lambda self: {
-            name: {k: v.clone() if isinstance(v, torch.Tensor) else v
-                   for k, v in really(self, *place).items()}
-            for name, place in self._places()
-        },
-    )  # fmt: skip
-    assert run.run_here()["resumed_from_step"] == 2
-    assert run.weights() != eight_bit.weights()
-
-
-@pytest.fixture(scope="module")
-def qlora(made, make_train_run):
-    """Two ranks in fp16 whose adapters are large enough to have 8-bit state on each."""
-    changes = {
-        "adapters": {"rank": 256, "alpha": 256.0},
-        "quantize": {},
-        "schedule": {},
-        "precision": "fp16",
-        "sharding": {"unit_min_params": 0},
-    }
-    run = make_train_run(**{**tiny_config(made), **changes, **EIGHT_BITS})
-    run.run()
-    return run
-
-
-@pytest.mark.slow
-def test_qlora_resumes_exactly_on_two_ranks_with_scaler_and_8_bit_state(qlora):
-    before = qlora.weights()
-    names = stored(qlora)
-    for rank in range(2):
-        own = [n for n in names if n.startswith(f"extra.rank-{rank:05d}.optimizer.")]
-        dtypes = {names[n].properties.dtype for n in own if n.endswith(".state1")}
-        assert torch.uint8 in dtypes
-        assert f"extra.rank-{rank:05d}.scaler.scale" in names
-    qlora.forget(2)
-    assert qlora.run()["resumed_from_step"] == 2
-    assert qlora.weights() == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["fsdp2", "single"])
-def test_one_rank_goes_on_from_the_8_bit_state_of_two_within_its_rounding(qlora, strategy):
-    """Blocks of other parts round otherwise; the losses are those of the two ranks."""
-    assert qlora.checkpoint(2).exists()
-    assert qlora.checkpoint(4).exists()
-    two = qlora.losses(1)[2:]
-    qlora.forget(2)
-    assert qlora.run_here(strategy=strategy, sharding={})["resumed_from_step"] == 2
-    one = qlora.losses()
-    assert one == pytest.approx(two, rel=2e-3)
-    assert len(one) == 2

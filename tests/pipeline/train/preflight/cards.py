@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pipeline.train.device.device_facts import DeviceFacts
 
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
@@ -42,3 +44,7 @@ CPU = DeviceFacts(
     arch_list=(),
     torch_version="2.13.0+cpu",
 )
+
+
+def gpu(uuid: str | None, pci_address: str | None = None) -> DeviceFacts:
+    return dataclasses.replace(A100, uuid=uuid, pci_address=pci_address)

@@ -68,3 +68,10 @@ def needs_newer_torch(case: Mapping[str, Any]) -> bool:
     """Check whether a case failed because this torch cannot shard weights in 4 bits."""
     message = "".join(case.get(key, "") for key in ("error", "crash"))
     return not can_shard_whole_numbers() and any(reason in message for reason in NO_PACKED_SHARDS)
+
+
+CLOSE = 1e-6
+
+
+def relatively(values: list[float], rel: float = CLOSE) -> Any:
+    return pytest.approx(values, rel=rel)

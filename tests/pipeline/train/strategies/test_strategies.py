@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 
-from tests.pipeline.train.conftest import TINY_MODEL
 from tests.pipeline.train.strategies.cases import (
     HF_KINDS,
     IN_STEP,
@@ -20,18 +18,7 @@ from tests.pipeline.train.strategies.cases import (
 from tests.pipeline.train.strategies.cases_memory import STRATEGIES as HELD
 from tests.pipeline.train.strategies.cases_microbatches import STRATEGIES as SEARCHED
 from tests.pipeline.train.strategies.cases_optimizers import STRATEGIES as OF_BITSANDBYTES
-from tests.pipeline.train.strategies.conftest import needs_newer_torch
-from tests.pipeline.train.test_held_out import config_of
-
-CLOSE = 1e-6
-SHARDED_ALIKE = (
-    *("fsdp2, one unit", "hybrid within one node", "weights kept after forward"),
-    *("prefetch of two", "offload", "gradients sharded"),
-)
-
-
-def relatively(values: list[float], rel: float = CLOSE) -> Any:
-    return pytest.approx(values, rel=rel)
+from tests.pipeline.train.strategies.conftest import needs_newer_torch, relatively
 
 
 def test_no_case_crashed(by_rank):
@@ -72,23 +59,6 @@ def test_gradients_are_reduced_with_the_last_microbatch_alone(by_rank):
     assert first[0]["sum"] != relatively(first[1]["sum"], 1e-2), "each rank has its own"
 
 
-def test_gradients_accumulated_in_shards_are_reduced_per_microbatch(by_rank):
-    first = [found["gradients sharded, first microbatch"] for found in by_rank]
-    assert first[0]["num_gradients"] > 0
-    assert first[0]["sum"] == first[1]["sum"] > 0
-
-
-def test_gathered_layer_weights_are_freed_or_kept_after_the_forward_pass(found):
-    names = ("fsdp2", "weights kept after forward")
-    cases = [found[f"{name}, first microbatch"] for name in names]
-    assert [case["layer_is_sharded_after_forward"] for case in cases] == [True, False]
-
-
-@pytest.mark.parametrize("option", SHARDED_ALIKE)
-def test_options_of_sharding_change_no_bit(found, option):
-    assert found[option]["weights"] == found["fsdp2"]["weights"]
-
-
 @pytest.mark.parametrize("name", ["single", *RECOMPUTED])
 def test_layers_that_are_computed_again_change_no_bit(found, name):
     again, once = found[f"{name}, recomputed"], found[name]
@@ -103,29 +73,6 @@ def test_compiled_and_recomputed_layers_do_not_change_what_is_learned(found):
     assert (compiled["losses"], compiled["weights"]) == (plain["losses"], plain["weights"])
     facts = compiled["facts"]
     assert (facts["num_compiled"], facts["num_recomputed"]) == (2, 4)
-
-
-def test_replicated_over_nodes_of_one_rank_is_ddp_bit_for_bit(found):
-    assert found["hybrid over two nodes"]["weights"] == found["ddp"]["weights"]
-
-
-@pytest.mark.parametrize(
-    ("option", "mesh", "placement"),
-    [
-        ("fsdp2", {"shard": 2}, "Shard(dim=0)"),
-        ("hybrid over two nodes", {"replicate": 2, "shard": 1}, "Replicate(), Shard(dim=0)"),
-        ("hybrid within one node", {"replicate": 1, "shard": 2}, "Replicate(), Shard(dim=0)"),
-        ("ddp", {"replicate": 2}, "whole"),
-    ],
-)
-def test_facts_have_mesh_and_placement_of_the_model(found, option, mesh, placement):
-    facts = found[option]["facts"]
-    assert (facts["mesh"], list(facts["placements"])) == (mesh, [placement])
-
-
-def test_facts_count_what_is_gathered_one_at_a_time(found):
-    counts = [found[name]["facts"]["num_units"] for name in ("fsdp2", "fsdp2, one unit", "ddp")]
-    assert counts == [5, 1, 0]
 
 
 @pytest.mark.parametrize("kind", IN_STEP)
@@ -150,12 +97,6 @@ def test_halved_precision_stays_close_on_two_ranks(found, strategy, precision, r
     assert case["losses"] == relatively(found["single"]["losses"], rel)
     assert case["losses"] != relatively(found["single"]["losses"])
     assert case["num_skips"] == 0
-
-
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_ddp_computes_in_halved_precision_what_one_process_does(found, precision):
-    alone = found[f"single, {precision}"]["losses"]
-    assert found[f"ddp, {precision}"]["losses"] == relatively(alone, 2e-3)
 
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
@@ -287,26 +228,3 @@ def test_local_tensor_updates_equal_those_of_dtensors_on_two_ranks(by_rank):
     gradients = [torch.randn(shape) for shape in ((7, 5), (3,), (1, 4))]
     whole = float(torch.nn.utils.get_total_norm(gradients))
     assert [case["norm"] for case in cases] == pytest.approx([whole] * 2, rel=1e-6)
-
-
-UNEQUAL = {
-    "strategy": "fsdp2",
-    "num_steps": 3,
-    "sharding": {"unit_min_params": 0},
-    "collective_timeout_min": 1,
-}
-TWO_LAYERS = {part: {**sizes, "num_layers": 2} for part, sizes in TINY_MODEL.items()}
-
-
-@pytest.mark.slow
-def test_a_look_that_asks_one_rank_keeps_the_next_backward_pass_in_step(make_train_run, heldout):
-    """All learns: the first unit of the model is the first that has a gradient."""
-    look = {"manifest": heldout, "every_steps": 1, "num_answers": 1, "max_new_tokens": 4}
-    make_train_run(**UNEQUAL, model=TWO_LAYERS, evaluate=look).run()
-
-
-@pytest.mark.slow
-def test_models_of_transformers_generate_without_communication(made, make_train_run):
-    config = config_of(made, every=1, **UNEQUAL)
-    config["evaluate"]["num_answers"] = 1
-    make_train_run(**config).run()

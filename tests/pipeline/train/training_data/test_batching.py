@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -13,11 +12,10 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.order import BatchLayout, shuffled_order
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.train.training_data.batching import batch_layout, rows_per_step, steps_to_make
-from pipeline.train.trials.trial import _TRAINED
 from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.configs.train import MAY_CHANGE, TrainConfig
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.contexts import make_context
-from tests.pipeline.train.conftest import TINY_MODEL, parent
+from tests.pipeline.train.conftest import parent
 
 PACKED = {"kind": "packed", "max_tokens": 160}
 
@@ -125,47 +123,6 @@ def test_augmented_pictures_change_the_losses_and_repeat_after_a_resume(make_tra
     run.forget(3)
     run.run_here()
     assert run.losses() == run.losses(1)[3:]
-
-
-def test_auto_chooses_once_and_keeps_to_it(make_train_run):
-    run = make_train_run(
-        batching={**PACKED, "kind": "auto"}, checkpoint={"every_min": None, "every_steps": 3}
-    )
-    run.run_here()
-    file = run.output_dir / "batching.json"
-    choice = json.loads(file.read_text())
-    rates = choice["tokens_per_s"]
-    assert set(rates) == {"grouped", "packed"}
-    assert rates[choice["kind"]] == max(rates.values()) > 0
-    same = make_train_run(batching={**PACKED, "kind": choice["kind"]})
-    same.run_here()
-    assert run.losses() == same.losses()  # the trials have left no trace in the weights
-    shutil.rmtree(run.checkpoint(6))
-    choice["tokens_per_s"] = "kept"
-    file.write_text(json.dumps(choice))
-    run.run_here()
-    assert json.loads(file.read_text())["tokens_per_s"] == "kept"
-    assert run.losses() == same.losses()[3:]
-
-
-def test_auto_chooses_again_for_another_model_but_not_another_precision(make_train_run):
-    run = make_train_run(batching={**PACKED, "kind": "auto"}, num_steps=1)
-    run.run_here({"fingerprint": "one"})
-    file = run.output_dir / "batching.json"
-    chosen = file.read_bytes()
-    again = run.run_here(
-        {"fingerprint": "two"}, precision="bf16", strategy="ddp", num_microbatches=2
-    )
-    assert (again["precision"], again["num_steps"]) == ("bf16", 1)
-    assert file.read_bytes() == chosen
-    language = {**TINY_MODEL["language"], "hidden_size": 64}
-    run.run_here({"fingerprint": "three"}, model={**TINY_MODEL, "language": language})
-    assert json.loads(file.read_text())["key"]["config"]["model"]["language"]["hidden_size"] == 64
-
-
-def test_what_a_choice_depends_on_binds_checkpoints_too():
-    """Or training would go on from one with an order of samples that it was not made with."""
-    assert set(_TRAINED).isdisjoint(MAY_CHANGE)
 
 
 @pytest.mark.slow

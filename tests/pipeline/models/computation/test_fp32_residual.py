@@ -1,0 +1,28 @@
+"""Residual sums in fp32 under autocast."""
+
+from __future__ import annotations
+
+import torch
+
+from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
+from pipeline.train.training_data.batches import to_device
+from tests.pipeline.models.passes import CPU
+
+
+def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind):
+    """As in the Qwen2 family, where layers add up to more than fp16 holds."""
+    hidden = {}
+    for keeps in (False, True):
+        model = kind.build().half()
+        if keeps:
+            keep_residual_in_fp32(model, CPU.device)
+        for layer in model.towers()[1]:
+            layer.mlp.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
+        batch = kind.batch(model, [[sample] for sample in kind.samples()])
+        inputs = to_device(batch, CPU, model.layout)
+        with torch.autocast("cpu", torch.float16):
+            hidden[keeps], _ = model.hidden_states(
+                inputs.input_ids, inputs.vision, inputs.position_ids
+            )
+    assert torch.isfinite(hidden[True]).all()
+    assert not torch.isfinite(hidden[False]).any()
