@@ -25,7 +25,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.report.inputs.read_inputs import parents_first
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.golden.command import GOLDEN, Output, run
+from tests.slurm_jobs.report.fabricate_run import write_plan
 
 ARCHIVE = GOLDEN / "stored_runs.tar.xz"
 OUTPUTS = GOLDEN / "stored_runs"
@@ -67,6 +70,10 @@ def unpack(name: str, folder: Path) -> Path:
             target.write_bytes(_relocated(stream.read(), folder))
     (run_dir,) = (folder / "runs").iterdir()
     _correct_sizes(run_dir)
+    if not (run_dir / "plans").exists():  # those that never took place
+        stages = json.loads((run_dir / "spec/resolved.json").read_text(encoding="utf-8"))["stages"]
+        in_order = {name: stages[name] for name in parents_first(stages)}
+        write_plan(RunPaths(run_dir), 1, in_order)
     facts = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     own = {"host": socket.gethostname(), "uid": os.getuid()}
     (run_dir / "run.json").write_text(
