@@ -64,8 +64,8 @@ class Resources(Values):
     def _one_is_a_list(cls, value: Any) -> Any:
         if isinstance(value, int):
             message = (
-                f"names the type of GPU, such as a100, or a list of types, found `{value}`; how "
-                "many is said by gpus_per_node"
+                f"names the type of GPU, such as a100, or a list of types, found `{value}`; set "
+                "the number of GPUs in gpus_per_node"
             )
             raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError
         return [value] if isinstance(value, str) else value
@@ -80,7 +80,8 @@ class Array(Values):
     """Number of array tasks that may run at once. There is no limit if you leave it out."""
     slices_per_task: Annotated[int, Field(ge=1, le=100_000)] = 1
     """Number of slices that one array task processes, one after the other. Its time limit is that
-    many times `timeout_min`. If the site allows fewer jobs at once, a higher number is used."""
+    many times `timeout_min`. If the array would exceed the site's limit of jobs, the program raises
+    this number."""
 
 
 class OnResume(Values):
@@ -108,7 +109,8 @@ class Stage(Values):
     """Shell command, instead of `run`."""
     after: dict[str, DependencyKind] = {}
     """Stages that come before this one: a name, a list of names, or names with afterok (the
-    default), afterany, afternotok, or aftercorr (slice after slice of two arrays)."""
+    default), afterany, afternotok, or aftercorr (each slice waits for the slice of the same
+    number)."""
     matrix: (
         dict[AxisName, Annotated[list[Any], Field(min_length=1)]]
         | Annotated[list[dict[AxisName, Any]], Field(min_length=1)]
@@ -138,8 +140,9 @@ class Stage(Values):
     on_resume: OnResume = OnResume()
     """Changes that a resume makes after failures. There are none by default."""
     mixed_code: Literal["allow", "forbid"] = "allow"
-    """`forbid`: a resume with `--keep-complete` repeats complete slices of this stage all the same
-    if the code that they used has changed."""
+    """Whether different versions of your code may make the slices of this stage. With `forbid`, a
+    resume with `--keep-complete` nevertheless runs complete and running slices again if the code
+    that they use has changed. With `allow`, it keeps them."""
     config: dict[str, Any] = {}
     """Settings of the stage."""
 

@@ -42,7 +42,7 @@ SHELL = "name: a\ncluster: local\nstages:\n  s:\n    shell: x\n"
             "gpu: 3",
             (
                 "f:1:6: gpu: names the type of GPU, such as a100, or a list of types, found `3`; "
-                "how many is said by gpus_per_node"
+                "set the number of GPUs in gpus_per_node"
             ),
         ),
         ("slurm: [a]", "f:1:1: slurm: expected keys and values, found a list of 1"),
