@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from slurm_jobs.run.doubts import forgotten_note
 from slurm_jobs.run.home import with_doubts
 from slurm_jobs.run.kept_answers import keep_answer, kept_answer, scope_of
 from slurm_jobs.run_folder.ledger import intents, latest_intents, read_ledger
@@ -120,12 +121,14 @@ def question_about(runs: Sequence[RunRecords], *, acts: bool) -> Question:
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
     """Return the part of an answer that is about one of the runs."""
     jobs = {intent.job for intent in run.intents}
+    doubts = {key: doubt for key, doubt in answer.doubts.items() if key.job in jobs}
+    forgotten = forgotten_note(run, doubts)
     return Answer(
         tasks={key: task for key, task in answer.tasks.items() if key.job in jobs},
         lagging={key: state for key, state in answer.lagging.items() if key.job in jobs},
-        doubts={key: doubt for key, doubt in answer.doubts.items() if key.job in jobs},
+        doubts=doubts,
         problems=answer.problems,
-        notes=answer.notes,
+        notes=answer.notes if forgotten is None else (*answer.notes, forgotten),
         asked_unix_s=answer.asked_unix_s,
         knows_the_living=answer.knows_the_living,
     )

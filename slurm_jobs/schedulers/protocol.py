@@ -45,7 +45,8 @@ class Answer:
     problems: tuple[SourceProblem, ...] = ()
     """A job that these sources do not report may still exist."""
     notes: tuple[str, ...] = ()
-    """Information that this cluster never has, for example because accounting is switched off."""
+    """What else a user must know: information that this cluster never has, for example because
+    accounting is switched off, and jobs that only the accounting has alive."""
     asked_unix_s: float = 0.0
     """Time of the query: the answer may lack later changes."""
     knows_the_living: bool = True

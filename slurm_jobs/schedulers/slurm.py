@@ -29,7 +29,7 @@ from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.run_folder.paths import RunPaths
-from slurm_jobs.schedulers.agreement import AGREE_S, JobSources, answer_of, to_confirm
+from slurm_jobs.schedulers.agreement import JobSources, answer_of, to_confirm
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.controller import (
     NoControllerError,
@@ -164,27 +164,7 @@ def query(question: Question) -> Answer:
             sources = replace(sources, silent=frozenset(jobs))
             problems = (*problems, SourceProblem("scontrol", str(error)))
     answer = answer_of(question, sources, asked_unix_s)
-    notes = (*accounts.notes, *_forgotten_jobs(question, answer))
-    return replace(answer, problems=problems, notes=notes)
-
-
-def _forgotten_jobs(question: Question, answer: Answer) -> list[str]:
-    """Return a note that says which jobs only the accounting has alive, and until when that counts.
-
-    Without it a run would seem to wait in a queue that is empty.
-    """
-    names = {key.name for key, doubt in answer.doubts.items() if doubt == "controller forgot"}
-    if not names:
-        return []
-    ids = " ".join(sorted({question.jobs[name] for name in names}, key=int))
-    until_s = max(question.open_jobs[name] for name in names) + AGREE_S
-    until = time.strftime("%H:%M:%S", time.localtime(until_s))
-    note = (
-        f"sacct lists jobs {ids} as alive, but Slurm's controller does not know them, perhaps "
-        f"because it lost its state. They count as alive until {until}, because the controller may "
-        "still learn about them from its nodes. After that, `resume` can submit their work again"
-    )
-    return [note]
+    return replace(answer, problems=problems, notes=accounts.notes)
 
 
 def newest_starts(starts: Sequence[TaskAccounting]) -> dict[JobKey, TaskAccounting]:

@@ -26,6 +26,7 @@ from slurm_jobs.commands.run_search.spec_origin import SPEC_SUFFIXES
 from slurm_jobs.formats.dataset_folder import INFO_NAME
 from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths
+from slurm_jobs.run_folder.run_records import read_plan_values
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 """NAME_MAX and PATH_MAX of Linux."""
@@ -34,8 +35,9 @@ _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
 def find_run(text: str | None) -> Path:
     """Return the folder of the run that a user names.
 
-    The name is a folder, a run's id or the start of one, or a spec file (the newest run that was
-    submitted from it); None selects the newest run, see `newest_run`.
+    The name is a folder, a run's id, or a spec file (the newest run that was submitted from it).
+    The start of an id is enough in the usual folder of runs. None selects the newest run, see
+    `newest_run`.
 
     Raises:
         InputError: there is no such run, or several match.
@@ -72,9 +74,11 @@ def find_run(text: str | None) -> Path:
         elsewhere: list[Path] = []
         for folder in searched.there:
             elsewhere += runs_in(folder) if folder != runs_dir else []
-        matches = _matches(text, elsewhere)
+        # Only a whole id or name: a start would make a mistyped word act on a forgotten run.
+        matches = [run for run in elsewhere if text in {run.name, RUN_STAMP.sub("", run.name)}]
         if len(matches) == 1:
             return matches[0]
+        matches = matches or _matches(text, elsewhere)
         away = searched.away
     if text and not matches:
         _refuse_away(path, runs_dir)
@@ -100,6 +104,9 @@ def _no_run_message(
             f"no such file: {text}, and no run in {runs_dir} begins with it; name a spec or a run, "
             "or set SLURM_JOBS_RUNS_DIR"
         )
+    stage = _stage_of_newest(text, runs_dir)
+    if stage is not None:
+        return stage
     if matches:
         is_usual = all(run.parent == runs_dir for run in matches)
         shown = ", ".join(run.name if is_usual else str(run) for run in matches[:5])
@@ -132,6 +139,24 @@ def _no_run_message(
         f"no run `{text}`: it is not a run folder, and no run in {runs_dir} begins with it"
         f"{near or ';'} `slurm-jobs runs` lists them; set SLURM_JOBS_RUNS_DIR to look in another "
         f"folder{''.join(unsearched)}"
+    )
+
+
+def _stage_of_newest(text: str, runs_dir: Path) -> str | None:
+    """Return the message for a name that is a stage of the newest run, not a run; else None."""
+    runs = runs_by_age(runs_dir)
+    if not runs:
+        return None
+    newest = runs[-1]
+    try:
+        stages = [stage["name"] for stage in read_plan_values(RunPaths(newest))["stages"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    if text.partition(":")[0] not in stages:
+        return None
+    return (
+        f"no run `{text}`: `{text.partition(':')[0]}` is a stage of the newest run {newest}. Write "
+        "the run before the stage; the verb's --help shows where it takes a stage"
     )
 
 

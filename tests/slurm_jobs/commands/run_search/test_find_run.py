@@ -10,6 +10,7 @@ import pytest
 from slurm_jobs.base.errors import FileError, InputError, SpecError
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.commands.run_search.remembered_dirs import remember
+from slurm_jobs.run_folder.paths import RunPaths
 from tests.slurm_jobs.commands.run_search.named_runs import make, runs
 from tests.slurm_jobs.commands.unmounted import remember_unmounted
 from tests.slurm_jobs.run.closed import close
@@ -302,6 +303,27 @@ def test_an_id_is_also_looked_up_in_the_folders_of_earlier_submits(
     make(tmp_path / "scratch", "tokens-20250101-000000-bbbb")
     with pytest.raises(InputError, match=f"{tmp_path}/scratch/tokens-20250101-000000-aaaa, "):
         find_run("tokens")
+
+
+def test_the_start_of_an_id_finds_no_run_in_another_folder(runs: Path, tmp_path: Path) -> None:
+    far = make(tmp_path / "scratch", "big-20250101-000000-aaaa")
+    make(runs, "images-20250101-000000-aaaa")
+    remember(tmp_path / "scratch", tmp_path / "project")
+    with pytest.raises(InputError, match=f"these begin with it: {far}. Name the folder"):
+        find_run("b")
+
+
+@pytest.mark.parametrize("text", ["b", "b:3"])
+def test_a_stage_in_the_place_of_a_run_is_called_a_stage(
+    runs: Path, tmp_path: Path, text: str
+) -> None:
+    make(tmp_path / "scratch", "big-20250101-000000-aaaa")
+    remember(tmp_path / "scratch", tmp_path / "project")
+    newest = make(runs, "images-20250101-000000-aaaa")
+    RunPaths(newest).plans_dir.mkdir()
+    RunPaths(newest).plan(1).write_text('{"stages": [{"name": "a"}, {"name": "b"}]}')
+    with pytest.raises(InputError, match=f"no run `{text}`: `b` is a stage of .* {newest}"):
+        find_run(text)
 
 
 def test_a_folder_of_runs_that_was_not_searched_is_named(
