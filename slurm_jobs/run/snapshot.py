@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from slurm_jobs.base.files import (
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.base.regular_files import read_text
 from slurm_jobs.formats.configs.command_stages import DRILL_RUN, NODE_RUN, TUNE_RUN
 from slurm_jobs.run.code_files import (
     all_files,
@@ -31,6 +34,7 @@ from slurm_jobs.run.code_files import (
 )
 from slurm_jobs.run.library import Library
 from slurm_jobs.run.start_script import START_SCRIPT
+from slurm_jobs.run.static_imports import imported_packages
 from slurm_jobs.run_folder.orders import ORDER_FORMAT
 from slurm_jobs.spec.model import RunSpec, Stage
 
@@ -78,7 +82,7 @@ def own_functions(spec: RunSpec) -> list[str]:
 
 
 def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) -> list[Path]:
-    """Return the user's files and folders: modules of the entry points, and `code:`.
+    """Return the user's files and folders: `code:`, modules of the entry points, and their imports.
 
     A module outside the spec's folder belongs to the stage's Python and is not copied.
 
@@ -86,8 +90,29 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
         InputError: this user cannot read a module's folder.
     """
     with reporting_unreadable_code():
-        modules = [module_source(top_module(run), spec_dir) for run in run_names]
-    return sorted({*(Path(path) for path in code), *(path for path in modules if path is not None)})
+        modules = _with_neighbours({top_module(run) for run in run_names}, spec_dir)
+    return sorted({*(Path(path) for path in code), *modules})
+
+
+def _with_neighbours(names: set[str], spec_dir: Path) -> set[Path]:
+    """Return the files and folders of modules, and of those that they import, in a spec's folder.
+
+    Python would find these, too, if a module ran as a script in that folder. One that has the name
+    of a module of Python stays out, because Python has mostly imported its own by then.
+    """
+    sources: set[Path] = set()
+    waiting, seen = set(names), set(sys.stdlib_module_names)
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        source = module_source(name, spec_dir)
+        if source is None:
+            continue
+        sources.add(source)
+        for file in [source] if source.is_file() else source.rglob("*.py"):
+            with suppress(OSError):  # what cannot be read is reported where it is copied
+                waiting |= imported_packages(read_text(file, errors="replace")) - seen
+    return sources
 
 
 def top_module(run: str) -> str:

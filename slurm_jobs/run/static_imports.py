@@ -74,6 +74,12 @@ def direct_imports(tree: CodeTree, names: Iterable[str]) -> StaticImports:
     return StaticImports(files=frozenset(files), are_complete=are_complete)
 
 
+def imported_packages(text: str) -> frozenset[str]:
+    """Return the first parts of the absolute names that a module's text imports."""
+    modules = _imports_in(text).modules
+    return frozenset(name.partition(".")[0] for level, name in modules if level == 0)
+
+
 def module_files(module: str) -> Iterator[str]:
     """Yield the names that the files of a module and of the packages around it may have."""
     parts = module.split(".")

@@ -265,7 +265,10 @@ def find_function(run: str) -> StageFunction:
 
 def _missing_module(run: str, error: ModuleNotFoundError) -> MissingPackageError:
     """Return an error with the remedy for a missing module; built-in stages need one install."""
-    remedy = "install it there, put it next to the spec, or name the stage's `python:`"
+    remedy = (
+        "install it there, put it next to the spec or name its path in the spec's `code:`, or name "
+        "the stage's `python:`"
+    )
     if run in BUILTIN_ENTRY_POINTS:
         remedy = (
             "install `slurm-jobs[train]` in that Python (`pip install '.[train]'` in its "

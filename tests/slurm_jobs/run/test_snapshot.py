@@ -58,6 +58,18 @@ def test_the_code_of_the_user_is_next_to_the_spec_or_listed_in_it(
     assert found == [project / name for name in expected]
 
 
+def test_what_a_module_imports_from_the_folder_of_the_spec_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("import json, numpy, helper\n\ndef run(config, context): ...")
+    (tmp_path / "helper.py").write_text("def load():\n    from tables.codes import CODES\n")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/__init__.py").write_text("import work")
+    (tmp_path / "tables/codes.py").write_text("from . import more\nimport deep")
+    for name in ("deep.py", "json.py", "unrelated.py"):
+        (tmp_path / name).write_text("(")
+    sources = user_sources(["work:run"], [], tmp_path)
+    assert [path.name for path in sources] == ["deep.py", "helper.py", "tables", "work.py"]
+
+
 def test_a_snapshot_holds_our_packages_the_users_code_and_a_start_script(
     project: Path, tmp_path: Path
 ) -> None:
