@@ -50,7 +50,8 @@ def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
         "kept_unix_s": time.time(),
         "asked_unix_s": answer.asked_unix_s,
         "tasks": [[getattr(t, name) for name in _TASK_FIELDS] for t in answer.tasks.values()],
-        "problems": answer.problems,
+        "problems": list(map(str, answer.problems)),  # as earlier versions read them
+        "failed_sources": answer.problems,
         "notes": answer.notes,
         "lagging": [[key.name, key.job_id, state] for key, state in answer.lagging.items()],
         "doubts": [[key.name, key.job_id, doubt] for key, doubt in answer.doubts.items()],
@@ -78,7 +79,7 @@ def kept_answer(path: Path, scope: list[list[Any]]) -> Answer | None:
         ]
         return Answer(
             tasks={task.key: task for task in tasks},
-            problems=tuple(SourceProblem(*problem) for problem in values["problems"]),
+            problems=tuple(SourceProblem(*problem) for problem in values["failed_sources"]),
             notes=tuple(values["notes"]),
             asked_unix_s=float(values["asked_unix_s"]),
             knows_the_living=bool(values["knows_the_living"]),

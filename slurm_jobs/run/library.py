@@ -34,9 +34,11 @@ LOADED_BY_RANKS = (
     "slurm_jobs/schedulers/",
     "slurm_jobs/worker/",
 )
-"""Packages that array tasks and ranks import, so that only they get bytecode. A stage that reports
-or measures is one process, and compiling what it imports takes 0.1 to 0.5 s; bytecode for it would
-make each submission 5 % slower."""
+"""Packages that array tasks and ranks import, so that only they get bytecode. A process of a stage
+that reports or tunes compiles what else it imports, which takes 0.1 to 0.5 s once; bytecode for it
+would make each submission 5 % slower."""
+OF_LOGIN_NODE = "pipeline/tools/"
+"""Package among those that only commands on a login node import."""
 
 
 class Library:
@@ -65,7 +67,8 @@ class Library:
             for source in self._sources:
                 name = source.archived_name
                 library.writestr(zipfile.ZipInfo(name), source.text)
-                if not name.startswith(LOADED_BY_RANKS) or not name.endswith(".py"):
+                is_loaded = name.startswith(LOADED_BY_RANKS) and not name.startswith(OF_LOGIN_NODE)
+                if not is_loaded or not name.endswith(".py"):
                     continue
                 if code := source.existing_bytecode(as_path):
                     # By the hash of its source (PEP 552): an archive has no exact times.

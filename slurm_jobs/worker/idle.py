@@ -33,6 +33,9 @@ sleeps for 10 ms takes 0.5 % of a core, one that sleeps for 50 ms 0.1 %. A downl
 about 8 MB/s, so a slow one is named."""
 MOST_NAMED = 3
 """Number of times that a rank is named."""
+_MOST_REQUESTS = 30
+"""Number of requests for stacks. A function that works again before its stacks come is not named,
+and each request adds to the file of stacks."""
 _LOOKS_A_PATIENCE = 10
 """A look reads all processes of the node, which takes 40 us for each."""
 _SUSPENDED_S = 10.0
@@ -47,7 +50,7 @@ class IdleWatch:
         self._task_dir, self._rank, self._node = task_dir, rank, node
         self._function_pid = function_pid
         self._patience_s = _patience_s()
-        self._num_left = MOST_NAMED
+        self._num_left, self._num_requests_left = MOST_NAMED, _MOST_REQUESTS
         self._is_named = False
         """True if the place was named, and no work has been seen since."""
         self._read_at_s: float | None = None
@@ -75,6 +78,7 @@ class IdleWatch:
             self._begin_patience(now_s, ticks)
             if not self._is_named:
                 self._is_named = True
+                self._num_requests_left -= 1
                 self._read_at_s = now_s + DUMP_S
                 request_stacks(self._task_dir, self._rank, self._function_pid())
         else:
@@ -91,17 +95,18 @@ class IdleWatch:
         self._look_at_s = now_s + self._patience_s / _LOOKS_A_PATIENCE
 
     def _is_watched(self) -> bool:
-        if self._num_left == 0 and not self._is_named:
+        may_be_named = self._num_left > 0 and self._num_requests_left > 0
+        if not may_be_named and not self._is_named:
             return False
         has_heartbeat = heartbeat_path(self._task_dir, self._rank).exists()
         return not has_heartbeat and not returned_path(self._task_dir, self._rank).exists()
 
     def _name_place(self) -> None:
         """Name the place in the log, and in a note for `status`."""
-        self._num_left -= 1
         stacks = read_stacks(self._task_dir, self._rank)
         if not stacks.was_asked:  # it could not register
             return
+        self._num_left -= 1
         _, place = describe_cause({self._rank: stacks})
         text = (
             f"rank {self._rank} on {self._node} has used almost no processor time for "

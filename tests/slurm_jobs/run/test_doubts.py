@@ -15,7 +15,7 @@ from slurm_jobs.run_folder.ledger import append_entry, intents, read_ledger
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
 from slurm_jobs.schedulers.slurm import SlurmScheduler
-from tests.slurm_jobs.run.fabricate import submitted_run
+from tests.slurm_jobs.run.fabricate import make_run, submit, submitted_run
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
     FakeSlurm,
@@ -77,6 +77,19 @@ def test_a_fresh_job_that_only_the_accounting_has_alive_is_not_replaced(
     status = status_of(paths.run_dir)
     assert {part.status for part in status.stage("a").slices} == {"unknown"}
     assert not any("sacct lists" in note for note in status.notes)
+
+
+def test_jobs_that_the_controller_forgot_are_noted_for_their_own_run_alone(
+    slurm: FakeSlurm, paths: RunPaths, tmp_path: Path
+) -> None:
+    slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))
+    other = make_run(tmp_path / "other", {"b": 1})
+    submit(other, "b", 1, "2")
+    runs = {each.run_dir: read_run(each.run_dir) for each in (paths, other)}
+    own, others = (answers(runs, fresh=True)[each.run_dir] for each in (paths, other))
+    assert [note for note in own.notes if "sacct lists jobs 1 as alive" in note]
+    assert not [note for note in others.notes if "sacct lists" in note]
+    assert answers(runs, fresh=False)[other.run_dir].notes == others.notes
 
 
 def test_an_answer_with_doubts_is_kept_whole(slurm: FakeSlurm, paths: RunPaths) -> None:
