@@ -18,7 +18,10 @@ ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "clean", "probe",
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run the command, and exit with its code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    words = ["--help"] if words in ([], ["help"]) else words
+    if words in ([], ["help"]):
+        words = ["--help"]
+    elif words[0] == "help" and words[1] in VERBS:
+        words = [words[1], "--help"]
     if "_ARGCOMPLETE" in os.environ:  # TAB in a shell with our completion script
         from slurm_jobs.cli.tab_completion.completion import complete
 

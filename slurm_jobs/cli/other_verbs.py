@@ -32,11 +32,15 @@ def no_verb_text(word: str, verbs: Mapping[str, str]) -> str:
     """Return the answer to a word that is none of `verbs`, which have their help texts as values.
 
     A word of another tool gets the verb that does the same, a misspelt one the nearest verb, and
-    any other the list of all verbs.
+    any other the list of all verbs. A spec in the place of a verb is probably to be submitted.
     """
     if word in VERB_OF:
         verb = VERB_OF[word]
         return f"no verb `{word}`: to {verbs[verb]}, type `slurm-jobs {verb}`"
+    if word.endswith((".yaml", ".yml")):
+        return f"no verb `{word}`: to submit a spec, type `slurm-jobs submit {word}`"
+    if word == "version":
+        return "no verb `version`: type `slurm-jobs --version`"
     near = difflib.get_close_matches(word, list(verbs), n=1)
     if near:
         return f"no verb `{word}`; did you mean `{near[0]}`, to {verbs[near[0]]}?"

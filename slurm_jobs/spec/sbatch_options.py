@@ -80,14 +80,17 @@ _OF_PLUGINS = _PYXIS | {f"no-{name}" for name in _PYXIS}
 """Options of the plugin pyxis, https://github.com/NVIDIA/pyxis. They need no note."""
 
 _MEANT: Mapping[str, str] = {
+    "cores": "cpus-per-task",
+    "cpu": "cpus-per-task",
     "cpus": "cpus-per-task",
+    "depends-on": "dependency",
     "memory": "mem",
     "queue": "partition",
     "time-limit": "time",
     "timelimit": "time",
     "walltime": "time",
 }
-"""Other words for options, from Slurm's own tables and other schedulers."""
+"""Other words for options, from Slurm's own tables, other schedulers and workflow tools."""
 
 _RESOURCE = re.compile(r"\bresources\.(\w+)")
 _MOST_LETTERS_APART = 2
@@ -153,6 +156,10 @@ def option_hint(key: str, known: Sequence[str], value: Any) -> str:
     if place_of_key is not None:
         form = f" (`{OPTION_FORMS[place_of_key]}`)" if place_of_key in OPTION_FORMS else ""
         return f"; sbatch's `{key}` has a key of its own: {place_of_key}{form}"
+    place_of_word = own_key(_MEANT.get(option, ""))
+    if place_of_word is not None:
+        form = f" (`{OPTION_FORMS[place_of_word]}`)" if place_of_word in OPTION_FORMS else ""
+        return f"; here it is `{place_of_word}`{form}"
     if option in OTHER_OPTIONS:
         is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
         form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""

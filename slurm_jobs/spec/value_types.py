@@ -106,9 +106,15 @@ def check_entry_point(value: str) -> str:
     """
     if value in BUILTIN_STAGES or _ENTRY_POINT.fullmatch(value):
         return value
+    hint = did_you_mean(value, BUILTIN_STAGES)
+    module, _, function = value.rpartition(".")
+    if not hint and function == "py":
+        hint = f"; write `{module.replace('/', '.')}:FUNCTION`"
+    elif not hint and _ENTRY_POINT.fullmatch(f"{module}:{function}"):
+        hint = f"; did you mean `{module}:{function}`?"
     message = (
         f"`{value}` is neither a built-in stage ({', '.join(BUILTIN_STAGES)}) "
-        f"nor `package.module:function`{did_you_mean(value, BUILTIN_STAGES)}"
+        f"nor `package.module:function`{hint}"
     )
     raise ValueError(message)
 

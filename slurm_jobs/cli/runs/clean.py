@@ -94,6 +94,7 @@ def run_clean(options: argparse.Namespace) -> int:
     if not chosen:
         is_default = options.keep is None and not options.all
         message = _NOTHING + (_MORE if plans and is_default else "")
+        message = "" if result.refused and not plans else message
     elif options.dry_run:
         message = "nothing was removed: this was a dry run"
     elif not options.yes and not confirm(
@@ -108,7 +109,8 @@ def run_clean(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_values(chosen, result, removed))
     else:
-        print(message)
+        if message:
+            print(message)
         for run_dir, error in removed.refused.items() if removed is not None else ():
             print(f"not cleaned: {shown_path(run_dir)}: {error}")
     is_named = bool(options.runs)

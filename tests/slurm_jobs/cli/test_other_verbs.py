@@ -40,6 +40,26 @@ def test_a_misspelt_verb_is_answered_with_the_nearest_alone(command: Command) ->
     assert command("subimt").err.splitlines()[-1] == f"slurm-jobs: error: {answer}"
 
 
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        (
+            "study.yaml",
+            "no verb `study.yaml`: to submit a spec, type `slurm-jobs submit study.yaml`",
+        ),
+        ("version", "no verb `version`: type `slurm-jobs --version`"),
+    ],
+)
+def test_a_spec_or_version_leads_to_what_was_probably_meant(
+    command: Command, word: str, answer: str
+) -> None:
+    assert command(word).err.splitlines()[-1] == f"slurm-jobs: error: {answer}"
+
+
+def test_help_of_a_verb_may_be_asked_for_in_words(command: Command) -> None:
+    assert command("help", "submit", code=0).out == command("submit", "--help", code=0).out
+
+
 def test_a_word_like_no_verb_is_answered_with_all_verbs(command: Command) -> None:
     answer = command("frobnicate").err.splitlines()[-1]
     assert all(verb in answer for verb in VERBS)

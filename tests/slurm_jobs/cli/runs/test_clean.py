@@ -111,6 +111,7 @@ def test_a_named_run_that_lives_is_an_error_and_an_old_one_is_left_out(
     slurm.says("squeue", queue_row("4", "RUNNING"))
     refused = command("clean", paths.run_dir, "--yes", code=2)
     assert "has jobs that have not ended: 4 (RUNNING)" in refused.out
+    assert "nothing to remove" not in refused.out
     make_old(paths, 40)
     assert "not cleaned: " in command("clean", "--older-than", "30d", "--yes", code=0).out
     assert files_gone(paths) == set()

@@ -14,6 +14,8 @@ from tests.slurm_jobs.spec.conftest import Check
         ("s: {}", "4:3", "neither `run`"),
         ("s:", "4:3", "found nothing"),
         ("s: {run: trian}", "4:12", "neither a built-in stage"),
+        ("s: {run: work.run}", "4:12", "did you mean `work:run`?"),
+        ("s: {run: code/work.py}", "4:12", "write `code.work:FUNCTION`"),
         ("s: {run: 'a.b: c'}", "4:12", "neither a built-in stage"),
         ("s: {shell: ''}", "4:14", "must not be empty"),
         ("s: {rnu: report}", "4:7", "did you mean `run`?"),
