@@ -224,10 +224,18 @@ def _running_or_ended(
     known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
 ) -> SliceStatus:
     """Return the status of a task that runs or has ended, without a completion."""
-    if task.state in RUNNING_STATES:
-        if failed is not None and task.state == "COMPLETING":
-            return replace(known, status="failed", source="record", ending=failed)
-        return replace(known, status="running")
+    if task.state not in RUNNING_STATES:
+        return _ended(known, task, intent, failed)
+    if failed is not None and task.state == "COMPLETING":
+        return replace(known, status="failed", source="record", ending=failed)
+    is_cancelled = known.slice_index in intent.cancelled_slices
+    return replace(known, status="running", cause="cancelled here" if is_cancelled else None)
+
+
+def _ended(
+    known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
+) -> SliceStatus:
+    """Return the status of a task that has ended without a completion."""
     is_ours = known.slice_index in intent.cancelled_slices
     if task.state == "CANCELLED" or (is_ours and failed is None):
         if is_ours:

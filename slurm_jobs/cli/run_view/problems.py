@@ -96,6 +96,13 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
     if by_user:
         named = [slices_name(status.stage(name), parts) for name, parts in by_user.items()]
         lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
+    ending = {
+        stage.stage.name: [part for part in stage.slices if _is_being_cancelled(part)]
+        for stage in status.stages
+    }
+    named = [slices_name(status.stage(name), parts) for name, parts in ending.items() if parts]
+    if named:
+        lines.append(f"cancelled, and still ending: {', '.join(named)}")
     unstartable = [
         stage.stage.name
         for stage in status.stages
@@ -118,6 +125,10 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         status, place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"
     )
     return [*lines, *next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
+
+
+def _is_being_cancelled(part: SliceStatus) -> bool:
+    return part.status == "running" and part.cause == "cancelled here"
 
 
 def _note_lines(status: RunStatus, notes: Mapping[tuple[str, int], str], verb: str) -> list[str]:

@@ -155,6 +155,12 @@ def test_an_unknown_task_that_never_started_may_have_been_cancelled(
     assert ("cancelled while it waited looks like this); `resume` runs it" in reason) is is_told
 
 
+def test_a_cancelled_task_that_still_runs_is_running_and_says_so() -> None:
+    cancelled = intent(1, "s", "12", cancelled_slices=frozenset({0}))
+    found = status(cancelled, records((1,)), sacct("RUNNING"))
+    assert (found.status, found.cause) == ("running", "cancelled here")
+
+
 def test_a_cancelled_intent_is_cancelled_when_slurm_is_silent() -> None:
     found = status(intent(1, "s", "12", cancelled_slices=frozenset({0})))
     assert (found.status, found.source) == ("cancelled", "ledger")

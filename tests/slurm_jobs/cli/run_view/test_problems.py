@@ -172,6 +172,12 @@ def test_what_the_user_cancelled_is_one_line() -> None:
     assert lines_of(*stages) == [line, f"next: {resume()}"]
 
 
+def test_what_the_user_cancelled_and_still_runs_is_named() -> None:
+    ending = stage("a", ["running"] * 2, cause="cancelled here")
+    lines = lines_of(ending, stage("b", ["running"]))
+    assert "cancelled, and still ending: a slices 0-1" in lines
+
+
 def test_no_resume_is_offered_for_what_is_not_needed() -> None:
     below = stage("b", ["stranded"], reason="not needed: `a` completed")
     assert lines_of(stage("a", ["completed"]), after("a", below)) == []
