@@ -59,7 +59,8 @@ _NO_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 _EPILOG = """\
 RUN is a run folder, the start of a run's id, or a spec file (its newest run);
-left out, it is the newest run in ./runs (or $SLURM_JOBS_RUNS_DIR).
+left out, it is the newest run that you submitted from this folder, else the
+newest in ./runs (or $SLURM_JOBS_RUNS_DIR).
 
 Exit codes: 0 success, 1 the run failed, 2 wrong input, 3 the scheduler could
 not be reached or a file not be read or written, 130 Ctrl-C.

@@ -88,7 +88,8 @@ def _explain(options: argparse.Namespace) -> None:
     if options.json:
         print_json(resumption_values(resumption))
     else:
-        print(f"a resume of {run_dir.name} as {shown_path(options.spec)} is now:\n")
+        spec = shown_path(options.spec)
+        print(f"a resume of {run_dir.name} with {spec} and your code as they are now:\n")
         print_stages(resumption)
 
 
