@@ -123,6 +123,11 @@ def without_removed(
     return left
 
 
+def are_logs_cleaned(paths: RunPaths) -> bool:
+    """Check whether `clean` removed logs of a run."""
+    return any(each.kind == "logs" for done in read_cleanings(paths) for each in done.removed)
+
+
 def cleaned_note(paths: RunPaths) -> str | None:
     """Return when and what `clean` removed, as a sentence; None if nothing was removed."""
     removed = [each for cleaning in read_cleanings(paths) for each in cleaning.removed]

@@ -17,6 +17,7 @@ from slurm_jobs.cli.run_logs.log_files import (
     ranks_with_logs,
     supervisor_logs,
 )
+from slurm_jobs.run_folder.cleanings import are_logs_cleaned, cleaned_note
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records
 from slurm_jobs.run_folder.run_values import stages_named
@@ -175,6 +176,8 @@ class LogChoice:
                 with_others.append(stage)
             else:
                 print(why_no_log(stage, slices, options.slice_index), file=sys.stderr)
+                if are_logs_cleaned(self._paths):
+                    print(cleaned_note(self._paths), file=sys.stderr)
         if with_others:
             self.refuse_rank_and_attempt(with_others)
 

@@ -204,3 +204,10 @@ def test_a_slice_is_searched_in_the_stages_that_have_it(causes: RunPaths, logs: 
         ["==> preprocess/s00003.a0001.rank-00000.log <==", "end 3"],
         "",
     )
+
+
+def test_logs_that_clean_removed_are_said_to_be_removed(ended: RunPaths, command: Command) -> None:
+    command("clean", ended.run_dir, "--keep", "report", "--yes", code=0)
+    told = command("logs", ended.run_dir, "train").err.splitlines()
+    assert told[0] == "no log of `train`: it is complete"
+    assert told[1].startswith("this run was cleaned, last on ")
