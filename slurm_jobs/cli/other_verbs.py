@@ -32,7 +32,7 @@ def no_verb_text(word: str, verbs: Mapping[str, str]) -> str:
     """Return the answer to a word that is none of `verbs`, which have their help texts as values.
 
     A word of another tool gets the verb that does the same, a misspelt one the nearest verb, and
-    any other the list of all verbs. A spec in the place of a verb is probably to be submitted.
+    any other the list of all verbs. A spec instead of a verb is probably to be submitted.
     """
     if word in VERB_OF:
         verb = VERB_OF[word]

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from slurm_jobs.plan.planned import Plan
 from slurm_jobs.schedulers.batch_script import chosen_options
 from slurm_jobs.schedulers.launcher_variables import left_by_launchers
+from slurm_jobs.schedulers.rank_variables import OWN_PREFIX
 from slurm_jobs.schedulers.slurm_environment import (
-    OWN_PREFIX,
     SHELL_DEFAULTS,
     foreign_to_new_jobs,
     kept_variables,
