@@ -138,7 +138,7 @@ def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
     make_train_run, monkeypatch
 ):
     run = make_train_run(checkpoint=BESIDE)
-    not_finite, update = loop._not_finite, loop._update
+    not_finite, update = loop.not_finite, loop._update
     gate = Gate(monkeypatch)
 
     def update_and_break(setup, step, *args):
@@ -152,7 +152,7 @@ def test_a_save_under_way_ends_whole_though_the_attempt_fails_meanwhile(
         return not_finite(*args, **options)
 
     monkeypatch.setattr(loop, "_update", update_and_break)
-    monkeypatch.setattr(loop, "_not_finite", open_and_tell)
+    monkeypatch.setattr(loop, "not_finite", open_and_tell)
     with pytest.raises(StageError, match="the loss of step"):
         run.run_here()
     assert gate.is_held.is_set()
