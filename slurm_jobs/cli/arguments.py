@@ -59,12 +59,17 @@ def check_place(option: str, path: Path) -> None:
     """Refuse a value of an option, a file that cannot be written, before the work for it starts.
 
     Raises:
-        InputError: its folder does not exist or refuses new files, or it is a folder itself.
+        InputError: its folder does not exist or refuses new files, or it is a folder, a link or a
+            device itself.
     """
     folder = path.absolute().parent
     problem = ""
-    if path.is_dir():
+    if path.is_symlink():
+        problem = f"this is a link, which a file would replace; name {path.resolve()} itself"
+    elif path.is_dir():
         problem = "this is a folder; name a file"
+    elif path.exists() and not path.is_file():
+        problem = "this is a device or a pipe, which a file would replace; name a file"
     elif not folder.is_dir():
         problem = f"there is no folder {folder}; make it, or name another file"
     elif not os.access(folder, os.W_OK | os.X_OK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -28,16 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return complete(build_parser, VERBS)
     try:
         code = _run(words)
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        what_is_left = f": {stop}" if str(stop) else ""
+        print(f"\ninterrupted{what_is_left}", file=sys.stderr)
         code = INTERRUPTED_EXIT_CODE
     sys.exit(code)
 
 
 def _run(words: Sequence[str]) -> int:
-    from slurm_jobs.cli.terminal.guarded_streams import guard_streams
+    from slurm_jobs.cli.terminal.guarded_streams import guard_streams, open_missing_streams
     from slurm_jobs.cli.terminal.leavable_stream import keep_on_writing
 
+    open_missing_streams()
     verb = next((word for word in words if word in VERBS), None)
     os.umask(0o077)
     for stream in (sys.stdout, sys.stderr):
@@ -45,8 +48,7 @@ def _run(words: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
     guard_streams()  # before an error message prints typed, perhaps pasted, words
     options = build_parser([verb] if verb else []).parse_args(words)
-    if options.verb in ACTING_VERBS:
-        keep_on_writing()
+    output = keep_on_writing() if options.verb in ACTING_VERBS else None
     try:
         os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
     except OSError as error:  # relative paths mean nothing in a folder that was deleted
@@ -55,6 +57,19 @@ def _run(words: Sequence[str]) -> int:
             "system is not mounted; `cd` to an existing folder and run the command again"
         )
         return _print_error(FileError(problem), as_json=getattr(options, "json", False))
+    code = _run_verb(options)
+    if output is None or output.failure is None:
+        return code
+    problem = output.failure.strerror
+    print(
+        f"slurm-jobs: standard output: {problem}; the command went on to its end, so do not run "
+        "it again before you have looked at `slurm-jobs runs`",
+        file=sys.stderr,
+    )
+    return code or FileError.exit_code
+
+
+def _run_verb(options: argparse.Namespace) -> int:
     try:
         code: int = getattr(module_of(options.verb), f"run_{options.verb}")(options)
         sys.stdout.flush()

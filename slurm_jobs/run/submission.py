@@ -298,28 +298,37 @@ def submit_plan(
         SchedulerError: a job was refused, or its parent can no longer be waited for. Earlier jobs
             stay queued; the message gives the command that continues.
         RunFailedError: another command considered this one dead; earlier jobs stay queued.
+        KeyboardInterrupt: the message says how many jobs are queued, and how to go on.
     """
     paths, scheduler = context.paths, context.scheduler
     submitted: list[SubmittedJob] = []
     newest = turn.begin
     parents = Parents(paths, scheduler, connections.active)
-    for job in plan.jobs:
-        dependencies = job_dependencies(plan, job, submitted, connections)
-        parents.refuse_gone(job, dependencies)
-        # Not after the intent, which would take the slices from the other command's jobs.
-        refuse_if_lost(turn, newest)
-        order = make_order(context, plan, job, secrets.token_hex(4))
-        _write_intent(paths, order, dependencies, scheduler.render(order, dependencies))
-        try:
-            job_id = scheduler.submit(order, dependencies)
-        except SchedulerError as error:
-            job_id = _taken_after_all(context, order, error)
-        newest = append_entry(paths.ledger_dir, "submitted", order.token, {"job_id": job_id})
-        key = JobKey(order.job_name, job_id)
-        done = SubmittedJob(planned=job, token=order.token, job=key)
-        submitted.append(done)
-        parents.add(done)
-        on_job(done)
+    try:
+        for job in plan.jobs:
+            dependencies = job_dependencies(plan, job, submitted, connections)
+            parents.refuse_gone(job, dependencies)
+            # Not after the intent, which would take the slices from the other command's jobs.
+            refuse_if_lost(turn, newest)
+            order = make_order(context, plan, job, secrets.token_hex(4))
+            _write_intent(paths, order, dependencies, scheduler.render(order, dependencies))
+            try:
+                job_id = scheduler.submit(order, dependencies)
+            except SchedulerError as error:
+                job_id = _taken_after_all(context, order, error)
+            newest = append_entry(paths.ledger_dir, "submitted", order.token, {"job_id": job_id})
+            key = JobKey(order.job_name, job_id)
+            done = SubmittedJob(planned=job, token=order.token, job=key)
+            submitted.append(done)
+            parents.add(done)
+            on_job(done)
+    except KeyboardInterrupt as stop:
+        folder = paths.run_dir
+        message = (
+            f"{len(submitted)} of {len(plan.jobs)} jobs of {folder} were submitted. To submit the "
+            f"others: slurm-jobs resume {folder}. To end them: slurm-jobs cancel {folder}"
+        )
+        raise KeyboardInterrupt(message) from stop
     scheduler.start()
     return submitted
 

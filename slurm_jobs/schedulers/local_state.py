@@ -120,14 +120,17 @@ def element_reasons(
 
 
 def _reason(kind: str, parents: Sequence[str]) -> str | None:
-    """Return why a dependency on a job's tasks or a single task holds back; None if it is met."""
-    num_ended = sum(state in ENDED_STATES for state in parents)
-    num_succeeded = parents.count("COMPLETED")
-    if kind == "afterok" and num_succeeded < num_ended:
+    """Return why a dependency on a job's tasks or a single task holds back; None if it is met.
+
+    As in Slurm, nothing is decided before the last task has ended: a job that comes after a job
+    which can never start, whatever becomes of that one, would otherwise start too early.
+    """
+    if any(state not in ENDED_STATES for state in parents):
+        return WAITING
+    succeeded = all(state == "COMPLETED" for state in parents)
+    if (kind == "afterok" and not succeeded) or (kind == "afternotok" and succeeded):
         return NEVER
-    if kind == "afternotok" and num_succeeded == len(parents):
-        return NEVER
-    return WAITING if num_ended < len(parents) else None
+    return None
 
 
 def out_of_memory_reason(held_bytes: float, limit_bytes: float) -> str:

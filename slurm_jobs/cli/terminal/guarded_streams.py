@@ -55,6 +55,23 @@ class _LogStream(GuardedStream):
         return plain(match[0])
 
 
+def open_missing_streams() -> None:
+    """Open the null device in place of standard streams that the shell closed (`>&-`).
+
+    Otherwise the next file that is opened would be standard output for this process and its
+    children.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    number = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    while number <= 2:
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def guard_streams() -> None:
     """Guard standard output and error from here on."""
     for name in ("stdout", "stderr"):

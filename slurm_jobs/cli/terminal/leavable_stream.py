@@ -1,4 +1,4 @@
-"""Stream whose reader may leave while the command continues."""
+"""Standard output of commands that must finish their work whoever reads what they print."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from typing import Any, TextIO, cast
 from slurm_jobs.cli.terminal.guarded_streams import GuardedStream, unguarded
 
 
-def keep_on_writing() -> None:
-    """Continue from here on even if the reader of standard output leaves."""
-    leavable = cast("TextIO", LeavableStream(unguarded(sys.stdout)))
-    sys.stdout = cast("TextIO", GuardedStream(leavable))
+def keep_on_writing() -> LeavableStream:
+    """Continue from here on even if standard output can no longer be written."""
+    leavable = LeavableStream(unguarded(sys.stdout))
+    sys.stdout = cast("TextIO", GuardedStream(cast("TextIO", leavable)))
+    return leavable
 
 
 class LeavableStream:
-    """Stream whose reader (head, less) may leave while the command continues."""
+    """Stream that discards its text once the reader (head, less) has left or a disk is full."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.failure: OSError | None = None
+        """Why text was lost. None if none was, or if the reader left, which readers may do."""
 
     def write(self, text: str) -> int:
-        """Write; discard the text if the reader has left."""
+        """Write; discard the text if that is not possible."""
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
-            self._discard_output()
+        except OSError as error:
+            self._discard_output(error)
             return len(text)
 
     def flush(self) -> None:
-        """Flush; do nothing if the reader has left."""
+        """Flush; discard the text if that is not possible."""
         try:
             self._stream.flush()
-        except BrokenPipeError:
-            self._discard_output()
+        except OSError as error:
+            self._discard_output(error)
 
-    def _discard_output(self) -> None:
+    def _discard_output(self, error: OSError) -> None:
+        if self.failure is None and not isinstance(error, BrokenPipeError):
+            self.failure = error
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._stream.fileno())
         os.close(null)

@@ -127,7 +127,7 @@ def _snapshot_problem(
     module = top_module(run)
     has_current = _current_source(module, spec, spec_dir) is not None
     if module_source(module, used) is not None:
-        problem = entry_point_problem(run, str(used), disk_files().read_text)
+        problem = entry_point_problem(run, str(used), disk_files())
         if problem is not None:
             problem += "; a resume runs the copy of your code that this run has"
     elif has_current:
@@ -151,7 +151,7 @@ def _problem_in_current_code(run: str, spec: RunSpec, spec_dir: Path) -> str | N
     source = _current_source(top_module(run), spec, spec_dir)
     if source is None:
         return None
-    return entry_point_problem(run, str(source.parent), disk_files().read_text)
+    return entry_point_problem(run, str(source.parent), disk_files())
 
 
 def _current_source(module: str, spec: RunSpec, spec_dir: Path) -> Path | None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.base.errors import Problem, did_you_mean
 from slurm_jobs.spec.checked_spec import CheckedSpec
+from slurm_jobs.spec.checks.imported_modules import (
+    import_problem,
+    missing_submodule_problem,
+    parse_module,
+)
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.stage_views import StageView
@@ -29,28 +34,28 @@ def entry_point_problems(spec: CheckedSpec) -> Iterator[Problem]:
     elsewhere belongs to the stage's Python and is not read.
     """
     for name, view in spec.views.items():
-        message = entry_point_problem(view.run or "", spec.folder, spec.files.read_text)
+        message = entry_point_problem(view.run or "", spec.folder, spec.files)
         if message is not None:
             yield spec.problem(("stages", name, "run"), message)
 
 
-def entry_point_problem(run: str, folder: str, read_text: Callable[[str], str]) -> str | None:
+def entry_point_problem(run: str, folder: str, files: Files) -> str | None:
     """Return what is wrong with `module:function`; None if nothing is, or if it is not known.
 
     It is not known if `folder` lacks the module, and for names that are imported or assigned.
     """
     module, colon, function = run.partition(":")
+    if not colon:
+        return None
     stem = PurePosixPath(folder, *module.split("."))
-    for file in (f"{stem}.py", f"{stem}/__init__.py") if colon else ():
+    for file in (f"{stem}.py", f"{stem}/__init__.py"):
         try:
-            # Python accepts a byte order mark at the start of a module.
-            tree = ast.parse(read_text(file).removeprefix("\ufeff"), file)
-        except (OSError, UnicodeDecodeError):
-            continue
+            tree = parse_module(file, files)
         except (SyntaxError, ValueError) as error:
             return f"{file} is not valid Python: {error}"
-        return _problem_in(tree, file, function)
-    return None
+        if tree is not None:
+            return _problem_in(tree, file, function) or import_problem(module, folder, files)
+    return missing_submodule_problem(module, folder, files)
 
 
 def _problem_in(tree: ast.Module, file: str, function: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from slurm_jobs.cli.arguments import check_place
     [
         ("gone/page.html", "--html gone/page.html: there is no folder .*gone; make it"),
         ("there", "--html there: this is a folder; name a file"),
+        ("pipe", "--html pipe: this is a device or a pipe"),
+        ("/dev/null", "--html /dev/null: this is a device or a pipe"),
+        ("link", "--html link: this is a link, .* name .*/page.html itself"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused(
@@ -22,6 +26,8 @@ def test_a_file_that_cannot_be_written_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("page.html")
     with pytest.raises(InputError, match=reason):
         check_place("--html", Path(name))
 

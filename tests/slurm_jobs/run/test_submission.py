@@ -154,6 +154,20 @@ def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> 
     assert scheduler.was_started
 
 
+def test_ctrl_c_says_how_many_jobs_are_queued_and_how_to_go_on(tmp_path: Path) -> None:
+    given, scheduler = context(tmp_path)
+
+    def interrupt(job: SubmittedJob) -> None:
+        if job.stage == "b":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^2 of 3 jobs of .* were submitted") as stopped:
+        submit_all(given, plan(), Connections(), on_job=interrupt)
+    assert f"slurm-jobs resume {given.paths.run_dir}" in str(stopped.value)
+    assert kinds(given) == ["intent", "submitted"] * 2
+    assert len(scheduler.seen) == 2
+
+
 def test_the_name_of_a_job_holds_its_token_so_that_it_can_be_found(tmp_path: Path) -> None:
     given, scheduler = context(tmp_path)
     made = submit_all(given, plan(), Connections())

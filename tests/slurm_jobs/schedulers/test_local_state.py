@@ -90,12 +90,26 @@ def test_a_dependency_on_a_job_means_what_slurm_means(
     assert dependency_reason(child, {"1": ("1",)}, {"1": state}) == expected
 
 
+def test_a_report_after_a_job_that_can_never_start_waits_for_all_work() -> None:
+    jobs = [
+        job("1", slices=2),
+        job("2", after={"afterok": ["1"]}),
+        job("3", after={"afterany": ["2"]}),
+    ]
+    early = {"1_0": "FAILED", "1_1": "RUNNING"}
+    assert started(jobs, early) == []
+    assert reasons(jobs, early) == {"2": WAITING, "3": WAITING}
+    late = {"1_0": "FAILED", "1_1": "COMPLETED"}
+    assert reasons(jobs, late) == {"2": NEVER, "3": WAITING}
+    assert started(jobs, {**late, "2": "CANCELLED"}) == ["3"]
+
+
 @pytest.mark.parametrize(
     ("kind", "states", "expected"),
     [
         ("afterok", ("COMPLETED", "COMPLETED"), None),
         ("afterok", ("COMPLETED", "RUNNING"), WAITING),
-        ("afterok", ("FAILED", "RUNNING"), NEVER),
+        ("afterok", ("FAILED", "RUNNING"), WAITING),
         ("afterany", ("FAILED", "COMPLETED"), None),
         ("afterany", ("FAILED", "PENDING"), WAITING),
         ("afternotok", ("FAILED", "RUNNING"), WAITING),

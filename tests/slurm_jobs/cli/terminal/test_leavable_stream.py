@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.run.observe import status_of
 from tests.slurm_jobs.cli.own_process import ended_process
 from tests.slurm_jobs.report import fabricate_run
 
@@ -35,3 +36,31 @@ def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Pa
     os.close(writing)
     assert ended.returncode == 2
     assert "none.yaml: no such file" in ended.stderr
+
+
+STAGES = "{a: {shell: 'true'}, b: {shell: 'true', after: a}}"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    spec = tmp_path / "s.yaml"
+    spec.write_text(f"name: s\ncluster: local\nruns_dir: runs\nstages: {STAGES}\n")
+    return spec
+
+
+def test_all_jobs_are_submitted_although_the_disk_of_standard_output_is_full(spec: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = ended_process(["run", str(spec)], full)
+    assert ended.returncode == 3
+    assert "standard output: No space left on device; the command went on" in ended.stderr
+    (run,) = spec.with_name("runs").iterdir()
+    assert status_of(run).status == "completed"
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_does_its_work_without_a_standard_stream(spec: Path, closed: str) -> None:
+    command = f"exec {sys.executable} -m slurm_jobs run {spec} {closed}"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    (run,) = spec.with_name("runs").iterdir()
+    assert status_of(run).status == "completed"
