@@ -123,14 +123,23 @@ def without_removed(
     return left
 
 
+def removed_of(paths: RunPaths) -> list[Removed]:
+    """Return all that `clean` ever removed from a run; it may have been made again since.
+
+    Raises:
+        DamagedFileError, OSError: see `read_cleanings`.
+    """
+    return [removed for cleaning in read_cleanings(paths) for removed in cleaning.removed]
+
+
 def are_logs_cleaned(paths: RunPaths) -> bool:
     """Check whether `clean` removed logs of a run."""
-    return any(each.kind == "logs" for done in read_cleanings(paths) for each in done.removed)
+    return any(removed.kind == "logs" for removed in removed_of(paths))
 
 
 def cleaned_note(paths: RunPaths) -> str | None:
     """Return when and what `clean` removed, as a sentence; None if nothing was removed."""
-    removed = [each for cleaning in read_cleanings(paths) for each in cleaning.removed]
+    removed = removed_of(paths)
     if not removed:
         return None
     what = dict.fromkeys(f"{r.kind} of {r.stage}" if r.stage else r.kind for r in removed)

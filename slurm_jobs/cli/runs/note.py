@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.cli.named_run import named_run
@@ -30,7 +31,14 @@ def run_note(options: argparse.Namespace) -> int:
     from slurm_jobs.run_folder.notes import read_note, remove_note, write_note
     from slurm_jobs.run_folder.paths import RunPaths
 
-    paths = RunPaths(named_run(options.run))
+    try:
+        paths = RunPaths(named_run(options.run))
+    except InputError as error:
+        if options.run is None or options.text or options.remove:
+            raise
+        text = shlex.quote(options.run)
+        message = f"{error}\nif {text} is the note, name the run before it: note RUN {text}"
+        raise InputError(message) from error
     changes = bool(options.text) or options.remove
     if options.text and options.remove:
         message = "--remove removes the note, and TEXT writes one: give one of both"
@@ -43,7 +51,9 @@ def run_note(options: argparse.Namespace) -> int:
     elif options.text:
         write_note(paths, " ".join(options.text))
     note = read_note(paths)
-    if options.json:
+    if options.remove and not options.json:
+        print(f"removed the note on {shown_path(paths.run_dir)}")
+    elif options.json:
         print_json({"run_id": paths.run_dir.name, "run_dir": str(paths.run_dir), "note": note})
     else:
         print(note or f"no note on {shown_path(paths.run_dir)}")

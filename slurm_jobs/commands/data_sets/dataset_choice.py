@@ -19,6 +19,7 @@ from slurm_jobs.commands.data_sets.stage_python import (
 )
 from slurm_jobs.commands.run_search.find_run import find_run
 from slurm_jobs.formats.dataset_folder import INDEX_NAME, INFO_NAME, SHARDS_DIR
+from slurm_jobs.run_folder.cleanings import removed_of
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.run_folder.run_values import stages_called
@@ -143,8 +144,12 @@ def verify(
             "do not belong to it"
         )
     elif place.paths is not None and result["problems"] and result["is_unfinished"]:
-        remedy = command_text("resume", str(place.paths.run_dir))
-        effect = "runs what is missing"
+        if any(each.stage == place.stage for each in removed_of(place.paths)):
+            remedy = command_text("resume", str(place.paths.run_dir), "--again", place.stage)
+            effect = "makes it again, because `clean` removed it, and all that comes after it"
+        else:
+            remedy = command_text("resume", str(place.paths.run_dir))
+            effect = "runs what is missing"
     elif result["problems"] and not result["slices"]:
         remedy = "remove the files that do not belong to the data set; no stage has to run again"
     elif place.paths is not None and result["problems"]:

@@ -11,7 +11,13 @@ from collections.abc import Iterable
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.plan.planned import Plan
-from slurm_jobs.run_folder.cleanings import Kind, read_cleanings, removed_since, unfinished
+from slurm_jobs.run_folder.cleanings import (
+    Kind,
+    read_cleanings,
+    removed_of,
+    removed_since,
+    unfinished,
+)
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion, read_stage_records
 
@@ -30,23 +36,38 @@ def refuse_missing_input(paths: RunPaths, plan: Plan) -> None:
     """Raise if a stage would run again without the output of a complete stage that it reads.
 
     Raises:
-        InputError: `clean` removed that output; the message names the option that makes it again.
+        InputError: `clean` removed that output; the message names the options that make it again.
     """
     planned: dict[str, set[int]] = {}
     for job in plan.jobs:
         planned.setdefault(job.stage, set()).update(job.slices)
-    for name in planned:
+    reasons: dict[str, str] = {}
+    """Why the output of a stage has to be made again, by the stage's name."""
+    waiting = list(planned)
+    while waiting:
+        name = waiting.pop(0)
         for parent in (plan.stage(each.stage) for each in plan.stage(name).after):
             kept = set(range(parent.num_slices)) - planned.get(parent.name, set())
             kinds = _removed_kinds(paths, parent.name, kept)
-            if kinds:
-                what = " and ".join(kinds)
-                message = (
+            if kinds and parent.name not in reasons:
+                reasons[parent.name] = (
                     f"`{name}` would run again, and reads the output of `{parent.name}`, whose "
-                    f"{what} `clean` removed: add `--again {parent.name}`, which makes them again "
-                    "and runs all that comes after them"
+                    f"{' and '.join(kinds)} `clean` removed"
                 )
-                raise InputError(message)
+                waiting.append(parent.name)
+    if not reasons:
+        return
+    first = [
+        name
+        for name in reasons
+        if not any(parent.stage in reasons for parent in plan.stage(name).after)
+    ]
+    options = " ".join(f"--again {name}" for name in first)
+    message = (
+        f"{'; '.join(reasons.values())}: add `{options}`, which makes them again and runs all that "
+        "comes after them"
+    )
+    raise InputError(message)
 
 
 def _removed_kinds(paths: RunPaths, stage: str, slices: Iterable[int]) -> list[Kind]:
@@ -74,7 +95,7 @@ def refuse_lost_metrics(paths: RunPaths) -> None:
     Raises:
         InputError: it would.
     """
-    removed = {each.path for cleaning in read_cleanings(paths) for each in cleaning.removed}
+    removed = {each.path for each in removed_of(paths)}
     timing = paths.run_dir / "timing"
     if timing.name in removed and not timing.exists() and paths.report_html.exists():
         message = (

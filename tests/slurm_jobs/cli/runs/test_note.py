@@ -23,7 +23,7 @@ def test_a_note_is_written_replaced_printed_and_removed(run: RunPaths, command: 
     assert run.note.read_text() == "second try, lr 1e-4\n"
     assert stat.S_IMODE(run.note.stat().st_mode) == 0o600
     assert json.loads(command("note", "shapes", "--json").result)["note"] == "second try, lr 1e-4"
-    assert "no note" in command("note", "shapes", "--remove").result
+    assert command("note", "shapes", "--remove").result.startswith("removed the note on runs/")
     assert not run.note.exists()
 
 
@@ -40,3 +40,11 @@ def test_only_the_owner_of_a_run_writes_its_note(
     monkeypatch.setattr("os.getuid", lambda: uid)
     assert "only its owner" in command("note", "shapes", "mine", code=2).err
     assert "no note" in command("note", "shapes").result
+
+
+def test_a_note_without_its_run_is_an_error_with_the_right_order(
+    run: RunPaths, command: Command
+) -> None:
+    error = command("note", "slow machine", code=2).err
+    assert "if 'slow machine' is the note, name the run before it: note RUN 'slow machine'" in error
+    assert not run.note.exists()

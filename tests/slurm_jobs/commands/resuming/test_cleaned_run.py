@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,25 @@ def test_a_stage_that_reads_what_was_removed_does_not_run_again_unseen(
     assert again[:2] == [("preprocess", "0-1"), ("consolidate", "0")]
     jobs = planned(command, run_dir, "--again", "train")["jobs"]  # its data set is there
     assert [job["stage"] for job in jobs] == ["train", "report"]
+
+
+def test_the_first_of_several_stages_whose_output_was_removed_is_named(
+    command: Command, run_dir: Path
+) -> None:
+    command("clean", run_dir, "--keep", "report", "--yes", code=0)
+    refused = command("resume", run_dir, "--dry-run", "--again", "train", code=2).err
+    assert "reads the output of `consolidate`, whose data `clean` removed" in refused
+    assert "reads the output of `preprocess`, whose parts `clean` removed" in refused
+    (option,) = re.findall("add `--again ([a-z]+)`", refused)
+    jobs = planned(command, run_dir, "--again", option)["jobs"]
+    assert [job["stage"] for job in jobs][-2:] == ["train", "report"]
+
+
+def test_verify_offers_to_make_again_what_clean_removed(command: Command, run_dir: Path) -> None:
+    command("clean", run_dir, "--keep", "report", "--yes", code=0)
+    (verdict,) = json.loads(command("verify", run_dir, "--json", code=1).out)["datasets"]
+    assert verdict["remedy"].endswith("--again consolidate")
+    assert "`clean` removed it" in verdict["effect"]
 
 
 def test_a_file_that_clean_did_not_remove_is_still_missed(command: Command, run_dir: Path) -> None:
