@@ -138,7 +138,13 @@ class LocalBook:
 
     def jobs(self) -> list[LocalJob]:
         """Return all jobs, oldest first."""
-        return [_stored_job(path) for path in sorted(self.jobs_dir.glob("*.json"))]
+        jobs = []
+        for path in sorted(self.jobs_dir.glob("*.json")):
+            try:
+                jobs.append(_job(read_json(path)))
+            except (TypeError, KeyError) as error:
+                raise damaged(path, error) from error
+        return jobs
 
     def _state_path(self, task_id: str) -> Path:
         return self.states_dir / f"{task_id}.json"
@@ -236,13 +242,6 @@ def _lock_unless_running(stream: IO[str]) -> bool:
 
 def _job(values: Mapping[str, Any]) -> LocalJob:
     return LocalJob(**{**values, "task_ids": tuple(values["task_ids"])})
-
-
-def _stored_job(path: Path) -> LocalJob:
-    try:
-        return _job(read_json(path))
-    except (TypeError, KeyError) as error:
-        raise damaged(path, error) from error
 
 
 def _state(task: TaskAccounting) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from slurm_jobs.formats.node_records.doctor_facts import (
     node_from_json,
 )
 from slurm_jobs.nodes.doctor.doctor_check import Check, Judgement, judged
-from slurm_jobs.nodes.doctor.drill_result import DrillFacts, drill_check
+from slurm_jobs.nodes.doctor.drill_result import drill_check
 from slurm_jobs.nodes.doctor.file_rates import probe_checks
 from slurm_jobs.nodes.doctor.login_folders import folder_checks, quota_checks, shared_check
 from slurm_jobs.nodes.doctor.node_checks import node_checks
@@ -212,15 +212,14 @@ def _drill(wanted: SiteParts, results: CheckResults, say: Say) -> None:
             counters.append({})
         except DamagedFileError as error:
             counters.append({"damaged": str(error)})
-    facts = DrillFacts(
+    check = drill_check(
+        counters,
         status="not seen" if status is None else status.status,
         reason="" if status is None else reason_of(ended.run_dir, status),
         refusal=_refused_requeue(ended),
-        counters=counters,
         logs_command=ended.logs_command,
         gave_up=ended.gave_up,
     )
-    check = drill_check(facts)
     results.checks.append(check)
     if check.standing != "ok":
         results.run_dirs.append(ended.run_dir)
