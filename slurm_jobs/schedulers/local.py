@@ -97,11 +97,6 @@ class LocalBook:
         """File that names the process that starts tasks: the newest runner, or its submitter."""
         return self.folder / "starter.json"
 
-    @property
-    def runner_log(self) -> Path:
-        """Log of the runner's own output."""
-        return self.folder / "runner.log"
-
     def create(self) -> None:
         """Create the folders."""
         for folder in (self.jobs_dir, self.states_dir, self.sessions_dir, self.requests_dir):
@@ -492,7 +487,7 @@ class LocalScheduler:
         self._book.create()
         num_cpus = str(self._max_cpus or os.cpu_count() or 1)
         command = module_command("slurm_jobs.schedulers.local_runner", self._run_dir, num_cpus)
-        with self._book.runner_log.open("ab") as log:
+        with (self._book.folder / "runner.log").open("ab") as log:
             runner = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
