@@ -261,7 +261,6 @@ MESSAGES_READ = {
     },
     "slurm_jobs/schedulers/job_rows.py": {"reason == 'None'": _SLURM},
     "slurm_jobs/schedulers/local_runner.py": {
-        "task.reason != reason": _SAME,
         "reason != WAITING": _SLURM,
     },
     "slurm_jobs/schedulers/local_state.py": {"reason in reasons": _SLURM},

@@ -115,10 +115,6 @@ class ClusterLimits:
     unreachable: str = ""
     """Reason why the controller could not be reached; empty if it answered any query."""
 
-    def default_partition(self) -> Partition | None:
-        """Return the partition of jobs without a `partition` option."""
-        return next((p for p in self.partitions.values() if p.is_default), None)
-
     def associations_with(self, account: str | None) -> tuple[Association, ...]:
         """Return the user's associations with an account; all for None.
 

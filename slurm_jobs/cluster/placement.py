@@ -51,7 +51,7 @@ def place(resources: JobResources, limits: ClusterLimits) -> Placement:
     """Return the placement of jobs that request `resources`."""
     names = _option(resources, "partition", limits)
     listed = names.split(",") if names else []
-    default = limits.default_partition()
+    default = next((p for p in limits.partitions.values() if p.is_default), None)
     partitions = [limits.partitions[name] for name in listed if name in limits.partitions]
     if not listed and limits.is_routed:
         partitions = list(limits.partitions.values())

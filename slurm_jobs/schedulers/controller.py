@@ -10,12 +10,12 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.schedulers.job_rows import token_of_script
 from slurm_jobs.schedulers.slurm_environment import query_environment
 
 COMMAND_TIMEOUT_S = 60
@@ -113,7 +113,7 @@ def parse_jobs(text: str, submitted: Mapping[str, str]) -> dict[JobKey, TaskAcco
     for entry in entries(text):
         job_id, name = entry["job_id"], entry["name"]
         if submitted.get(name) != job_id:
-            name = by_folder.get((job_id, _token_of(entry["Command"])), "")
+            name = by_folder.get((job_id, token_of_script(entry["Command"])), "")
         if not name:
             continue
         for task_id in _task_ids(job_id, entry["element"]):
@@ -168,11 +168,6 @@ def _add_fields(entry: dict[str, str], line: str) -> None:
         name, equals, value = word.partition("=")
         if equals and name in entry and not entry[name]:
             entry[name] = value
-
-
-def _token_of(command: str) -> str:
-    folder = PurePosixPath(command).parent  # `jobs/TOKEN/` of a run, for our jobs
-    return folder.name if folder.parent.name == "jobs" else ""
 
 
 def _task_ids(job_id: str, element: str) -> list[str]:

@@ -107,6 +107,12 @@ def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
     )
 
 
+def token_of_script(command: str) -> str:
+    """Return the token in the path of a batch script; empty if it is none of ours."""
+    folder = PurePosixPath(command).parent  # `jobs/TOKEN/` of a run, for our jobs
+    return folder.name if folder.parent.name == "jobs" else ""
+
+
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:
     """Return the rows of our jobs; `wanted` maps each submitted name to a job id.
 
@@ -118,9 +124,7 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccou
     for row in split_rows(text, 9, "squeue"):
         job_id, plain_id, state, reason, submit, start, nodes, name, command = row
         if wanted.get(name) != plain_id:
-            folder = PurePosixPath(command).parent  # `jobs/TOKEN/` of a run, for our jobs
-            token = folder.name if folder.parent.name == "jobs" else ""
-            name = by_folder.get((plain_id, token), "")
+            name = by_folder.get((plain_id, token_of_script(command)), "")
         if not name:
             continue
         for task_id in _expand(job_id):

@@ -97,11 +97,6 @@ class LocalBook:
         """File that names the process that starts tasks: the newest runner, or its submitter."""
         return self.folder / "starter.json"
 
-    @property
-    def runner_log(self) -> Path:
-        """Log of the runner's own output."""
-        return self.folder / "runner.log"
-
     def create(self) -> None:
         """Create the folders."""
         for folder in (self.jobs_dir, self.states_dir, self.sessions_dir, self.requests_dir):
@@ -138,7 +133,13 @@ class LocalBook:
 
     def jobs(self) -> list[LocalJob]:
         """Return all jobs, oldest first."""
-        return [_stored_job(path) for path in sorted(self.jobs_dir.glob("*.json"))]
+        jobs = []
+        for path in sorted(self.jobs_dir.glob("*.json")):
+            try:
+                jobs.append(_job(read_json(path)))
+            except (TypeError, KeyError) as error:
+                raise damaged(path, error) from error
+        return jobs
 
     def _state_path(self, task_id: str) -> Path:
         return self.states_dir / f"{task_id}.json"
@@ -236,13 +237,6 @@ def _lock_unless_running(stream: IO[str]) -> bool:
 
 def _job(values: Mapping[str, Any]) -> LocalJob:
     return LocalJob(**{**values, "task_ids": tuple(values["task_ids"])})
-
-
-def _stored_job(path: Path) -> LocalJob:
-    try:
-        return _job(read_json(path))
-    except (TypeError, KeyError) as error:
-        raise damaged(path, error) from error
 
 
 def _state(task: TaskAccounting) -> dict[str, Any]:
@@ -493,7 +487,7 @@ class LocalScheduler:
         self._book.create()
         num_cpus = str(self._max_cpus or os.cpu_count() or 1)
         command = module_command("slurm_jobs.schedulers.local_runner", self._run_dir, num_cpus)
-        with self._book.runner_log.open("ab") as log:
+        with (self._book.folder / "runner.log").open("ab") as log:
             runner = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ for them to end, so that no process is left behind.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import resource
 import signal
@@ -22,11 +23,13 @@ from pathlib import Path
 from slurm_jobs.base.errors import DamagedFileError
 from slurm_jobs.base.files import storage_problem
 from slurm_jobs.base.processes.process_sessions import (
+    adopt_orphans,
     dies_with_parent,
     kill_session,
     memory_of_sessions,
     note_session,
 )
+from slurm_jobs.base.processes.process_table import process_entry
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.run_folder.orders import JobOrder, read_order
@@ -44,6 +47,9 @@ from slurm_jobs.schedulers.slurm_environment import foreign_to_new_jobs
 
 POLL_S = 0.05
 MEMORY_SAMPLE_S = 0.5
+_REAP_POLL_S = 0.005
+_PATIENCE_S = 1.0
+"""For the processes that a task left behind: one may hang in the kernel after its SIGKILL."""
 _BURST_FACTOR = 2
 _BURST_SLACK_BYTES = 4 * 2**30
 """Allowance for memory that a process reserves but never uses: stacks of 128 threads take 1 GiB."""
@@ -63,10 +69,14 @@ class _RunningTask:
     kill_at_s: float | None = None
     final_state: str | None = None
     """TIMEOUT, CANCELLED or OUT_OF_MEMORY once that is decided."""
-    mem_bytes: float | None = None
+    mem_bytes: float = math.inf
     """Limit for the memory of all processes together: `mem_gb` of each node."""
     peak_bytes: float = 0.0
-    """Most memory of all processes together in a sample; 0 without a limit."""
+    """Most memory of all processes together in a sample, or of one process that has ended."""
+    cpu_time_s: float = 0.0
+    """Processor time of the processes that have ended."""
+    exit_code: int | None = None
+    """Exit code of the batch script, negative after a signal; None while it runs."""
     reason: str = ""
 
 
@@ -118,12 +128,12 @@ class Runner:
     def _note_reasons(self, reasons: Mapping[str, str]) -> None:
         for task_id, reason in reasons.items():
             task = self._states[task_id]
-            if task.state == "PENDING" and task.reason != reason:
-                eligible_unix_s = task.eligible_unix_s
-                if reason != WAITING and eligible_unix_s is None:
-                    eligible_unix_s = self._looked_unix_s  # it waits for its turn from now on
-                task = dataclasses.replace(task, reason=reason, eligible_unix_s=eligible_unix_s)
-                self._put(task)
+            eligible_unix_s = task.eligible_unix_s
+            if eligible_unix_s is None and reason != WAITING:
+                eligible_unix_s = self._looked_unix_s  # from now on it only waits for its turn
+            waiting = dataclasses.replace(task, reason=reason, eligible_unix_s=eligible_unix_s)
+            if waiting != task:
+                self._put(waiting)
 
     def _start(self, job: LocalJob, task_id: str) -> None:
         """Start a task; one that cannot be started fails without affecting the others."""
@@ -167,9 +177,7 @@ class Runner:
             log=self._paths.job_log(order.stage, task_id),
             warn_at_s=now + limit_s - lead_s if 0 < lead_s < limit_s else None,
             end_at_s=now + limit_s,
-            mem_bytes=None
-            if resources.mem_gb is None
-            else resources.mem_gb * 2**30 * resources.nodes,
+            mem_bytes=(resources.mem_gb or math.inf) * 2**30 * resources.nodes,
         )
 
     def _process(
@@ -213,46 +221,78 @@ class Runner:
                 raise
 
     def _reap(self) -> None:
+        """Record the tasks whose batch script has ended."""
         self._looked_unix_s = time.time()
+        self._reap_children()
         for task_id, running in list(self._running.items()):
-            pid, status, usage = os.wait4(running.process.pid, os.WNOHANG)
-            if pid == 0:
+            if running.exit_code is None:
                 continue
-            running.process.returncode = os.waitstatus_to_exitcode(status)
-            kill_session(pid)  # no process of a task outlives it
+            # No process of a task outlives it.
+            end_s = time.monotonic() + _PATIENCE_S
+            while kill_session(running.process.pid) and time.monotonic() < end_s:
+                time.sleep(_REAP_POLL_S)
+                self._reap_children()
             del self._running[task_id]
-            code = running.process.returncode
-            ended = dataclasses.replace(
-                running.accounting,
-                state=running.final_state or ("COMPLETED" if code == 0 else "FAILED"),
-                end_unix_s=self._looked_unix_s,
-                exit_code=max(code, 0),
-                signal=-code if code < 0 else None,
-                cpu_time_s=usage.ru_utime + usage.ru_stime,
-                # A process that was killed with its parent is not in `usage`.
-                max_rss_bytes=max(usage.ru_maxrss * 1024.0, running.peak_bytes),
-                reason=running.reason,
-            )
             request = self._book.requests_dir / f"requeue-{task_id}"
-            if is_requeued := request.exists():
-                request.unlink()
+            is_requeued = request.exists()
+            request.unlink(missing_ok=True)
             if is_requeued and running.final_state != "CANCELLED":
-                self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
-                ended = dataclasses.replace(  # without the start that ended, as in sacct
-                    ended,
-                    state="PENDING",
-                    reason="Requeued",
-                    submit_unix_s=self._looked_unix_s,
-                    eligible_unix_s=self._looked_unix_s,
-                )
-            self._put(ended)
+                self._put_requeued(task_id)
+            else:
+                self._put_ended(running, running.exit_code)
+
+    def _reap_children(self) -> None:
+        """Reap all children that have ended, and add their use of the machine to their tasks.
+
+        They are batch scripts, and processes of tasks whose own parent did not wait for them. A
+        process that left its task's session cannot be attributed to the task.
+        """
+        by_session = {running.process.pid: running for running in self._running.values()}
+        with suppress(ChildProcessError):  # there are no children
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                entry = process_entry(ended.si_pid)
+                _, status, usage = os.wait4(ended.si_pid, 0)
+                running = by_session.get(entry.session) if entry is not None else None
+                if running is None:
+                    continue
+                running.cpu_time_s += usage.ru_utime + usage.ru_stime
+                running.peak_bytes = max(running.peak_bytes, usage.ru_maxrss * 1024.0)
+                if ended.si_pid == running.process.pid:
+                    running.exit_code = os.waitstatus_to_exitcode(status)
+                    running.process.returncode = running.exit_code
+
+    def _put_ended(self, running: _RunningTask, code: int) -> None:
+        ended = dataclasses.replace(
+            running.accounting,
+            state=running.final_state or ("COMPLETED" if code == 0 else "FAILED"),
+            end_unix_s=self._looked_unix_s,
+            exit_code=max(code, 0),
+            signal=-code if code < 0 else None,
+            cpu_time_s=running.cpu_time_s,
+            max_rss_bytes=running.peak_bytes,
+            reason=running.reason,
+        )
+        self._put(ended)
+
+    def _put_requeued(self, task_id: str) -> None:
+        """Record a task as pending again, without the start that ended, as in sacct."""
+        self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
+        task = TaskAccounting(
+            job_id=task_id,
+            state="PENDING",
+            source="local",
+            reason="Requeued",
+            submit_unix_s=self._looked_unix_s,
+            eligible_unix_s=self._looked_unix_s,
+        )
+        self._put(task)
 
     def _hold_limits(self) -> None:
         now = time.time()
         for running in self._running.values():
             if running.warn_at_s is not None and now >= running.warn_at_s:
                 running.warn_at_s = None
-                running.process.send_signal(STOP_SIGNAL)
+                os.kill(running.process.pid, STOP_SIGNAL)  # a Popen's method might reap it
             if now >= running.end_at_s and running.kill_at_s is None:
                 self._end(running, "TIMEOUT")
             if running.kill_at_s is not None and now >= running.kill_at_s:
@@ -264,28 +304,24 @@ class Runner:
         A cgroup would need delegated rights, which few machines grant. Between two samples the
         kernel limits each process, see `_data_limit_bytes`.
         """
-        now = time.monotonic()
-        limits = {
-            running.process.pid: running.mem_bytes
+        limited = [
+            running
             for running in self._running.values()
-            if running.mem_bytes is not None and running.final_state is None
-        }
-        if not limits or now - self._sampled_s < MEMORY_SAMPLE_S:
+            if running.mem_bytes < math.inf and running.final_state is None
+        ]
+        if not limited or time.monotonic() - self._sampled_s < MEMORY_SAMPLE_S:
             return
-        self._sampled_s = now
-        used_bytes = memory_of_sessions(limits, limits)
-        for running in self._running.values():
-            pid = running.process.pid
-            if pid not in limits:
-                continue
-            running.peak_bytes = max(running.peak_bytes, used_bytes[pid])
-            if used_bytes[pid] <= limits[pid]:
-                continue
-            running.final_state = "OUT_OF_MEMORY"
-            running.reason = out_of_memory_reason(used_bytes[pid], limits[pid])
-            kill_session(pid)
-            with running.log.open("ab") as log:
-                log.write(f"slurm-jobs: {running.reason}\n".encode())
+        self._sampled_s = time.monotonic()
+        used_bytes = memory_of_sessions({task.process.pid: task.mem_bytes for task in limited})
+        for running in limited:
+            pid, used = running.process.pid, used_bytes[running.process.pid]
+            running.peak_bytes = max(running.peak_bytes, used)
+            if used > running.mem_bytes:
+                running.final_state = "OUT_OF_MEMORY"
+                running.reason = out_of_memory_reason(used, running.mem_bytes)
+                kill_session(pid)
+                with running.log.open("ab") as log:
+                    log.write(f"slurm-jobs: {running.reason}\n".encode())
 
     def _end(self, running: _RunningTask, final_state: str) -> None:
         running.final_state = final_state
@@ -333,6 +369,7 @@ def main() -> None:
     try:
         with book.runner_lock(wait=True) as is_ours:
             assert is_ours
+            adopt_orphans()
             Runner(run_dir, max_cpus=max_cpus).run()
     except OSError as error:
         sys.exit(f"slurm-jobs: the local runner ends: {storage_problem(error)}")

@@ -126,14 +126,12 @@ def record_used_code(paths: RunPaths, stage: str, task_dirs: Iterable[Path]) -> 
     folders = [task_dir / "used_code" for task_dir in task_dirs]
     if not any(folder.is_dir() for folder in folders):
         return None
-    files = {line for folder in folders for path in folder.glob("*") for line in _lines(path)}
+    files = set()
+    for folder in folders:
+        for path in folder.glob("*"):
+            lines = read_bytes(path).decode(errors="surrogateescape").split("\n")
+            files.update(lines[:-1])  # a killed process may have left half a line
     return record_used_files(paths, stage, {_source(name) for name in files})
-
-
-def _lines(path: Path) -> Iterable[str]:
-    """Return the complete lines of a list: a killed process may have left half a line."""
-    text = read_bytes(path).decode(errors="surrogateescape")
-    return text.split("\n")[:-1]
 
 
 def _source(name: str) -> str:

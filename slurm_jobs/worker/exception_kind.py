@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator
 
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.failure_kinds import KINDS, FailureKind
@@ -32,10 +31,14 @@ def kind_of(error: BaseException) -> FailureKind:
     kind = _kind_by_itself(error)
     if kind != "exception":
         return kind
-    for cause in _causes(error):
+    seen: set[int] = set()
+    cause = error.__cause__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         kind = _kind_by_itself(cause)
         if kind in _BEYOND_THE_CODE:
             return kind
+        cause = cause.__cause__
     return "exception"
 
 
@@ -46,15 +49,6 @@ def resumes_of(error: BaseException) -> list[list[str]]:
     return [list(way) for way in valid_ways(error.resumes)]
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    cause = error.__cause__
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = cause.__cause__
-
-
 def _kind_by_itself(error: BaseException) -> FailureKind:
     if isinstance(error, StageError):
         return error.kind if error.kind in KINDS else "exception"
@@ -62,7 +56,7 @@ def _kind_by_itself(error: BaseException) -> FailureKind:
         return "host memory"
     if isinstance(error, OSError) and error.errno in _OF_FULL_DISKS:
         return "full disk"
-    if _is_of_device_memory(error):
+    if isinstance(error, getattr(sys.modules.get("torch"), "OutOfMemoryError", ())):
         return "device memory"
     if _is_of_collective(error):
         return "collective"
@@ -71,12 +65,6 @@ def _kind_by_itself(error: BaseException) -> FailureKind:
     if isinstance(error, _OF_WRONG_CODE):
         return "wrong code"
     return "exception"
-
-
-def _is_of_device_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")
-    refused = getattr(torch, "OutOfMemoryError", None)
-    return refused is not None and isinstance(error, refused)
 
 
 def _is_of_collective(error: BaseException) -> bool:

@@ -86,7 +86,14 @@ def await_earlier_attempts(
         if len(known) == len(open_attempts) and not living:
             return None
         if time.monotonic() >= end_s:
-            return _still_runs(living[0]) if living else None
+            if not living:
+                return None
+            first = living[0]
+            return (
+                f"attempt {first.attempt} at this slice (job {first.job_id}, process {first.pid} "
+                f"on {first.host}) still runs, and both would write the same files: end that "
+                "process, then resume"
+            )
         if not is_announced:
             newest = open_attempts[0]
             say(
@@ -150,11 +157,3 @@ def _lives(record: AttemptRecord) -> bool:
         words = Path(f"/proc/{record.pid}/cmdline").read_bytes().split(b"\0")
         return record.token.encode() in words
     return False
-
-
-def _still_runs(record: AttemptRecord) -> str:
-    return (
-        f"attempt {record.attempt} at this slice (job {record.job_id}, process {record.pid} on "
-        f"{record.host}) still runs, and both would write the same files: end that process, then "
-        "resume"
-    )

@@ -478,15 +478,11 @@ def _first_failed(failed: Sequence[Mapping[str, Any]]) -> RanksEnd | None:
     first = _failed(in_order[0])
     if first.kind == "collective":
         for end in in_order[1:]:
-            other = _failed(end)
-            if other.kind not in _EFFECTS and _raised_unix_s(end) <= in_order[0]["ended_unix_s"]:
+            other, error = _failed(end), end["error"]
+            raised_unix_s = end["ended_unix_s"] if error is None else error["raised_unix_s"]
+            if other.kind not in _EFFECTS and raised_unix_s <= in_order[0]["ended_unix_s"]:
                 return other
     return first
-
-
-def _raised_unix_s(end: Mapping[str, Any]) -> float:
-    error = end["error"]
-    return float(end["ended_unix_s"] if error is None else error["raised_unix_s"])
 
 
 def _failed(end: Mapping[str, Any]) -> RanksEnd:
@@ -497,10 +493,11 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         reason += f": {error['type']}: {message[0]}"
         kind: FailureKind = error["kind"]
     else:
-        kind = _kind_of_end(code, number)
+        kind = "exit code" if number is None else "killed"
         reason += f" {_how_ended(code if number is None else -number)}"
         if code in SHELL_CODES:
             reason += f" (in a shell: {SHELL_CODES[code]})"
+            kind = "missing command"
     return RanksEnd(
         outcome="failed",
         exit_code=code,
@@ -513,12 +510,6 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         kind=kind,
         resumes=tuple(map(tuple, error["resumes"])) if error is not None else (),
     )
-
-
-def _kind_of_end(code: int, number: int | None) -> FailureKind:
-    if number is not None:
-        return "killed"
-    return "missing command" if code in SHELL_CODES else "exit code"
 
 
 def _how_ended(code: int) -> str:

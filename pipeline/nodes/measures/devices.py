@@ -44,7 +44,10 @@ def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = N
     torch.backends.cuda.matmul.allow_tf32 = False  # real fp32
     devices = cards or [torch.device("cpu")]
     side = side or _SIDES[devices[0].type]
-    plan = [(device, name) for device in devices for name in _precisions(device)]
+    plan = []
+    for device in devices:
+        capability = torch.cuda.get_device_capability(device) if cards else None
+        plan += [(device, name) for name in native_precisions(capability)]
     rates: dict[str, list[float]] = {}
     for number, (device, precision) in enumerate(plan):
         share_s = deadline.left_s / (len(plan) - number)
@@ -91,11 +94,6 @@ def _cards() -> list[torch.device]:
     if not torch.cuda.is_available():
         return []
     return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
-
-
-def _precisions(device: torch.device) -> tuple[str, ...]:
-    is_gpu = device.type == "cuda"
-    return native_precisions(torch.cuda.get_device_capability(device) if is_gpu else None)
 
 
 def _of_peak(device: torch.device, rates: Mapping[str, list[float]]) -> Mapping[str, float]:

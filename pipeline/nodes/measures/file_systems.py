@@ -56,7 +56,7 @@ def measure_file_system(
                 "source": mount.source,
             }
             refused = _too_full(folder, config)
-            if refused:
+            if refused is not None:
                 return not_measured(place, refused, details)
             numbers: dict[str, float] = {}
             for measure in (_large_file, _small_files):
@@ -75,13 +75,13 @@ def measure_file_system(
         return not_measured(place, f"{where}: {error.strerror}{remedy}")
 
 
-def _too_full(folder: Path, config: ProbeConfig) -> str:
-    """Return why nothing is written; empty if there is room."""
+def _too_full(folder: Path, config: ProbeConfig) -> str | None:
+    """Return why nothing is written; None if there is room."""
     stats = os.statvfs(folder)
     free, whole = stats.f_bavail * stats.f_frsize, stats.f_blocks * stats.f_frsize
     left = min(int(whole * _FREE_SHARE), _FREE_BYTES)
     if free >= config.file_mb * MIB + left:
-        return ""
+        return None
     return (
         f"{folder.parent} has {free / MIB:,.0f} MiB free, and writing {config.file_mb:,} MiB "
         f"would leave less than {left / MIB:,.0f} MiB: free space there, or write less "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import signal
 import time
@@ -72,10 +71,15 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
     return True
 
 
-def kill_session(session: int, *, spare: int | None = None) -> None:
-    """Send SIGKILL to every process of a session, in any process group, except `spare`."""
-    members = (process.pid for process in processes() if process.session == session)
-    signal_all((pid for pid in members if pid != spare), signal.SIGKILL)
+def kill_session(session: int, *, spare: int | None = None) -> bool:
+    """Send SIGKILL to every process of a session, in any process group, except `spare`.
+
+    Returns:
+        True if there were any, even if they had ended and were not reaped.
+    """
+    members = [p.pid for p in processes() if p.session == session and p.pid != spare]
+    signal_all(members, signal.SIGKILL)
+    return bool(members)
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
@@ -165,21 +169,21 @@ def session_lives(session: Session) -> bool:
     return bool(process_lives(leader) or left_of_session(session))
 
 
-def memory_of_sessions(leader_pids: Collection[int], limits: Mapping[int, float]) -> dict[int, int]:
-    """Return the bytes of memory that the processes of each session hold.
+def memory_of_sessions(limits: Mapping[int, float]) -> dict[int, int]:
+    """Return the bytes of memory that the processes of each session hold, by the leader's pid.
 
     It counts memory that a cgroup could not reclaim: anonymous and shared memory. Pages that
     several processes share are divided among them. Pages of mapped files do not count. The exact
     count is slow, and is only taken if an upper bound exceeds the session's limit.
     """
-    pids: dict[int, list[int]] = {leader: [] for leader in leader_pids}
+    pids: dict[int, list[int]] = {leader: [] for leader in limits}
     for process in processes():
         if process.session in pids:
             pids[process.session].append(process.pid)
     used_bytes = {}
     for leader, members in pids.items():
         used_bytes[leader] = sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in members)
-        if used_bytes[leader] > limits.get(leader, math.inf):
+        if used_bytes[leader] > limits[leader]:
             exact = sum(_sum_of(p, "smaps_rollup", ("Pss_Anon", "Pss_Shmem")) for p in members)
             used_bytes[leader] = exact or used_bytes[leader]  # missing before Linux 5.4
     return used_bytes

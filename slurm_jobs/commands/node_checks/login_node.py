@@ -125,9 +125,13 @@ def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
         mount, status = mount_of(_MOUNTS.read_text(), place.resolve()), os.statvfs(place)
     except OSError as error:
         return MeasuredFolder(purpose=purpose, folder=replace(facts, problem=str(error)))
-    links, link_problem, write_s, problem = None, "", None, ""
+    write_s, problem, link_problem = None, "", ""
     try:
-        links, link_problem, write_s = _try_out(place)
+        with tempfile.TemporaryDirectory(
+            prefix=".slurm-jobs-doctor-", dir=place, ignore_cleanup_errors=True
+        ) as scratch:
+            write_s = _durable_write_s(Path(scratch))
+            link_problem = _link_problem(Path(scratch) / "entry")
     except OSError as error:
         problem = error.strerror or str(error)
     return MeasuredFolder(
@@ -141,7 +145,6 @@ def _measured_folder(purpose: str, facts: FolderFacts) -> MeasuredFolder:
             problem=problem,
         ),
         free_files=status.f_favail if status.f_files else None,
-        links=links,
         link_problem=link_problem,
         write_s=write_s,
     )
@@ -163,23 +166,25 @@ def _quota(place: Path, kind: str) -> ProgramAnswer:
     return _asked({"quota": command})["quota"]
 
 
-def _try_out(place: Path) -> tuple[bool, str, float]:
-    """Test hard links as the ledger makes them, and time a durable small file."""
-    folder = Path(tempfile.mkdtemp(prefix=".slurm-jobs-doctor-", dir=place))
+def _durable_write_s(folder: Path) -> float:
+    times = []
+    for number in range(_NUM_WRITES):
+        start_s = time.monotonic()
+        write_bytes_atomic(folder / f"small-{number}", b"x" * 1024)
+        times.append(time.monotonic() - start_s)
+    return statistics.median(times)
+
+
+def _link_problem(path: Path) -> str:
+    """Return why an entry of the ledger cannot be made exactly once; empty if it can."""
     try:
-        times = []
-        for number in range(_NUM_WRITES):
-            start_s = time.monotonic()
-            write_bytes_atomic(folder / f"small-{number}", b"x" * 1024)
-            times.append(time.monotonic() - start_s)
-        try:
-            is_made = create_once(folder / "entry", b"1")
-            links, problem = is_made and not create_once(folder / "entry", b"2"), ""
-        except OSError as error:
-            links, problem = False, error.strerror or str(error)
-        return links, problem, statistics.median(times)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not create_once(path, b"1"):
+            return "a new name was refused"
+        if create_once(path, b"2"):
+            return "a second link to a name was not refused"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def measure_python(pythons: Sequence[str]) -> MeasuredPython:

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm_jobs.base.errors import DamagedFileError, SchedulerError, SpecError
@@ -28,14 +28,14 @@ from slurm_jobs.formats.node_records.doctor_facts import (
     facts_name,
     node_from_json,
 )
-from slurm_jobs.nodes.doctor.doctor_check import Check
-from slurm_jobs.nodes.doctor.drill_result import DrillFacts, drill_check
+from slurm_jobs.nodes.doctor.doctor_check import Check, Judgement, judged
+from slurm_jobs.nodes.doctor.drill_result import drill_check
 from slurm_jobs.nodes.doctor.file_rates import probe_checks
 from slurm_jobs.nodes.doctor.login_folders import folder_checks, quota_checks, shared_check
 from slurm_jobs.nodes.doctor.node_checks import node_checks
-from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
+from slurm_jobs.nodes.doctor.pythons import PYTHON_CHECKS, stage_python_checks
 from slurm_jobs.nodes.doctor.site_facts import DRILL_STAGE, NODE_STAGE
-from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable, slurm_checks
+from slurm_jobs.nodes.doctor.slurm_settings import slurm_checks
 from slurm_jobs.nodes.probe.probe_reader import newest_probes
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.spec.checked_spec import LoadedSpec
@@ -84,10 +84,11 @@ def examine(wanted: SiteParts, results: CheckResults, say: Say) -> None:
     runs_dir = Path(wanted.loaded.spec.runs_dir)
     say("the login node")
     python = measure_python(spec.pythons)
-    results.checks += python_checks(python)
+    spec = replace(spec, requires=python.requires, requires_python=python.requires_python)
+    results.checks += judged(PYTHON_CHECKS, python)
     if spec.is_slurm:
         slurm = ask_slurm()
-        results.unreachable = is_unreachable(slurm)
+        results.unreachable = not slurm.settings
         results.checks += slurm_checks(slurm, spec)
     runs = measure_folder("runs_dir", runs_dir)
     folders = [runs]
@@ -114,16 +115,16 @@ def examine(wanted: SiteParts, results: CheckResults, say: Say) -> None:
     if wanted.with_nodes and may_submit:
         nodes = _measure_nodes(wanted, results, say)
     elif wanted.with_nodes:
-        results.checks.append(Check.unknown("nodes", refused, where="no node"))
+        results.checks.append(Judgement("unknown", refused).named("nodes", "no node"))
     results.checks += stage_python_checks(python, {node.executable for node in nodes})
-    results.checks += node_checks(nodes, spec, python.requires, python.requires_python)
+    results.checks += node_checks(nodes, spec)
     if spec.is_slurm:
         seen_by = [node.node for node in nodes if node.login is not None]
         results.checks.append(shared_check(runs, seen_by))
     if wanted.with_drill and may_submit:
         _drill(wanted, results, say)
     elif wanted.with_drill:
-        results.checks.append(Check.unknown("drill", refused, where="no node"))
+        results.checks.append(Judgement("unknown", refused).named("drill", "no node"))
 
 
 def _measure_nodes(wanted: SiteParts, results: CheckResults, say: Say) -> list[NodeFacts]:
@@ -142,10 +143,11 @@ def _measure_nodes(wanted: SiteParts, results: CheckResults, say: Say) -> list[N
         is_late = bool(ended.gave_up) and not nodes
         if not nodes and (log_lines := ended.job_log().splitlines()):
             why = f"{why}; its log ends with: {log_lines[-1]}"
-        make_check = Check.unknown if is_late else Check.problem
         message = f"{len(nodes)} of {number} nodes were checked: {why}"
-        remedy = "wait longer: --wait MINUTES" if is_late else ended.logs_command
-        results.checks.append(make_check("nodes", message, remedy, where="the job"))
+        judgement = Judgement("problem", message, ended.logs_command)
+        if is_late:
+            judgement = Judgement("unknown", message, "wait longer: --wait MINUTES")
+        results.checks.append(judgement.named("nodes", "the job"))
     return nodes
 
 
@@ -168,7 +170,7 @@ def _run(
         message, *_ = str(error).splitlines()  # advice that follows is mostly for longer runs
         remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
     check_name = "nodes" if name == NODE_STAGE else name
-    results.checks.append(Check.problem(check_name, message, remedy, where="the job"))
+    results.checks.append(Judgement("problem", message, remedy).named(check_name, "the job"))
     return None
 
 
@@ -210,15 +212,14 @@ def _drill(wanted: SiteParts, results: CheckResults, say: Say) -> None:
             counters.append({})
         except DamagedFileError as error:
             counters.append({"damaged": str(error)})
-    facts = DrillFacts(
+    check = drill_check(
+        counters,
         status="not seen" if status is None else status.status,
         reason="" if status is None else reason_of(ended.run_dir, status),
         refusal=_refused_requeue(ended),
-        counters=counters,
         logs_command=ended.logs_command,
         gave_up=ended.gave_up,
     )
-    check = drill_check(facts)
     results.checks.append(check)
     if check.standing != "ok":
         results.run_dirs.append(ended.run_dir)

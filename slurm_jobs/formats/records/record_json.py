@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+# Not msgspec, although it decodes a completion record in 5 us instead of 240 (pydantic: 26 us, and
+# 0.3 s to import). The worker reads the same records with the standard library only, so this
+# reader would stay next to it, and so would the checks of values that may be forged.
 RecordT = TypeVar("RecordT")
 
 

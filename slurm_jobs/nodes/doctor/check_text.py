@@ -14,12 +14,6 @@ _HEADS: dict[Standing, str] = {
     "unknown": "not known",
     "ok": "ok",
 }
-_COUNTED: dict[Standing, tuple[str, str]] = {
-    "problem": ("problem", "problems"),
-    "warning": ("warning", "warnings"),
-    "unknown": ("unknown", "unknown"),
-    "ok": ("ok", "ok"),
-}
 _COPIED = ("slurm-jobs ", "sinfo ", "srun ", "du ", "/", "stages.", "setup: ")
 """Prefixes of remedies that are one line to copy, which must not be wrapped."""
 _HEAD = 11
@@ -72,9 +66,9 @@ def _wrapped(text: str, width: int) -> list[str]:
 def summary(checks: Sequence[Check]) -> str:
     """Return `1 problem, 2 warnings, 1 unknown, 20 ok`."""
     counts = Counter(check.standing for check in checks)
-    parts = [
-        f"{counts[standing]} {_COUNTED[standing][counts[standing] != 1]}"
-        for standing in WORST_FIRST
-        if counts[standing] or standing == "problem"
-    ]
-    return ", ".join(parts).replace("0 problems", "no problems")
+    parts = [] if counts["problem"] else ["no problems"]
+    for standing in WORST_FIRST:
+        if counts[standing]:
+            is_plural = counts[standing] > 1 and standing in {"problem", "warning"}
+            parts.append(f"{counts[standing]} {standing}{'s' if is_plural else ''}")
+    return ", ".join(parts)

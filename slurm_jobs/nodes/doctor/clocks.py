@@ -2,59 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import ClockFacts, NodeFacts
-from slurm_jobs.nodes.doctor.doctor_check import Check, Standing
+from slurm_jobs.nodes.doctor.doctor_check import Judgement, Standing
+from slurm_jobs.nodes.doctor.site_facts import SpecFacts
 
 _WARNING_S, _PROBLEM_S = 5.0, 120.0
 """Five seconds are enough to order records; munge refuses credentials that are 300 s old."""
 _LATE_S = 5.0
 
 
-def clock_checks(node: NodeFacts) -> Iterator[Check]:
-    """Compare a node's clock with the login node's, and with that of the job's first node."""
-    if node.login is not None:
-        yield _clock("clock", node.login, "the login node's")
-    else:
-        yield Check.unknown("clock", f"not compared with the login node: {node.login_reason}")
+def login_clock(node: NodeFacts, _spec: SpecFacts) -> Judgement:
+    """Compare a node's clock with the login node's."""
+    if node.login is None:
+        return Judgement("unknown", f"not compared with the login node: {node.login_reason}")
+    return _clock(node.login, "the login node's")
+
+
+def first_clock(node: NodeFacts, _spec: SpecFacts) -> Judgement | None:
+    """Compare a node's clock with that of the job's first node."""
     if node.rank == 0:
-        return
+        return None
     if node.first is None:
         remedy = "ranks meet there: see `main_addr:` of the profile, and NCCL_SOCKET_IFNAME"
-        yield Check.problem("node-clocks", node.first_reason, remedy)
-        return
-    yield _clock("node-clocks", node.first, "the first node's")
-    name = "node-files"
+        return Judgement("problem", node.first_reason, remedy)
+    return _clock(node.first, "the first node's")
+
+
+def first_file(node: NodeFacts, _spec: SpecFacts) -> Judgement | None:
+    """Judge how late a node saw a file of the job's first node."""
+    if node.rank == 0 or node.first is None:
+        return None
     if node.file_s is None:
         finding = f"waited for a file of the first node: {node.first_reason}"
         remedy = "ask the site for `actimeo` of this file system, or put runs_dir on another"
-        yield Check.warning(name, finding, remedy)
-    elif node.file_s > _LATE_S:
+        return Judgement("warning", finding, remedy)
+    if node.file_s > _LATE_S:
         finding = f"a file of the first node was seen only after {units.seconds(node.file_s)}"
-        yield Check.warning(name, finding, "no action needed: slurm-jobs checks again for a minute")
-    else:
-        yield Check.ok(name, f"a file of the first node is seen within {_bound(node.file_s)}")
+        remedy = "no action needed: slurm-jobs checks again for a minute"
+        return Judgement("warning", finding, remedy)
+    return Judgement("ok", f"a file of the first node is seen within {_bound(node.file_s)}")
 
 
-def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
+def _clock(clock: ClockFacts, whose: str) -> Judgement:
     middle, half, standing = clock_difference(clock.least_s, clock.most_s)
     most = abs(middle) + half
     if standing == "ok" and half > _WARNING_S:
-        return Check.unknown(
-            name, f"within {units.seconds(most)} of {whose}; a closer bound is not known"
-        )
+        finding = f"within {units.seconds(most)} of {whose}; a closer bound is not known"
+        return Judgement("unknown", finding)
     if standing == "ok":
-        return Check.ok(name, f"within {_bound(most)} of {whose}")
+        return Judgement("ok", f"within {_bound(most)} of {whose}")
     side = "behind" if middle > 0 else "ahead of"
-    return Check(
-        name=name,
-        standing=standing,
-        told=f"{units.seconds(abs(middle))} {side} {whose} (within {units.seconds(half)})",
-        remedy="report it to the site's support: `chronyc tracking` on the node shows whether it "
-        "syncs",
+    finding = f"{units.seconds(abs(middle))} {side} {whose} (within {units.seconds(half)})"
+    remedy = (
+        "report it to the site's support: `chronyc tracking` on the node shows whether it syncs"
     )
+    return Judgement(standing, finding, remedy)
 
 
 def clock_difference(least_s: float, most_s: float) -> tuple[float, float, Standing]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, ParamSpec
+
+P = ParamSpec("P")
 
 LOGIN = "login node"
 
 Standing = Literal["problem", "warning", "unknown", "ok"]
+"""A problem fails. A warning costs time or data later. Unknown: facts are missing."""
 WORST_FIRST: tuple[Standing, ...] = ("problem", "warning", "unknown", "ok")
 
 
@@ -25,22 +29,24 @@ class Check:
     where: str = LOGIN
     """Machines that were checked."""
 
-    @classmethod
-    def ok(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
-        """Return a passed check."""
-        return cls(name=name, standing="ok", told=text, remedy=remedy, where=where)
 
-    @classmethod
-    def unknown(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
-        """Return a check whose facts are missing."""
-        return cls(name=name, standing="unknown", told=text, remedy=remedy, where=where)
+class Judgement(NamedTuple):
+    """Result of a check that does not know its name, see `Check`."""
 
-    @classmethod
-    def warning(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
-        """Return a check of something that costs time or data later."""
-        return cls(name=name, standing="warning", told=text, remedy=remedy, where=where)
+    standing: Standing
+    told: str
+    remedy: str = ""
 
-    @classmethod
-    def problem(cls, name: str, text: str, remedy: str = "", where: str = LOGIN) -> Check:
-        """Return a check that fails."""
-        return cls(name=name, standing="problem", told=text, remedy=remedy, where=where)
+    def named(self, name: str, where: str = LOGIN) -> Check:
+        """Return the check of this name."""
+        return Check(
+            name=name, standing=self.standing, told=self.told, remedy=self.remedy, where=where
+        )
+
+
+def judged(
+    table: Sequence[tuple[str, Callable[P, Judgement | None]]], *args: P.args, **kwargs: P.kwargs
+) -> list[Check]:
+    """Return the checks of a table, each a name and a judge; None is one that does not apply."""
+    judgements = [(name, judge(*args, **kwargs)) for name, judge in table]
+    return [judgement.named(name) for name, judgement in judgements if judgement is not None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.probe_measures import NodeProbe
-from slurm_jobs.nodes.doctor.doctor_check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check, Judgement
 from slurm_jobs.nodes.probe.probe_text import number_text
 
 _SLOW_READ = {"local": 200e6, "shared": 50e6}
@@ -22,13 +22,14 @@ def probe_checks(
     if not probes:
         reason = f" ({problems[0]})" if problems else ""
         finding = f"not measured: no probe of a node is stored next to the runs{reason}"
-        yield Check.unknown(name, finding, command)
+        yield Judgement("unknown", finding, command).named(name)
         return
     for place, label in (("local", "node-local"), ("shared", "shared")):
         read, written = f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s"
         measured = [probe for probe in probes if read in probe.numbers]
         if not measured:
-            yield Check.unknown(name, f"{label}: no probe could measure it", command)
+            finding = f"{label}: no probe could measure it"
+            yield Judgement("unknown", finding, command).named(name)
             continue
         slowest = min(measured, key=lambda probe: probe.numbers[read])
         age_s = now_unix_s - slowest.measured_unix_s
@@ -38,6 +39,6 @@ def probe_checks(
             f"({units.seconds(max(0.0, age_s))} ago)"
         )
         if slowest.numbers[read] < _SLOW_READ[place] or age_s > _OLD_S:
-            yield Check.warning(name, finding, command)
+            yield Judgement("warning", finding, command).named(name)
         else:
-            yield Check.ok(name, finding)
+            yield Judgement("ok", finding).named(name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from slurm_jobs.base import units
-from slurm_jobs.nodes.doctor.doctor_check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Check, Judgement, Standing, judged
 from slurm_jobs.nodes.doctor.site_facts import MeasuredFolder
 
 LOCAL_KINDS = frozenset(
@@ -26,57 +26,61 @@ _FULL_SHARE = 0.9
 _NUMBER = re.compile(r"(\d+)\*?")
 
 
-def folder_checks(measured: MeasuredFolder) -> Iterator[Check]:
+def folder_checks(measured: MeasuredFolder) -> list[Check]:
     """Check free space and inodes, and whether the folder supports what a run's records need."""
     name, facts, path = measured.purpose, measured.folder, measured.folder.path
     if measured.late:
         remedy = "its file server hangs or is gone: report it to the site's support"
-        yield Check.problem(name, f"{path}: {measured.late}", remedy)
-        return
+        return [Judgement("problem", f"{path}: {measured.late}", remedy).named(name)]
     if facts.problem:
+        finding = f"nothing can be written to {path}: {facts.problem}"
         remedy = "runs_dir: a folder of yours that all nodes see" if name == "runs_dir" else ""
-        yield Check.problem(name, f"nothing can be written to {path}: {facts.problem}", remedy)
-        return
-    room, free, total = f"{name}-room", facts.free_bytes, facts.total_bytes
-    if free is None or not total:
-        yield Check.unknown(room, f"{path} does not report its size")
-    else:
-        finding = f"{size_text(free)} free of {size_text(total)} in {path}"
-        if measured.free_files is not None and measured.free_files < _LITTLE_FILES:
-            finding = f"{finding}, and room for {measured.free_files:,} files"
-            remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
-            yield Check.warning(room, finding, remedy)
-        elif free < _LITTLE_BYTES or (free < _LITTLE_SHARE * total and free < 10 * _LITTLE_BYTES):
-            remedy = "make room, or name another runs_dir: data sets and checkpoints go there"
-            if name != "runs_dir":
-                remedy = "make room: many programs fail in odd ways with a full home"
-            yield Check.warning(room, finding, remedy)
-        else:
-            yield Check.ok(room, finding)
-    if name == "runs_dir":
-        yield from _record_checks(measured)
+        return [Judgement("problem", finding, remedy).named(name)]
+    checks = [_room(measured).named(f"{name}-room")]
+    return checks + judged(RECORD_CHECKS, measured) if name == "runs_dir" else checks
 
 
-def _record_checks(measured: MeasuredFolder) -> Iterator[Check]:
-    """Check hard links, with which the ledger is made, and the time of a durable write."""
+def _room(measured: MeasuredFolder) -> Judgement:
     path = measured.folder.path
-    if measured.links is None:
-        yield Check.unknown("hard-links", measured.link_problem)
-    elif measured.links:
-        yield Check.ok("hard-links", f"{path} makes hard links, and refuses a name that exists")
-    else:
-        finding = f"{path} makes no hard links ({measured.link_problem}): a run's ledger needs them"
-        remedy = "runs_dir: a folder on another file system that all nodes see"
-        yield Check.problem("hard-links", finding, remedy)
+    free, total = measured.folder.free_bytes, measured.folder.total_bytes
+    if free is None or not total:
+        return Judgement("unknown", f"{path} does not report its size")
+    finding = f"{size_text(free)} free of {size_text(total)} in {path}"
+    if measured.free_files is not None and measured.free_files < _LITTLE_FILES:
+        finding = f"{finding}, and room for {measured.free_files:,} files"
+        remedy = "remove old runs, or name another runs_dir: a run makes thousands of files"
+        return Judgement("warning", finding, remedy)
+    if free >= _LITTLE_BYTES and (free >= _LITTLE_SHARE * total or free >= 10 * _LITTLE_BYTES):
+        return Judgement("ok", finding)
+    remedy = "make room, or name another runs_dir: data sets and checkpoints go there"
+    if measured.purpose != "runs_dir":
+        remedy = "make room: many programs fail in odd ways with a full home"
+    return Judgement("warning", finding, remedy)
+
+
+def _hard_links(measured: MeasuredFolder) -> Judgement:
+    path, problem = measured.folder.path, measured.link_problem
+    if not problem:
+        return Judgement("ok", f"{path} makes hard links, and refuses a name that exists")
+    finding = f"{path} makes no hard links ({problem}): a run's ledger needs them"
+    remedy = "runs_dir: a folder on another file system that all nodes see"
+    return Judgement("problem", finding, remedy)
+
+
+def _small_files(measured: MeasuredFolder) -> Judgement:
     if measured.write_s is None:
-        yield Check.unknown("small-files", "no small file was timed")
-        return
-    finding = f"a small file is durable in {units.seconds(measured.write_s)} on {path}"
+        return Judgement("unknown", "no small file was timed")
+    finding = (
+        f"a small file is durable in {units.seconds(measured.write_s)} on {measured.folder.path}"
+    )
     if measured.write_s <= _SLOW_WRITE_S:
-        yield Check.ok("small-files", finding)
-        return
+        return Judgement("ok", finding)
     remedy = "fewer, longer array tasks (`slices_per_task`); another file system if there is one"
-    yield Check.warning("small-files", finding, remedy)
+    return Judgement("warning", finding, remedy)
+
+
+RECORD_CHECKS = (("hard-links", _hard_links), ("small-files", _small_files))
+"""Checks of the folder in which a run's records are written."""
 
 
 def quota_checks(folders: Sequence[MeasuredFolder]) -> list[Check]:
@@ -85,27 +89,28 @@ def quota_checks(folders: Sequence[MeasuredFolder]) -> list[Check]:
     for measured in folders:
         if measured.late or measured.folder.problem:
             continue
-        name, path = f"{measured.purpose}-quota", measured.folder.path
         row = quota_row(measured.quota.text, measured.folder.source)
-        if row is None:
-            unknown.setdefault(measured.quota.problem or "none is reported", []).append(
-                measured.purpose
-            )
-            continue
-        used_kb, limit_kb = row
-        finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
-        if limit_kb == 0:
-            checks.append(Check.ok(name, f"no quota on {path}"))
-        elif used_kb < _FULL_SHARE * limit_kb:
-            checks.append(Check.ok(name, finding))
+        if row is not None:
+            judgement = _quota(measured.folder.path, *row)
+            checks.append(judgement.named(f"{measured.purpose}-quota"))
         else:
-            grade = Check.problem if used_kb >= limit_kb else Check.warning
-            checks.append(grade(name, finding, f"du -xh --max-depth=2 {path} | sort -h | tail"))
+            reason = measured.quota.problem or "none is reported"
+            unknown.setdefault(reason, []).append(measured.purpose)
     for reason, purposes in unknown.items():
         finding = f"unknown for {' and '.join(purposes)}: {reason}"
         remedy = "the site's own command may show it (mmlsquota, beegfs-ctl, myquota)"
-        checks.append(Check.unknown("quota", finding, remedy))
+        checks.append(Judgement("unknown", finding, remedy).named("quota"))
     return checks
+
+
+def _quota(path: str, used_kb: int, limit_kb: int) -> Judgement:
+    if limit_kb == 0:
+        return Judgement("ok", f"no quota on {path}")
+    finding = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"
+    if used_kb < _FULL_SHARE * limit_kb:
+        return Judgement("ok", finding)
+    standing: Standing = "problem" if used_kb >= limit_kb else "warning"
+    return Judgement(standing, finding, f"du -xh --max-depth=2 {path} | sort -h | tail")
 
 
 def quota_row(text: str, source: str) -> tuple[int, int] | None:
@@ -131,15 +136,16 @@ def quota_row(text: str, source: str) -> tuple[int, int] | None:
 def shared_check(measured: MeasuredFolder, seen_by: Sequence[str]) -> Check:
     """Check whether nodes see a folder: by a job on them, otherwise by its kind of file system."""
     facts = measured.folder
+    judgement = Judgement("unknown", f"{facts.path} is on {facts.kind or 'an unknown file system'}")
     if seen_by:
         finding = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
-        return Check.ok("runs_dir-shared", finding)
-    finding = f"{facts.path} is on {facts.kind or 'an unknown file system'}"
-    if facts.kind in SHARED_KINDS:
-        return Check.ok("runs_dir-shared", f"{finding}, which nodes can share")
-    if facts.kind in LOCAL_KINDS:
-        finding += ", usually local to one machine, and no node has seen it"
-    return Check.unknown("runs_dir-shared", finding)
+        judgement = Judgement("ok", finding)
+    elif facts.kind in SHARED_KINDS:
+        judgement = Judgement("ok", f"{judgement.told}, which nodes can share")
+    elif facts.kind in LOCAL_KINDS:
+        finding = f"{judgement.told}, usually local to one machine, and no node has seen it"
+        judgement = Judgement("unknown", finding)
+    return judgement.named("runs_dir-shared")
 
 
 def size_text(num_bytes: float) -> str:

@@ -6,36 +6,34 @@ time SIGKILL comes first, and the work since the last checkpoint is repeated. PU
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from slurm_jobs.nodes.doctor.doctor_check import Check
-from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SpecFacts
+from slurm_jobs.nodes.doctor.doctor_check import Judgement
+from slurm_jobs.nodes.doctor.site_facts import SlurmFacts, SpecFacts
 
 _SHORT_GRACE_S = 60
-_PREEMPTION = "preemption"
 
 
-def preemption_checks(
-    settings: Mapping[str, str], answer: ProgramAnswer, spec: SpecFacts
-) -> Iterator[Check]:
-    """Yield one check for all partitions of the spec that behave the same."""
+def preemption(facts: SlurmFacts, spec: SpecFacts) -> Iterator[Judgement]:
+    """Yield one judgement for all partitions of the spec that behave the same."""
+    settings, answer = facts.settings, facts.answers["partitions"]
     kind = settings.get("PreemptType")
     if kind is None:
-        yield Check.unknown(_PREEMPTION, "Slurm does not report PreemptType")
+        yield Judgement("unknown", "Slurm does not report PreemptType")
         return
     if kind.endswith("/none"):
-        yield Check.ok(_PREEMPTION, "off: no job is ended for another one")
+        yield Judgement("ok", "off: no job is ended for another one")
         return
     if kind.endswith("/qos"):
-        yield Check.unknown(
-            _PREEMPTION,
+        yield Judgement(
+            "unknown",
             "by QOS: the QOS of each job sets how, and with what grace time",
             "`sacctmgr show qos format=name,preempt,preemptmode,gracetime`; then "
             "`slurm-jobs doctor --drill`",
         )
         return
     if answer.problem:
-        yield Check.unknown(_PREEMPTION, f"partitions: {answer.problem}")
+        yield Judgement("unknown", f"partitions: {answer.problem}")
         return
     rows = [dict(w.partition("=")[::2] for w in line.split()) for line in answer.text.splitlines()]
     partitions = {row["PartitionName"]: row for row in rows if row.get("PartitionName")}
@@ -47,7 +45,7 @@ def preemption_checks(
     for name in [name for name in partitions if name in wanted] or partitions:
         row = partitions[name]
         if kind.endswith("/partition_prio") and tiers[name] == max(tiers.values()):
-            yield Check.ok(_PREEMPTION, f"no partition has priority over {name}")
+            yield Judgement("ok", f"no partition has priority over {name}")
             continue
         mode = row.get("PreemptMode") or settings.get("PreemptMode", "")
         grace = row.get("GraceTime", "")
@@ -57,17 +55,17 @@ def preemption_checks(
         yield _preempted(mode, grace_s, ", ".join(names), spec)
 
 
-def _preempted(mode: str, grace_s: int | None, partitions: str, spec: SpecFacts) -> Check:
+def _preempted(mode: str, grace_s: int | None, partitions: str, spec: SpecFacts) -> Judgement:
     modes = set(mode.split(","))
     if "OFF" in modes:
-        return Check.ok(_PREEMPTION, f"jobs in {partitions} are not preempted")
+        return Judgement("ok", f"jobs in {partitions} are not preempted")
     if "SUSPEND" in modes and not modes & {"REQUEUE", "CANCEL"}:
         finding = "may be suspended, and continue later: their clock stops meanwhile"
-        return Check.ok(_PREEMPTION, f"jobs in {partitions} {finding}")
+        return Judgement("ok", f"jobs in {partitions} {finding}")
     fate = "requeued" if "REQUEUE" in modes else "cancelled"
     finding = f"jobs in {partitions} may be preempted ({mode}: {fate})"
     if grace_s is None:
-        return Check.unknown(_PREEMPTION, f"{finding}; GraceTime is not reported")
+        return Judgement("unknown", f"{finding}; GraceTime is not reported")
     if grace_s == 0:
         lost = "what was done since the last checkpoint is lost each time"
         if spec.checkpoint_min is not None:
@@ -76,10 +74,10 @@ def _preempted(mode: str, grace_s: int | None, partitions: str, spec: SpecFacts)
     else:
         finding += f" with {grace_s} s to save"
         if grace_s >= _SHORT_GRACE_S and fate == "requeued":
-            return Check.ok(_PREEMPTION, finding)
+            return Judgement("ok", finding)
     stage = spec.stage if spec.trains else "train"
     minutes = 10 if spec.checkpoint_min is None else min(10.0, spec.checkpoint_min / 2)
     remedy = f"stages.{stage}.config.checkpoint.every_min: {minutes:g}"
     if fate == "cancelled":
         remedy += "; then type `slurm-jobs resume`"
-    return Check.warning(_PREEMPTION, finding, remedy)
+    return Judgement("warning", finding, remedy)

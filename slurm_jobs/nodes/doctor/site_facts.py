@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_jobs.cluster.slurm_output import parse_config
 from slurm_jobs.formats.node_records.doctor_facts import FolderFacts
 
 NODE_STAGE, DRILL_STAGE = "doctor", "drill"
@@ -31,6 +32,10 @@ class SpecFacts:
     """Size of its longest array."""
     pythons: tuple[str, ...]
     """Python interpreters that its stages name."""
+    requires: tuple[str, ...] | None = None
+    """Requirements of our distribution, which the Python of a training must meet; None if unknown.
+    """
+    requires_python: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +58,11 @@ class SlurmFacts:
     asked_unix_s: tuple[float, float]
     """Time of the query of the settings, and of its answer."""
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Slurm's settings by name; empty if the controller did not answer."""
+        return parse_config(self.answers["config"].text)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredFolder:
@@ -62,9 +72,8 @@ class MeasuredFolder:
     """`runs_dir`, `home`."""
     folder: FolderFacts
     free_files: int | None = None
-    links: bool | None = None
-    """True if hard links work and are refused where the name exists."""
     link_problem: str = ""
+    """Reason why the ledger's hard links cannot be made; empty if they can."""
     write_s: float | None = None
     """Median time to write a small file durably."""
     quota: ProgramAnswer = field(default_factory=ProgramAnswer)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 
 from slurm_jobs.base.errors import SchedulerError
-from slurm_jobs.cluster.slurm_output import parse_config
 from slurm_jobs.nodes.doctor.clocks import clock_difference
-from slurm_jobs.nodes.doctor.doctor_check import Check
-from slurm_jobs.nodes.doctor.preemption import preemption_checks
-from slurm_jobs.nodes.doctor.site_facts import ProgramAnswer, SlurmFacts, SpecFacts
+from slurm_jobs.nodes.doctor.doctor_check import Check, Judgement, judged
+from slurm_jobs.nodes.doctor.preemption import preemption
+from slurm_jobs.nodes.doctor.site_facts import SlurmFacts, SpecFacts
 from slurm_jobs.schedulers.job_rows import split_rows
 
 NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
@@ -27,55 +26,30 @@ _LONG_WAIT_S = 300
 _LIMITING = frozenset({"associations", "limits", "safe", "qos", "all"})
 
 
-def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
-    """Return all checks that rest on Slurm's answers; for a missing answer, the reason."""
-    config = facts.answers["config"]
-    settings = parse_config(config.text)
-    checks = [*_commands(facts)]
-    if not settings:
-        finding = config.problem or "it printed no settings"
-        finding = f"the controller did not report its settings ({finding})"
-        remedy = "wait until `scontrol ping` says UP, or report it to the site's support"
-        return [*checks, Check.problem("controller", finding, remedy)]
-    return [
-        *checks,
-        _queue(facts.answers["queue"]),
-        *_accounts(facts, settings),
-        *_requeue(settings, spec),
-        *_job_settings(settings, spec),
-        _controller_clock(facts),
-        *_partition_states(facts.answers["nodes"], spec),
-        *preemption_checks(settings, facts.answers["partitions"], spec),
-    ]
+def _commands(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
+    if not facts.missing:
+        return Judgement("ok", f"{', '.join(NEEDED)} are on PATH")
+    finding = f"not on PATH here: {', '.join(facts.missing)}"
+    remedy = "work on a login node of the cluster, or `module load slurm`"
+    return Judgement("problem", finding, remedy)
 
 
-def is_unreachable(facts: SlurmFacts) -> bool:
-    """Check whether the controller did not answer."""
-    return not parse_config(facts.answers["config"].text)
-
-
-def _commands(facts: SlurmFacts) -> Iterator[Check]:
-    if facts.missing:
-        finding = f"not on PATH here: {', '.join(facts.missing)}"
-        remedy = "work on a login node of the cluster, or `module load slurm`"
-        yield Check.problem("commands", finding, remedy)
-    else:
-        yield Check.ok("commands", f"{', '.join(NEEDED)} are on PATH")
+def _version(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
     answer = facts.answers["version"]
     match = re.search(r"(?<!\d)(\d+)\.(\d+)(?:\.(\d+))?", answer.text)
     if match is None:
         reason = answer.problem or f"sbatch --version said {answer.text.strip()!r}"
-        yield Check.unknown("slurm-version", reason)
-    elif (int(match[1]), int(match[2])) < _OLDEST_SLURM:
-        oldest = ".".join(map(str, _OLDEST_SLURM))
-        finding = f"Slurm {match[0]}: older than any that was tried ({oldest})"
-        remedy = "run `slurm-jobs doctor --drill` before you trust it"
-        yield Check.warning("slurm-version", finding, remedy)
-    else:
-        yield Check.ok("slurm-version", f"Slurm {match[0]}")
+        return Judgement("unknown", reason)
+    if (int(match[1]), int(match[2])) >= _OLDEST_SLURM:
+        return Judgement("ok", f"Slurm {match[0]}")
+    oldest = ".".join(map(str, _OLDEST_SLURM))
+    finding = f"Slurm {match[0]}: older than any that was tried ({oldest})"
+    remedy = "run `slurm-jobs doctor --drill` before you trust it"
+    return Judgement("warning", finding, remedy)
 
 
-def _queue(answer: ProgramAnswer) -> Check:
+def _queue(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
+    answer = facts.answers["queue"]
     problem = answer.problem
     if not problem:
         try:
@@ -83,133 +57,127 @@ def _queue(answer: ProgramAnswer) -> Check:
         except SchedulerError as error:
             problem = str(error)
         else:
-            return Check.ok("squeue", f"squeue answers; your jobs there: {number}")
-    return Check.problem(
-        "squeue",
-        f"squeue did not answer: {problem}",
-        "without it nothing is submitted or resumed; report it to the site's support",
-    )
+            return Judgement("ok", f"squeue answers; your jobs there: {number}")
+    remedy = "without it nothing is submitted or resumed; report it to the site's support"
+    return Judgement("problem", f"squeue did not answer: {problem}", remedy)
 
 
-def _accounts(facts: SlurmFacts, settings: Mapping[str, str]) -> Iterator[Check]:
-    kind = settings.get("AccountingStorageType", "")
-    sacct, sacctmgr = facts.answers["accounts"], facts.answers["association"]
+def _accounting(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
+    kind = facts.settings.get("AccountingStorageType", "")
+    sacct = facts.answers["accounts"]
     if kind in {"", "(null)", "none", "accounting_storage/none"}:
-        yield Check.warning(
-            "accounting",
+        return Judgement(
+            "warning",
             "off: Slurm forgets a job that has ended after some minutes (MinJobAge "
-            f"{settings.get('MinJobAge', 'unknown')})",
+            f"{facts.settings.get('MinJobAge', 'unknown')})",
             "no action needed: the run's records prove what is done. Why a job was "
             "killed, and its memory, only `slurm-jobs status` within that time can show",
         )
-    elif sacct.problem:
-        yield Check.warning(
-            "accounting",
-            f"on ({kind}), and sacct does not answer: {sacct.problem}",
-            "reports lack Slurm's own numbers until it does; runs continue without it",
-        )
-    else:
-        yield Check.ok("accounting", f"on ({kind}), and sacct answers")
-    enforced = set(settings.get("AccountingStorageEnforce", "").split(","))
+    if sacct.problem:
+        finding = f"on ({kind}), and sacct does not answer: {sacct.problem}"
+        remedy = "reports lack Slurm's own numbers until it does; runs continue without it"
+        return Judgement("warning", finding, remedy)
+    return Judgement("ok", f"on ({kind}), and sacct answers")
+
+
+def _account(facts: SlurmFacts, _spec: SpecFacts) -> Judgement | None:
+    """Judge whether the user has an account; None if no job needs one."""
+    enforced = set(facts.settings.get("AccountingStorageEnforce", "").split(","))
     if not enforced & _LIMITING:
-        return
-    rules = ", ".join(sorted(enforced))
-    accounts = sorted({line.split("|")[0] for line in sacctmgr.text.splitlines() if line})
-    if sacctmgr.problem:
-        yield Check.unknown("account", f"sacctmgr: {sacctmgr.problem}")
-    elif accounts:
+        return None
+    answer, rules = facts.answers["association"], ", ".join(sorted(enforced))
+    accounts = sorted({line.split("|")[0] for line in answer.text.splitlines() if line})
+    if answer.problem:
+        return Judgement("unknown", f"sacctmgr: {answer.problem}")
+    if accounts:
         finding = f"limits are enforced ({rules}); your accounts: {', '.join(accounts)}"
-        yield Check.ok("account", finding)
-    else:
-        finding = f"accounts are enforced ({rules}), and you have none: sbatch will refuse"
-        remedy = "ask the site for an account, then `slurm: {account: NAME}` in the profile"
-        yield Check.problem("account", finding, remedy)
+        return Judgement("ok", finding)
+    finding = f"accounts are enforced ({rules}), and you have none: sbatch will refuse"
+    remedy = "ask the site for an account, then `slurm: {account: NAME}` in the profile"
+    return Judgement("problem", finding, remedy)
 
 
-def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Iterator[Check]:
-    default = settings.get("JobRequeue")
+def _requeue(facts: SlurmFacts, spec: SpecFacts) -> Judgement:
+    default = facts.settings.get("JobRequeue")
     if not spec.may_requeue:
-        yield Check.warning(
-            "requeue",
-            "the spec says `no-requeue`: near its time limit a training saves and ends there",
-            "take `no-requeue` out of `slurm:`, or type `slurm-jobs resume` each time",
-        )
-    elif default is None:
-        yield Check.unknown("requeue", "Slurm does not report JobRequeue")
-    else:
-        finding = "jobs may be requeued (JobRequeue=1)"
-        if default == "0":
-            finding = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
-        yield Check.ok("requeue", f"{finding}; `doctor --drill` proves it")
-    match = re.search(r"cred_expire=(\d+)", settings.get("AuthInfo", ""))
+        finding = "the spec says `no-requeue`: near its time limit a training saves and ends there"
+        remedy = "take `no-requeue` out of `slurm:`, or type `slurm-jobs resume` each time"
+        return Judgement("warning", finding, remedy)
+    if default is None:
+        return Judgement("unknown", "Slurm does not report JobRequeue")
+    finding = "jobs may be requeued (JobRequeue=1)"
+    if default == "0":
+        finding = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
+    return Judgement("ok", f"{finding}; `doctor --drill` proves it")
+
+
+def _requeue_wait(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
+    match = re.search(r"cred_expire=(\d+)", facts.settings.get("AuthInfo", ""))
     wait_s = int(match[1]) if match else _DEFAULT_CRED_EXPIRE_S
     source = f"cred_expire={wait_s}" if match else f"cred_expire's default of {wait_s} s"
     finding = f"a requeued job waits {wait_s} s before it may start ({source})"
-    if wait_s > _LONG_WAIT_S:
-        remedy = "ask for longer time limits, so that it happens rarely (`timeout_min`)"
-        yield Check.warning("requeue-wait", finding, remedy)
-    else:
-        yield Check.ok("requeue-wait", finding)
+    if wait_s <= _LONG_WAIT_S:
+        return Judgement("ok", finding)
+    remedy = "ask for longer time limits, so that it happens rarely (`timeout_min`)"
+    return Judgement("warning", finding, remedy)
 
 
-def _job_settings(settings: Mapping[str, str], spec: SpecFacts) -> Iterator[Check]:
-    """Check arrays, dependencies and the time to save.
+def _arrays(facts: SlurmFacts, spec: SpecFacts) -> Judgement:
+    size = facts.settings.get("MaxArraySize", "")
+    if not size.isdecimal():
+        return Judgement("unknown", "Slurm does not report MaxArraySize")
+    if int(size) == 0:
+        finding = "job arrays are switched off (MaxArraySize=0)"
+        remedy = "leave `array:` out: one task then does a stage's whole work"
+        return Judgement("problem" if spec.num_slices > 1 else "warning", finding, remedy)
+    finding = f"indices up to {int(size) - 1} (MaxArraySize={int(size)})"
+    if spec.num_slices > int(size):
+        finding += f"; {spec.num_slices} slices are submitted as several jobs"
+    return Judgement("ok", finding)
+
+
+def _stop_signal(facts: SlurmFacts, spec: SpecFacts) -> Judgement:
+    """Judge the time to save.
 
     Slurm sends `--signal` up to a minute early (sbatch(1)). After TERM it sends KILL when KillWait
     has passed.
     """
-    size, wait = settings.get("MaxArraySize", ""), settings.get("KillWait", "").partition(" ")[0]
-    if not size.isdecimal():
-        yield Check.unknown("arrays", "Slurm does not report MaxArraySize")
-    elif int(size) == 0:
-        grade = Check.problem if spec.num_slices > 1 else Check.warning
-        remedy = "leave `array:` out: one task then does a stage's whole work"
-        yield grade("arrays", "job arrays are switched off (MaxArraySize=0)", remedy)
-    else:
-        finding = f"indices up to {int(size) - 1} (MaxArraySize={int(size)})"
-        if spec.num_slices > int(size):
-            finding += f"; {spec.num_slices} slices are submitted as several jobs"
-        yield Check.ok("arrays", finding)
+    wait = facts.settings.get("KillWait", "").partition(" ")[0]
+    if not wait.isdecimal():
+        return Judgement("unknown", "Slurm does not report KillWait")
     finding = (
         f"{spec.stage} is asked to save {spec.lead_s} s before its time limit (Slurm may be a "
         f"minute early); at the limit SIGTERM, {wait} s later SIGKILL (KillWait)"
     )
-    if not wait.isdecimal():
-        yield Check.unknown("stop-signal", "Slurm does not report KillWait")
-    elif spec.lead_s < 30:
-        remedy = f"stages.{spec.stage}.resources.signal_lead_s: 120"
-        yield Check.warning("stop-signal", finding, remedy)
-    else:
-        yield Check.ok("stop-signal", finding)
-    if "kill_invalid_depend" in settings.get("DependencyParameters", "").lower():
+    if spec.lead_s >= 30:
+        return Judgement("ok", finding)
+    return Judgement("warning", finding, f"stages.{spec.stage}.resources.signal_lead_s: 120")
+
+
+def _dependencies(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
+    finding = "jobs that can never start would wait for ever; ours ask to be cancelled then"
+    if "kill_invalid_depend" in facts.settings.get("DependencyParameters", "").lower():
         finding = "jobs that can never start are cancelled (kill_invalid_depend)"
-    else:
-        finding = "jobs that can never start would wait for ever; ours ask to be cancelled then"
-    yield Check.ok("dependencies", finding)
+    return Judgement("ok", finding)
 
 
-def _controller_clock(facts: SlurmFacts) -> Check:
+def _controller_clock(facts: SlurmFacts, _spec: SpecFacts) -> Judgement:
     """Compare the clock that `scontrol` prints above the settings, in whole seconds."""
-    name = "controller-clock"
     match = re.search(r"Configuration data as of (\d+)", facts.answers["config"].text)
     if match is None:
-        finding = "the settings have no time to compare with this clock"
-        return Check.unknown(name, finding)
+        return Judgement("unknown", "the settings have no time to compare with this clock")
     before_s, after_s = facts.asked_unix_s
     middle, half, standing = clock_difference(int(match[1]) - after_s, int(match[1]) + 1 - before_s)
     finding = f"the controller's clock is {middle:+.1f} s from this one's (within {half:.1f} s)"
     remedy = "report it to the site's support: `timedatectl` shows whether a clock syncs"
-    if standing == "ok":
-        return Check.ok(name, finding)
-    return Check(name=name, standing=standing, told=finding, remedy=remedy)
+    return Judgement(standing, finding, "" if standing == "ok" else remedy)
 
 
-def _partition_states(answer: ProgramAnswer, spec: SpecFacts) -> Iterator[Check]:
-    """Check the spec's partitions in the answer of `sinfo`, and whether nodes are up."""
-    name = "partitions"
+def _partitions(facts: SlurmFacts, spec: SpecFacts) -> Judgement:
+    """Judge the spec's partitions by the answer of `sinfo`, and whether nodes are up."""
+    answer = facts.answers["nodes"]
     if answer.problem:
-        yield Check.unknown(name, f"sinfo: {answer.problem}")
-        return
+        return Judgement("unknown", f"sinfo: {answer.problem}")
     up, total = Counter[str](), Counter[str]()
     rows = [line.split("|") for line in answer.text.splitlines()]
     for row in rows:
@@ -223,13 +191,44 @@ def _partition_states(answer: ProgramAnswer, spec: SpecFacts) -> Iterator[Check]
     wanted = [p for text in spec.partitions for p in text.split(",")] or default or sorted(total)
     absent = [p for p in wanted if p not in total]
     dead = [p for p in wanted if p in total and not up[p]]
-    if absent:
-        finding = f"no partition is called {', '.join(absent)}"
-        remedy = f"one of these in `slurm: {{partition: NAME}}`: {', '.join(sorted(total))}"
-        yield Check.problem(name, finding, remedy)
+    findings, remedy = [], ""
     if dead:
-        finding = f"no node of {', '.join(dead)} is up: jobs there wait"
-        yield Check.problem(name, finding, f"sinfo -R -p {dead[0]}")
-    if not absent and not dead:
-        counts = [f"{p} ({up[p]} of {total[p]} nodes up)" for p in wanted]
-        yield Check.ok(name, ", ".join(counts))
+        findings.append(f"no node of {', '.join(dead)} is up: jobs there wait")
+        remedy = f"sinfo -R -p {dead[0]}"
+    if absent:
+        findings.append(f"no partition is called {', '.join(absent)}")
+        remedy = f"one of these in `slurm: {{partition: NAME}}`: {', '.join(sorted(total))}"
+    if findings:
+        return Judgement("problem", "; ".join(findings), remedy)
+    return Judgement("ok", ", ".join(f"{p} ({up[p]} of {total[p]} nodes up)" for p in wanted))
+
+
+_Table = tuple[tuple[str, Callable[[SlurmFacts, SpecFacts], Judgement | None]], ...]
+
+COMMAND_CHECKS: _Table = (("commands", _commands), ("slurm-version", _version))
+"""Checks that need no answer of the controller."""
+SLURM_CHECKS: _Table = (
+    ("squeue", _queue),
+    ("accounting", _accounting),
+    ("account", _account),
+    ("requeue", _requeue),
+    ("requeue-wait", _requeue_wait),
+    ("arrays", _arrays),
+    ("stop-signal", _stop_signal),
+    ("dependencies", _dependencies),
+    ("controller-clock", _controller_clock),
+    ("partitions", _partitions),
+)
+"""Checks of Slurm's settings and answers, in the order in which they are printed."""
+
+
+def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
+    """Return all checks that rest on Slurm's answers; for a missing answer, the reason."""
+    checks = judged(COMMAND_CHECKS, facts, spec)
+    if not facts.settings:
+        finding = facts.answers["config"].problem or "it printed no settings"
+        finding = f"the controller did not report its settings ({finding})"
+        remedy = "wait until `scontrol ping` says UP, or report it to the site's support"
+        return [*checks, Judgement("problem", finding, remedy).named("controller")]
+    checks += judged(SLURM_CHECKS, facts, spec)
+    return checks + [judgement.named("preemption") for judgement in preemption(facts, spec)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
-from slurm_jobs.nodes.doctor.doctor_check import Check
+from slurm_jobs.nodes.doctor.doctor_check import Judgement, Standing
 from slurm_jobs.nodes.doctor.site_facts import SpecFacts
 
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
@@ -22,80 +21,85 @@ _SLOWING = {
 }
 
 
-def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
-    """Check that the build of torch has code for the GPUs of a node, and fits its driver."""
+def torch_import(node: NodeFacts, _spec: SpecFacts) -> Judgement | None:
+    """Judge how long importing torch took; None if that is usual, or it failed."""
+    import_s = node.torch.import_s
+    if node.torch.problem or import_s is None or import_s <= _SLOW_IMPORT_S:
+        return None
+    finding = f"importing torch took {units.seconds(import_s)} on one node alone"
+    remedy = "put the environment on a faster file system, or pack it into one image"
+    return Judgement("warning", finding, remedy)
+
+
+def torch_code(node: NodeFacts, spec: SpecFacts) -> Judgement | None:
+    """Judge whether the build of torch has code for the GPUs of a node, and sees all of them."""
     torch = node.torch
-    grade = Check.problem if spec.trains else Check.warning
+    needed: Standing = "problem" if spec.trains else "warning"
     if torch.problem:
-        if spec.trains or spec.gpus_per_node:
-            remedy = (
-                f"{node.executable} -m pip install '.[train]' in slurm-jobs' checkout, or another "
-                "`python:`"
-            )
-            yield grade("torch", torch.problem, remedy)
-        return
-    if torch.import_s is not None and torch.import_s > _SLOW_IMPORT_S:
-        finding = f"importing torch took {units.seconds(torch.import_s)} on one node alone"
-        remedy = "put the environment on a faster file system, or pack it into one image"
-        yield Check.warning("torch-import", finding, remedy)
+        if not spec.trains and not spec.gpus_per_node:
+            return None
+        remedy = (
+            f"{node.executable} -m pip install '.[train]' in slurm-jobs' checkout, or another "
+            "`python:`"
+        )
+        return Judgement(needed, torch.problem, remedy)
     if not spec.gpus_per_node:
-        yield Check.ok("torch", f"torch {torch.version}; no GPU is requested, so none was compared")
-        return
+        finding = f"torch {torch.version}; no GPU is requested, so none was compared"
+        return Judgement("ok", finding)
     names = Counter(f"{c.name} (compute capability {c.capability})" for c in torch.cards)
     cards = ", ".join(f"{number} x {name}" for name, number in names.items())
     problems = dict.fromkeys(card.problem for card in torch.cards if card.problem)
     if problems:
-        for problem in problems:
-            yield Check.problem("torch", problem, "see above")
-    elif not torch.cards:
+        return Judgement("problem", "; ".join(problems), "see above")
+    if not torch.cards:
         smi = f"nvidia-smi shows {', '.join(node.gpus)}" if node.gpus else node.gpus_reason
         reason = torch.cuda_problem or "no reason"
         remedy = "a build of torch for CUDA in the stage's Python (pytorch.org/get-started)"
         if torch.cuda:
             remedy = f"srun -N1 --gpus-per-node={spec.gpus_per_node} nvidia-smi"
-        yield grade("torch", f"torch {torch.version} sees no GPU ({reason}); {smi}", remedy)
-    elif len(torch.cards) < spec.gpus_per_node:
+        return Judgement(needed, f"torch {torch.version} sees no GPU ({reason}); {smi}", remedy)
+    if len(torch.cards) < spec.gpus_per_node:
         counts = f"{len(torch.cards)} GPUs are visible, {spec.gpus_per_node} were requested"
-        yield Check.problem("torch", f"{counts}: {cards}", "nvidia-smi -L")
-    else:
-        yield Check.ok("torch", f"torch {torch.version} has code for {cards}")
-    yield from _driver_and_nccl(node)
+        return Judgement("problem", f"{counts}: {cards}", "nvidia-smi -L")
+    return Judgement("ok", f"torch {torch.version} has code for {cards}")
 
 
-def _driver_and_nccl(node: NodeFacts) -> Iterator[Check]:
-    cuda, nccl = node.torch.cuda, node.torch.nccl
-    if cuda:
-        name, major = "cuda-driver", re.match(r"(\d+)", node.driver)
-        least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
-        if major is None or least is None:
-            finding = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
-            yield Check.unknown(name, finding)
-        elif int(major[1]) < least:
-            finding = (
-                f"driver {node.driver} is too old for a build for CUDA {cuda} ({least} or newer)"
-            )
-            remedy = (
-                "a build for an older CUDA: pip install torch --index-url "
-                "https://download.pytorch.org/whl/cu126"
-            )
-            yield Check.problem(name, finding, remedy)
-        else:
-            yield Check.ok(name, f"driver {node.driver} is new enough for CUDA {cuda} ({least})")
-        if not nccl:
-            finding = "this build of torch has no NCCL: several GPUs cannot work together"
-            remedy = "install PyTorch's own build (pytorch.org/get-started)"
-            yield Check.problem("nccl", finding, remedy)
-    if nccl:
-        variables = {k: v for k, v in node.environment.items() if k.startswith("NCCL_")}
-        pairs = [f"{k}={v}" for k, v in variables.items() if k not in _DEBUGGING]
-        finding = f"NCCL {nccl}; set: {', '.join(pairs) or 'nothing'}"
-        slowing = [
-            f"{k}: {_SLOWING[k]}"
-            for k, v in variables.items()
-            if k in _SLOWING and v not in {"", "0"}
-        ]
-        if slowing:
-            remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
-            yield Check.warning("nccl", f"{finding} ({'; '.join(slowing)})", remedy)
-        else:
-            yield Check.ok("nccl", finding)
+def cuda_driver(node: NodeFacts, spec: SpecFacts) -> Judgement | None:
+    """Judge whether the driver is new enough for the build of torch."""
+    cuda = node.torch.cuda
+    if not spec.gpus_per_node or not cuda:
+        return None
+    major = re.match(r"(\d+)", node.driver)
+    least = _LEAST_DRIVER.get(int(cuda.partition(".")[0]))
+    if major is None or least is None:
+        finding = f"driver `{node.driver or 'unknown'}` with a build for CUDA {cuda}"
+        return Judgement("unknown", finding)
+    if int(major[1]) >= least:
+        return Judgement("ok", f"driver {node.driver} is new enough for CUDA {cuda} ({least})")
+    finding = f"driver {node.driver} is too old for a build for CUDA {cuda} ({least} or newer)"
+    remedy = (
+        "a build for an older CUDA: pip install torch --index-url "
+        "https://download.pytorch.org/whl/cu126"
+    )
+    return Judgement("problem", finding, remedy)
+
+
+def nccl(node: NodeFacts, spec: SpecFacts) -> Judgement | None:
+    """Judge whether torch has NCCL, and the environment variables that make it slow."""
+    if not spec.gpus_per_node or not (node.torch.cuda or node.torch.nccl):
+        return None
+    if not node.torch.nccl:
+        finding = "this build of torch has no NCCL: several GPUs cannot work together"
+        return Judgement(
+            "problem", finding, "install PyTorch's own build (pytorch.org/get-started)"
+        )
+    variables = {k: v for k, v in node.environment.items() if k.startswith("NCCL_")}
+    pairs = [f"{k}={v}" for k, v in variables.items() if k not in _DEBUGGING]
+    finding = f"NCCL {node.torch.nccl}; set: {', '.join(pairs) or 'nothing'}"
+    slowing = [
+        f"{k}: {effect}" for k, effect in _SLOWING.items() if variables.get(k, "") not in {"", "0"}
+    ]
+    if not slowing:
+        return Judgement("ok", finding)
+    remedy = "remove it from `environment:` and `setup:` unless the site recommends it"
+    return Judgement("warning", f"{finding} ({'; '.join(slowing)})", remedy)

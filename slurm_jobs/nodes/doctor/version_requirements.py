@@ -1,22 +1,15 @@
-"""Versions and bounds, in the form of our own metadata.
-
-`>=2.11,<2.15` and similar; the login node may lack `packaging`. Other forms of PEP 440 (`~=`,
-`!=`, epochs) do not occur in our bounds, and give None. PURE.
-"""
+"""Versions of packages, compared with the bounds in our own metadata. PURE."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.base.python_packages import normalized
-
-_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?")
-_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
-_CLAUSE = re.compile(r"(>=|<=|>|<|==)\s*(\d+(?:\.\d+)*)")
-_RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)")
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 Fault = Literal["missing", "outside", "unknown"]
 
@@ -46,63 +39,39 @@ class Mismatch:
 
 def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
     """Return bounds by package: of the base install, or of one extra without it."""
-    by_name = {}
+    by_name: dict[str, str] = {}
     for text in requires:
-        match = _REQUIREMENT.fullmatch(text)
-        if match is None:
-            continue
-        named = _EXTRA.search(match[3] or "")
-        if (named[1] if named else "") == extra:
-            bounds = match[2]
-            clauses = [clause.strip() for clause in bounds.split(",") if clause.strip()]
-            by_name[normalized(match[1])] = ",".join(
-                sorted(clauses, key=lambda clause: clause[0], reverse=True)
-            )
+        requirement = Requirement(text)
+        marker = requirement.marker
+        is_base = marker is None or marker.evaluate({"extra": ""})
+        is_of_extra = marker is None or marker.evaluate({"extra": extra})
+        if is_of_extra and is_base == (extra == ""):
+            clauses = sorted(map(str, requirement.specifier), reverse=True)  # >= before <
+            by_name[canonicalize_name(requirement.name)] = ",".join(clauses)
     return by_name
 
 
 def meets(version: str, bounds: str) -> bool | None:
     """Check whether a version is within bounds; None if that is unknown.
 
-    Suffixes of the numbers (`+cu126`, `rc1`) do not count.
+    Suffixes of the numbers (`+cu126`, `rc1`, `a0+nv25.1`) do not count.
     """
-    parts = _RELEASE.match(version)
-    clauses = [clause for clause in bounds.split(",") if clause]
-    matches = [_CLAUSE.fullmatch(clause) for clause in clauses]
-    if parts is None or not all(matches):
+    try:
+        return SpecifierSet(bounds).contains(Version(version).base_version)
+    except (InvalidVersion, InvalidSpecifier):
         return None
-    return all(
-        _holds(_numbers(parts[1]), match[1], _numbers(match[2])) for match in matches if match
-    )
-
-
-def _holds(version: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
-    length = max(len(version), len(bound))
-    left = version + (0,) * (length - len(version))
-    right = bound + (0,) * (length - len(bound))
-    return {
-        ">=": left >= right,
-        "<=": left <= right,
-        ">": left > right,
-        "<": left < right,
-        "==": left == right,
-    }[sign]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
 
 
 def mismatches(packages: Mapping[str, str], bounds: Mapping[str, str]) -> list[Mismatch]:
     """Return packages that are missing, or outside their bounds."""
-    lines = []
-    for name, wanted in bounds.items():
+    wrong = []
+    for name, bound in bounds.items():
         version = packages.get(name)
-        fault: Fault | None = None
+        is_met = False if version is None else meets(version, bound)
+        if is_met:
+            continue
+        fault: Fault = "outside" if is_met is False else "unknown"
         if version is None:
             fault = "missing"
-        elif (met := meets(version, wanted)) is not True:
-            fault = "unknown" if met is None else "outside"
-        if fault is not None:
-            lines.append(Mismatch(name=name, fault=fault, found=version or "", bounds=wanted))
-    return lines
+        wrong.append(Mismatch(name=name, fault=fault, found=version or "", bounds=bound))
+    return wrong

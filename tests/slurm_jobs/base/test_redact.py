@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from typing import Any
 
 import pytest
@@ -246,30 +245,6 @@ def test_a_known_secret_is_hidden_wherever_it_is_repeated() -> None:
     assert hidden_values(spec, known)["shell"] == f"x {NOT_SHOWN}!"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "a" * 300_000,
-            "a=" * 150_000,
-            "token=" * 50_000,
-            "://@" * 75_000,
-            "x://a:/b" * 40_000,
-            "--a " * 75_000,
-        ),
-        *('token="\\' * 40_000, "token='\n" * 40_000, "token=x' " * 40_000, "'" * 300_000),
-        *("token=$(" * 60_000, "token=$( ()" * 40_000, "token=`" * 60_000, "-ua:x," * 50_000),
-        *("--user=a:$," * 30_000, "--user=a/" * 30_000, "token=$x" * 40_000, "token=`;" * 40_000),
-        *("token=${X:-" * 40_000, "setenv token " * 30_000, "'--token', '" * 30_000),
-        *(f"token={NOT_SHOWN} " * 20_000, "token: [ " * 40_000, "\n'token=x\"" * 30_000),
-    ],
-)
-def test_a_long_text_does_not_hang_the_search(text: str) -> None:
-    start_s = time.process_time()
-    hidden_text(text)
-    assert time.process_time() - start_s < 20.0  # a quadratic one takes minutes
-
-
 NUM_CHARACTERS = 800
 MOST_STEPS = 250
 """Steps for each character. The worst of 300 texts needed 124, and half of them fewer than 20."""
@@ -350,10 +325,18 @@ def hide(monkeypatch):
     return hide_counted
 
 
-REPORTED = ("A_" * 600 + "=1", "'" + "auth: Digest x " * 80, "x://" + "a." * 600, "x://a:b" * 600)
+REPORTED = (
+    *("A_" * 600 + "=1", "'" + "auth: Digest x " * 80, "x://" + "a." * 600, "x://a:b" * 600),
+    *(f"\n'token=x\"{NOT_SHOWN} " * 30, "token: [ " * 90, "token=$x" * 100, "token=`;" * 100),
+)
+REPEATED = (
+    *("a", "a=", "token=", "://@", "x://a:/b", "--a ", 'token="\\', "token='\n", "token=x' ", "'"),
+    *("token=$(", "token=$( ()", "token=`", "-ua:x,", "--user=a:$,", "--user=a/", "token=${X:-"),
+    *("setenv token ", "'--token', '", f"token={NOT_SHOWN} ", "\n'token=x\""),
+)
 
 
-@pytest.mark.parametrize("text", REPORTED, ids=[text[:12] for text in REPORTED])
+@pytest.mark.parametrize("text", [*REPORTED, *(text * (1200 // len(text)) for text in REPEATED)])
 def test_a_text_that_took_minutes_is_read_in_bounded_steps(hide, text):
     assert hide(text) == hidden_text(text)
 

@@ -14,4 +14,5 @@ V100 = CardFacts(name="Tesla V100", capability="7.0")
 
 
 def judged(*nodes: Any, **of_spec: Any) -> list[Check]:
-    return node_checks(list(nodes) or [node()], spec(**of_spec), REQUIRES, ">=3.11")
+    needs = spec(requires=REQUIRES, requires_python=">=3.11", **of_spec)
+    return node_checks(list(nodes) or [node()], needs)

@@ -1,5 +1,6 @@
 """The local runner with real processes; a job's order is a stand-in."""
 
+import ctypes
 import errno
 import os
 import re
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.processes.process_sessions import adopt_orphans
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers import local_runner
 from slurm_jobs.schedulers.local import LocalBook
@@ -70,6 +72,62 @@ def test_a_requeued_task_waits_from_its_requeue_on(book):
     task = book.state(job.job_id)
     assert task.eligible_unix_s - job.submitted_unix_s >= TASK_S
     assert task.start_unix_s >= task.eligible_unix_s == task.submit_unix_s
+
+
+def test_a_requeued_task_waits_without_the_times_of_its_last_start(book, monkeypatch):
+    written = []
+    write_state = LocalBook.write_state
+
+    def keep(book, task):
+        written.append(task)
+        write_state(book, task)
+
+    monkeypatch.setattr(LocalBook, "write_state", keep)
+    job = queue(book)
+    book.request("requeue", job.job_id)
+    run(book, max_cpus=1)
+    assert [task.state for task in written] == ["RUNNING", "PENDING", "RUNNING", "COMPLETED"]
+    for task in written[1:3]:
+        assert (task.end_unix_s, task.exit_code, task.cpu_time_s) == (None, None, None)
+    assert written[1].start_unix_s is None
+
+
+@pytest.fixture
+def _adopting():
+    """The runner's process adopts orphans; this one must stop it after the test."""
+    adopt_orphans()
+    yield
+    ctypes.CDLL(None).prctl(36, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+BURN = """
+import os, time
+parent, memory = os.getppid(), bytearray(b"x") * 60_000_000
+while time.process_time() < 0.5:
+    pass
+open("burnt", "w").close()
+while os.getppid() == parent:
+    time.sleep(0.01)
+open("orphaned", "w").close()
+"""
+
+
+@pytest.mark.usefixtures("_adopting")
+@pytest.mark.parametrize("lasts", ["less long", "longer"])
+def test_processes_whose_parent_was_killed_count_for_their_task(book, lasts):
+    folder = book.folder.parent
+    (folder / "burn.py").write_text(BURN + ("time.sleep(600)" if lasts == "longer" else ""))
+    (folder / "parent.sh").write_text(
+        f"{sys.executable} burn.py &\nwhile [ ! -e burnt ]; do sleep 0.05; done; kill -9 $$\n"
+    )
+    wait = "while [ ! -e orphaned ]; do sleep 0.05; done"
+    RunPaths(folder).batch_script("t").write_text(f"bash parent.sh\n{wait}\n")
+    job = queue(book)
+    run(book, max_cpus=1)
+    task = book.state(job.job_id)
+    assert task.state == "COMPLETED"
+    assert task.cpu_time_s >= 0.5
+    assert task.max_rss_bytes >= 60e6
 
 
 def test_what_waits_for_no_job_is_eligible_from_its_submission_on(book):

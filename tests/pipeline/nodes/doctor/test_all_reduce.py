@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -13,16 +12,14 @@ import pytest
 from pipeline.nodes.doctor import all_reduce as module
 from pipeline.nodes.doctor.all_reduce import all_reduce
 from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.worker.job_identity import free_port
 from tests.contexts import make_context
 
 
 @pytest.fixture
 def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TaskContext]:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = int(probe.getsockname()[1])
-    first = make_context("doctor", tmp_path, num_nodes=2, num_ranks=2, main_port=port)
+    first = make_context("doctor", tmp_path, num_nodes=2, num_ranks=2, main_port=free_port())
     return [first, replace(first, rank=1, node_rank=1)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +12,13 @@ import pytest
 from pipeline.nodes.doctor import meeting
 from pipeline.nodes.doctor.meeting import meet
 from slurm_jobs.formats.records.task_context import TaskContext
+from slurm_jobs.worker.job_identity import free_port
 from tests.contexts import make_context
-
-
-def _port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
 def contexts(tmp_path: Path) -> list[TaskContext]:
-    port, number = _port(), 3
+    port, number = free_port(), 3
     first = make_context("doctor", tmp_path, num_nodes=number, num_ranks=number, main_port=port)
     return [replace(first, rank=rank, node_rank=rank) for rank in range(number)]
 

@@ -81,7 +81,7 @@ def test_a_disk_that_fills_up_meanwhile_is_reported(
     memory_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A stand-in for what statvfs says: another process writes between that and our first byte.
-    monkeypatch.setattr("pipeline.nodes.measures.file_systems._too_full", lambda *_: "")
+    monkeypatch.setattr("pipeline.nodes.measures.file_systems._too_full", lambda *_: None)
     config = ProbeConfig(file_mb=64, num_small_files=5)
     found = measure_file_system("local", memory_disk, config, Deadline.after(5))
     assert "No space left on device" in found.reasons["local"]

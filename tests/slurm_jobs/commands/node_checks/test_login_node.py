@@ -10,7 +10,6 @@ import pytest
 
 from slurm_jobs.commands.node_checks import login_node
 from slurm_jobs.commands.node_checks.login_node import ask_slurm, measure_folder, measure_python
-from slurm_jobs.nodes.doctor.slurm_settings import is_unreachable
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def test_a_controller_that_hangs_is_given_up_and_not_queried_again(
     start_s = time.monotonic()
     facts = ask_slurm()
     assert time.monotonic() - start_s < 10
-    assert is_unreachable(facts)
+    assert not facts.settings
     assert "no answer in 0.5 s" in facts.answers["config"].problem
     assert facts.answers["queue"].problem.startswith("not asked")
     assert facts.answers["version"].text == "slurm 23.11.1\n"
@@ -48,12 +47,12 @@ def test_a_command_that_is_not_there_is_named(commands: Path) -> None:
     facts = ask_slurm()
     assert "sacct" in facts.missing
     assert facts.answers["accounts"].problem
-    assert not is_unreachable(facts)
+    assert facts.settings
 
 
 def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
     look = measure_folder("runs_dir", tmp_path / "to" / "come")
-    assert look.links is True
+    assert look.link_problem == ""
     assert look.write_s is not None
     assert look.folder.free_bytes
     assert look.folder.kind
@@ -69,7 +68,7 @@ def test_a_file_system_without_hard_links_is_seen(
 
     monkeypatch.setattr("os.link", refuse)
     look = measure_folder("runs_dir", tmp_path)
-    assert (look.links, look.link_problem) == (False, "Operation not permitted")
+    assert look.link_problem == "Operation not permitted"
 
 
 def test_a_folder_that_takes_nothing_says_why() -> None:
@@ -93,7 +92,7 @@ def test_a_quota_that_never_answers_is_no_dead_file_system(
     monkeypatch.setattr(login_node, "LIMIT_S", 2.0)
     _script(commands / "quota", "exec /bin/sleep 60")
     look = measure_folder("home", tmp_path)
-    assert (look.late, look.links) == ("", True)
+    assert (look.late, look.link_problem) == ("", "")
     assert "no answer in 2 s" in look.quota.problem
 
 

@@ -35,7 +35,6 @@ def look(**changes: Any) -> MeasuredFolder:
     values: dict[str, Any] = {
         "purpose": "runs_dir",
         "folder": FolderFacts(**folder),
-        "links": True,
         "write_s": 0.005,
         "quota": ProgramAnswer(text=QUOTA),
     }
@@ -54,8 +53,7 @@ def test_a_folder_where_all_is_well_has_nothing_but_ok() -> None:
         ({"free_bytes": GB}, "runs_dir-room", "warning"),
         ({"free_bytes": None}, "runs_dir-room", "unknown"),
         ({"free_files": 900}, "runs_dir-room", "warning"),
-        ({"links": False, "link_problem": "Operation not permitted"}, "hard-links", "problem"),
-        ({"links": None}, "hard-links", "unknown"),
+        ({"link_problem": "Operation not permitted"}, "hard-links", "problem"),
         ({"write_s": 0.4}, "small-files", "warning"),
         ({"write_s": None}, "small-files", "unknown"),
     ],

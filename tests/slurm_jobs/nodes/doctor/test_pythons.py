@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.nodes.doctor.pythons import python_checks, stage_python_checks
+from slurm_jobs.nodes.doctor.doctor_check import judged
+from slurm_jobs.nodes.doctor.pythons import PYTHON_CHECKS, stage_python_checks
 from slurm_jobs.nodes.doctor.site_facts import MeasuredPython
 from tests.slurm_jobs.nodes.made_facts import named
 
@@ -38,11 +39,11 @@ def look(**changes: Any) -> MeasuredPython:
     ],
 )
 def test_versions_and_reading_are_judged(changes: dict[str, Any], name: str, standing: str) -> None:
-    assert named(list(python_checks(look(**changes))), name).standing == standing
+    assert named(judged(PYTHON_CHECKS, look(**changes)), name).standing == standing
 
 
 def test_a_package_that_is_missing_comes_with_the_command_that_installs_it() -> None:
-    check = named(list(python_checks(look(packages={}))), "packages")
+    check = named(judged(PYTHON_CHECKS, look(packages={})), "packages")
     assert check.remedy == "/env/bin/python -m pip install 'pyyaml>=6.0.2,<7'"
 
 
