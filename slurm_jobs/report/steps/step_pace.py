@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from slurm_jobs.base.student_t import CONFIDENCE, two_sided
+from slurm_jobs.base.student_t import two_sided
+from slurm_jobs.report.comparison.speed_verdict import CONFIDENCE
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.numbers.step_stretches import stretch_speeds
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
