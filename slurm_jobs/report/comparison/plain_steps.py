@@ -45,7 +45,7 @@ def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
     Args:
         attempts: attempts with equal numbers of ranks.
     """
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    whole = [a for a in attempts if a.is_whole and a.num_measured]
     steps = plain_steps(whole) if whole else None
     if steps is None or not len(steps.seconds):
         return None

@@ -44,6 +44,11 @@ class AttemptSteps:
     """Ranks of the attempt; more than `ranks` if some left no step."""
 
     @property
+    def is_whole(self) -> bool:
+        """True if every rank left records."""
+        return len(self.ranks) == self.num_ranks
+
+    @property
     def num_common(self) -> int:
         """Steps that count and that all of `ranks` recorded: a killed rank may lack the last."""
         return min(self.num_kept)

@@ -37,7 +37,7 @@ def find_pace(
     complete = [
         a
         for a in of_newest(attempts, fingerprints)
-        if a.num_ranks == newest.num_ranks == len(a.ranks) and a.num_measured
+        if a.num_ranks == newest.num_ranks and a.is_whole and a.num_measured
     ]
     lengths, num_samples = [np.empty(0)], 0.0
     for attempt in complete:

@@ -103,7 +103,7 @@ def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
                 num_steps=attempt.num_measured,
                 members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
                 means=means,
-                is_whole=len(attempt.ranks) == attempt.num_ranks,
+                is_whole=attempt.is_whole,
                 is_on_cpu=all(file.metadata.get("device") == "cpu" for file in files),
                 tells_waits=not any("rank_wait_s" in file.lacking for file in files),
             )
@@ -231,7 +231,7 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     steps. A padded token counts as much as a real one. The whole time is that of the longest step
     of any rank, too: where ranks do not meet in every step, each may have other long steps.
     """
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    whole = [a for a in attempts if a.is_whole and a.num_measured]
     wall_s = 0.0
     longest = dict.fromkeys((*PHASE_KINDS, "padding"), 0.0)
     for attempt in whole:
@@ -268,7 +268,7 @@ def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
 
     None if no attempt has the records of all its ranks, or if they lack these waits.
     """
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks > 1 and a.num_measured]
+    whole = [a for a in attempts if a.is_whole and a.num_ranks > 1 and a.num_measured]
     files = [t.steps for a in whole for t in a.ranks if t.steps is not None]
     wall_s = sum(a.measured_s() for a in whole)
     if wall_s <= 0 or any("rank_wait_s" in file.lacking for file in files):
