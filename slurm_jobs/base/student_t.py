@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-CONFIDENCE = 0.95
-"""Confidence of every interval that is reported."""
 _TINY = 1e-300
 _MAX_TERMS = 400
 _PRECISION = 1e-14

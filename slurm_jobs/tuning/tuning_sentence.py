@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from slurm_jobs.base.student_t import CONFIDENCE
+from slurm_jobs.report.comparison.speed_verdict import CONFIDENCE
 
 Values = Mapping[str, Any]
 TOO_SHORT = "trials have too few steps for it: give a larger --budget"

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.base.student_t import CONFIDENCE, two_sided
+from slurm_jobs.base.student_t import two_sided
 
 Word = Literal["faster", "slower", "equal", "cannot tell", "different here", "alike here"]
 """Verdict on the second arm. The last two are for single runs, and claim nothing about the next
 one."""
 
+CONFIDENCE = 0.95
+"""Confidence of every interval that is reported: it decides when a difference between two runs
+counts, in `compare` and in `tune`."""
 EQUAL_SHARE = 0.01
 """Speeds within this share of each other are called equal."""
 MIN_RUNS = 2

@@ -17,7 +17,7 @@ from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.attempts.gathered_attempts import (
     REPORT_RUN,
     AttemptFacts,
-    starts_without_row,
+    recorded_starts,
 )
 from slurm_jobs.report.attempts.longest_job import longest_job
 from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
@@ -26,7 +26,7 @@ from slurm_jobs.report.numbers.current_results import SliceResults, stage_result
 from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.numbers.trainings.node_load import level_of
 from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
-from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
+from slurm_jobs.report.values.stage_model import Distribution, StageNumbers
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
@@ -61,6 +61,11 @@ def stage_numbers(
     timed = [(start.elapsed_s, start.row) for start in starts if start.elapsed_s is not None]
     longest_s, longest = max(timed, key=itemgetter(0), default=(0.0, None))
     unrecorded = starts_of([fact for fact in facts if fact.record is None])
+    failures = []
+    for bar in (fact.bar for fact in facts):
+        if bar.outcome == "failed":
+            name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+            failures.append(f"{name}: {bar.reason or 'no reason was written down'}")
     return StageNumbers(
         name=stage.name,
         run=stage.run,
@@ -81,7 +86,7 @@ def stage_numbers(
         queue_wait_max_s=_bounded(_wait(rows, "eligible_unix_s", "start_unix_s", np.max), lacking),
         running_s=running_s,
         task_time=_task_time(facts),
-        failures=tuple(_failure(f.bar) for f in facts if f.bar.outcome == "failed"),
+        failures=tuple(failures),
         results=stage_results(stage, results),
         longest_job="" if longest is None else longest_job(longest, longest_s, facts),
         longest_s=_bounded(
@@ -102,12 +107,12 @@ def stage_numbers(
 
 def lacking_starts(facts: Sequence[AttemptFacts]) -> str:
     """Return why sums and maxima over a stage's starts are lower bounds; empty if they are not."""
-    starts, num_starts = starts_without_row(facts)
+    starts = recorded_starts(facts)
     sources = {f.accounting.source for f in facts if f.accounting is not None}
-    if not starts or not sources:
+    if not starts.without_row or not sources:
         return ""
     why = " (the local scheduler keeps only a task's last)" if sources == {"local"} else ""
-    return f"the accounting lacks {len(starts)} of {num_starts} starts{why}"
+    return f"the accounting lacks {len(starts.without_row)} of {starts.num} starts{why}"
 
 
 def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
@@ -115,11 +120,6 @@ def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
     for fact in facts:
         slices.setdefault(fact.job, set()).add(fact.bar.slice_index)
     return max((len(task_slices) for task_slices in slices.values()), default=1)
-
-
-def _failure(bar: Bar) -> str:
-    name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
-    return f"{name}: {bar.reason or 'no reason was written down'}"
 
 
 def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:

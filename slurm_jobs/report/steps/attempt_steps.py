@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_jobs.report.inputs.run_inputs import RankTiming
+from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
 from slurm_jobs.report.steps.profile_waits import without_profile_waits
 
 Members = Sequence[tuple[RankTiming, np.ndarray]]
@@ -42,6 +42,13 @@ class AttemptSteps:
     warmup_steps: int
     num_ranks: int
     """Ranks of the attempt; more than `ranks` if some left no step."""
+    fingerprint: str
+    """Hash of config and code; empty if unknown."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every rank left records."""
+        return len(self.ranks) == self.num_ranks
 
     @property
     def num_common(self) -> int:
@@ -57,6 +64,23 @@ class AttemptSteps:
     def longest(self) -> int:
         """Index of the rank with most records: a step that one rank finished, all did."""
         return max(range(len(self.records)), key=lambda index: len(self.records[index]))
+
+    @property
+    def begun_unix_s(self) -> float:
+        """When the first step began, on the rank with most records."""
+        return float(self.records[self.longest]["start_unix_s"][0])
+
+    @property
+    def ended_unix_s(self) -> float:
+        """When the last step ended, on the rank with most records."""
+        last = self.records[self.longest][-1]
+        return float(last["start_unix_s"]) + float(last["step_s"])
+
+    @property
+    def uncounted_s(self) -> float:
+        """Time of the steps that a later attempt repeated or did not continue."""
+        steps = self.records[self.longest][self.num_kept[self.longest] :]
+        return float(steps["step_s"].sum(dtype=np.float64))
 
     def kept(self, index: int) -> np.ndarray:
         """Return the records of the rank at `index` that count."""
@@ -95,6 +119,23 @@ def last_losses(attempts: Sequence[AttemptSteps]) -> np.ndarray:
     losses = losses[np.isfinite(losses)]
     last: np.ndarray = losses[-max(1, len(losses) // 50) :]
     return last
+
+
+def split_by_slice(
+    stage: StageInputs, warmup_steps: int = 0
+) -> dict[int, tuple[AttemptSteps, ...]]:
+    """Return the attempts of each slice that recorded steps, in the order of the slices."""
+    timings: dict[int, list[RankTiming]] = {}
+    for timing in stage.timings:
+        if timing.steps is not None and len(timing.steps.steps):
+            timings.setdefault(timing.slice_index, []).append(timing)
+    fingerprints: dict[int, dict[int, str]] = {}
+    for record in stage.attempts:
+        fingerprints.setdefault(record.slice_index, {})[record.attempt] = record.fingerprint
+    return {
+        index: split_attempts(timings[index], warmup_steps, fingerprints.get(index, {}))
+        for index in sorted(timings)
+    }
 
 
 def split_attempts(
@@ -138,6 +179,7 @@ def split_attempts(
                 ),
                 warmup_steps=warmup_steps,
                 num_ranks=max([*said_ranks, len(members)]),
+                fingerprint=fingerprints.get(attempt, ""),
             )
         )
         begun = _first_step(members)

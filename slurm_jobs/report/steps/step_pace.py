@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from slurm_jobs.base.student_t import CONFIDENCE, two_sided
+from slurm_jobs.base.student_t import two_sided
+from slurm_jobs.report.comparison.speed_verdict import CONFIDENCE
 from slurm_jobs.report.inputs.run_inputs import RankTiming
 from slurm_jobs.report.numbers.step_stretches import stretch_speeds
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
@@ -17,9 +18,7 @@ from slurm_jobs.report.values.training_model import StepPace
 
 
 def find_pace(
-    attempts: Sequence[AttemptSteps],
-    fingerprints: Mapping[int, str],
-    timings: Sequence[RankTiming] = (),
+    attempts: Sequence[AttemptSteps], timings: Sequence[RankTiming] = ()
 ) -> StepPace | None:
     """Return the pace of the newest phase and config, on as many ranks as the last attempt.
 
@@ -28,15 +27,14 @@ def find_pace(
 
     Args:
         attempts: attempts of one slice, oldest first.
-        fingerprints: hash of config and code by attempt.
         timings: timings of the slice, including starts without a step.
     """
     newest = attempts[-1]
     phase = phase_of(newest)
     complete = [
         a
-        for a in of_newest(attempts, fingerprints)
-        if a.num_ranks == newest.num_ranks == len(a.ranks) and a.num_measured
+        for a in of_newest(attempts)
+        if a.num_ranks == newest.num_ranks and a.is_whole and a.num_measured
     ]
     lengths, num_samples = [np.empty(0)], 0.0
     for attempt in complete:

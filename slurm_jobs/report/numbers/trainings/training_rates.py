@@ -23,7 +23,7 @@ def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     Only steps that every rank recorded count: a rank that lacks some must not lower the sum. The
     numbers of tokens and samples are progress, not statistics, so they include the warm-up.
     """
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks]
+    whole = [a for a in attempts if a.is_whole]
     wall_s = sum(a.measured_s() for a in whole)
     counted = [a.measured(i) for a in whole for i in range(len(a.ranks))]
     measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]

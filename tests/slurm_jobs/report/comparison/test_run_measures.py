@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.formats.timings.system_readings import ReadingPacker, system_path
-from slurm_jobs.report.comparison.run_measures import measure, unfinished_progress
+from slurm_jobs.report.comparison.run_measures import measure
 from tests.slurm_jobs.report.builders import change_steps, edited, write_operators
 from tests.slurm_jobs.report.comparison.measured_folder import folder, paths
 
@@ -62,15 +60,11 @@ def test_unreadable_steps_are_noted(paths, folder):
     assert any("unequal numbers of steps" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("planned", "expected"), [(1100, (239, 1100)), (239, None), (None, None), (0, None)]
-)
-def test_missing_steps_are_counted(planned, expected):
-    steps = np.zeros(39, [("step", "i8")])
-    steps["step"] = np.arange(200, 239)
-    file = SimpleNamespace(metadata={"num_steps": planned})
-    attempt: Any = SimpleNamespace(ranks=[SimpleNamespace(steps=file)], records=[steps], longest=0)
-    assert unfinished_progress([attempt]) == expected
+@pytest.mark.parametrize(("planned", "is_noted"), [(1100, True), (400, False), (None, False)])
+def test_missing_steps_are_counted(paths, folder, planned, is_noted):
+    change_steps(folder, num_steps=planned)
+    notes = measure(paths.run_dir).notes
+    assert any("400 of 1,100 steps were made" in note for note in notes) is is_noted
 
 
 def of_earlier_config(paths):
