@@ -23,6 +23,10 @@ Read = Callable[[float], Mapping[str, float]]
 ago. Raises OSError or ValueError if they cannot be read now."""
 
 
+# psutil 7.2 would save about 40 lines here and in `job_processes`. It needs 8 µs less for the
+# cores of a node, but twice the time for processes, disks and network cards (138, 62 and 42 µs
+# instead of 79, 26 and 25). It also has disks by name, where the records have device numbers, and
+# neither sessions nor InfiniBand.
 class Increase:
     """Growth of counters since the previous reading; columns of several keys are added."""
 
