@@ -39,10 +39,13 @@ class Increase:
         A counter that fell (after a reset, or iowait, which the kernel may lower) counts as 0.
         """
         last, self._last = self._last, now
-        pairs = [(last[key], columns) for key, columns in now.items() if key in last]
-        if not pairs:
-            return None
-        return [sum(max(0, new[i] - old[i]) for old, new in pairs) for i in range(len(pairs[0][0]))]
+        growth: list[float] | None = None
+        for key, columns in now.items():
+            if key in last:
+                growth = growth or [0.0] * len(columns)
+                for column, (old, new) in enumerate(zip(last[key], columns, strict=True)):
+                    growth[column] += max(0, new - old)
+        return growth
 
 
 class CpuSource:
@@ -130,8 +133,9 @@ def read_network_bytes(
 
 def read_infiniband_bytes(ports: Collection[Path]) -> Mapping[Hashable, Sequence[float]]:
     """Return bytes received and sent by InfiniBand port, its folder `counters` in sysfs."""
-    names = ("port_rcv_data", "port_xmit_data")
-    return {
-        port: [int((port / name).read_text()) * _INFINIBAND_UNIT_BYTES for name in names]
-        for port in ports
-    }
+    num_bytes: dict[Hashable, Sequence[float]] = {}
+    for port in ports:
+        received = int((port / "port_rcv_data").read_text())
+        sent = int((port / "port_xmit_data").read_text())
+        num_bytes[port] = [received * _INFINIBAND_UNIT_BYTES, sent * _INFINIBAND_UNIT_BYTES]
+    return num_bytes

@@ -49,7 +49,7 @@ _PART_NAME = re.compile(r"__\d+_\d+\.distcp")
 
 
 class _PickledObject:
-    """Holds what a pickle says of an object of some class, and is used in the place of that object.
+    """Holds what a pickle says of an object of some class, and stands for that object.
 
     Each class or function that a pickle names is represented by a subclass, see `find_class`.
     """
@@ -178,7 +178,7 @@ def _build_size(pickled: Any) -> torch.Size:
 
 
 def _build_dtype(pickled: Any) -> torch.dtype:
-    """Return the dtype whose name the pickle has in the place of a class, as `torch.float32`."""
+    """Return the dtype that the pickle names like a class, as `torch.float32`."""
     dtype = None
     if _is_class(pickled):
         module, _, name = pickled.path.rpartition(".")
