@@ -104,15 +104,19 @@ class ShardedDataset:
             StageError: as in `sample`.
         """
         index = self.index
-        columns = index.shard, index.offset, index.num_bytes
-        shards, starts, sizes = (column[numbers].tolist() for column in columns)
+        shards = index.shard[numbers].tolist()
+        starts = index.offset[numbers].tolist()
+        sizes = index.num_bytes[numbers].tolist()
         wholes = self._wholes(numbers, shards, sizes)
-        return [
-            self._view(number, shard, start, size) if whole is None else whole.read(start, size)
-            for number, shard, start, size, whole in zip(
-                numbers, shards, starts, sizes, wholes, strict=True
-            )
-        ]
+        views = []
+        for number, shard, start, size, whole in zip(
+            numbers, shards, starts, sizes, wholes, strict=True
+        ):
+            if whole is None:
+                views.append(self._view(number, shard, start, size))
+            else:
+                views.append(whole.read(start, size))
+        return views
 
     def _wholes(
         self, numbers: list[int], shards: list[int], sizes: list[int]

@@ -7,7 +7,7 @@ pickled.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 import torch
@@ -91,20 +91,19 @@ class BatchReader(Prefetcher):
         """Return the samples of all rows; `epochs` has one entry per row."""
         if self._augment is None and not self._needs.original_sizes:
             return self._dataset.gather([number for row in rows for number in row])
-        samples = (
-            self._sample(number, epoch)
-            for row, epoch in zip(rows, epochs, strict=True)
-            for number in row
-        )
         try:
             return gather_samples(
-                samples, self._dataset.rule, with_original_sizes=self._needs.original_sizes
+                self._samples(rows, epochs),
+                self._dataset.rule,
+                with_original_sizes=self._needs.original_sizes,
             )
         except ValueError as error:
             refuse_batch(str(self._dataset.files.shared_dir), error)
 
-    def _sample(self, number: int, epoch: int) -> Sample:
-        sample = self._dataset.sample(number)
-        if self._augment is None:
-            return sample
-        return self._augment(sample, number=number, epoch=epoch)
+    def _samples(self, rows: Sequence[Sequence[int]], epochs: Sequence[int]) -> Iterator[Sample]:
+        for row, epoch in zip(rows, epochs, strict=True):
+            for number in row:
+                sample = self._dataset.sample(number)
+                if self._augment is not None:
+                    sample = self._augment(sample, number=number, epoch=epoch)
+                yield sample

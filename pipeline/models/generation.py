@@ -20,12 +20,17 @@ class Prompt:
     """On the host."""
 
 
-def pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pad_left(
+    prompts: Sequence[Prompt], pad_id: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Pad token ids and attention mask, int64 [batch, tokens], so all prompts end in one column."""
-    width = max(len(prompt) for prompt in prompts)
-    ids = [[pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return torch.tensor(ids), torch.tensor(mask)
+    width = max(len(prompt.input_ids) for prompt in prompts)
+    input_ids, mask = [], []
+    for prompt in prompts:
+        num_padding = width - len(prompt.input_ids)
+        input_ids.append([pad_id] * num_padding + list(prompt.input_ids))
+        mask.append([0] * num_padding + [1] * len(prompt.input_ids))
+    return torch.tensor(input_ids, device=device), torch.tensor(mask, device=device)
 
 
 def before(answer: list[int], end_id: int) -> list[int]:

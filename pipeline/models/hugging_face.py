@@ -79,22 +79,19 @@ class HuggingFaceVLM(VisionLanguageModel):
         images: dict[str, Any] = {}
         if vision:
             output = self.image_features(vision)
-            places = image_places
-            if places is None:
-                places = find_places(input_ids, self.facts.info.image_token_id)
-            embeddings = put_features(embeddings, _joined(output.pooler_output), places)
-            images = _added_features(output, places)
+            if image_places is None:
+                image_places = find_places(input_ids, self.facts.info.image_token_id)
+            embeddings = put_features(embeddings, _joined(output.pooler_output), image_places)
+            images = _added_features(output, image_places)
         elif self.training:
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
             output = self.image_features(smallest)
-            unused = sum((zero_of(value) for value in features_of(output)), start=unused)
+            for features in features_of(output):
+                unused = unused + zero_of(features)
             # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
             embeddings = embeddings + unused.to(embeddings.dtype)
         apart = attention_arguments(
-            packing,
-            self.text_config,
-            input_ids,
-            uses_varlen=self.uses_varlen,
+            packing, self.text_config, input_ids, uses_varlen=self.uses_varlen
         )
         # SYNC: without `packing`, or for a language model that may not take masks, transformers
         # checks whether rows are packed. tests/pipeline/models/test_grids.py counts it.
@@ -158,7 +155,7 @@ class HuggingFaceVLM(VisionLanguageModel):
     def tied_weights(self) -> Mapping[str, str]:
         """Implement `VisionLanguageModel.tied_weights`."""
         tied = self.hf.all_tied_weights_keys
-        return {f"hf.{name}": f"hf.{of}" for name, of in tied.items()}
+        return {f"hf.{name}": f"hf.{target}" for name, target in tied.items()}
 
     def unused_parameters(self) -> frozenset[str]:
         """Return the parameters of layers after the one that features are taken from."""
@@ -204,7 +201,10 @@ class HuggingFaceVLM(VisionLanguageModel):
                 self.hf.config, trust_remote_code=self.has_own_code
             )
         # A tied output head is the input embeddings, and is written once.
-        own_weights = dict(_without_prefix(self.state_dict() if weights is None else weights))
+        own_weights = {}
+        for name, weight in (self.state_dict() if weights is None else weights).items():
+            if not name.startswith(HEADS_PREFIX):
+                own_weights[name.removeprefix("hf.")] = weight
         once = without_tied(own_weights, shell.all_tied_weights_keys)
         whole = {name: value.detach().cpu() for name, value in once.items()}
         # Copies, because both functions remove what they have processed.
@@ -228,13 +228,13 @@ class HuggingFaceVLM(VisionLanguageModel):
 
         The weights' `generation_config.json` has no influence.
         """
-        device = self.hf.get_input_embeddings().weight.device
+        weight = self.hf.get_input_embeddings().weight
+        device, dtype = weight.device, weight.dtype
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
-        ids, mask = (t.to(device) for t in pad_left([p.input_ids for p in prompts], pad_id))
-        dtype = self.hf.get_input_embeddings().weight.dtype
+        input_ids, mask = pad_left(prompts, pad_id, device)
         vision = plain_arguments(arrange_prompts(prompts, self.layout, device, dtype), device)
         if self.family.marks_images:
-            vision["mm_token_type_ids"] = (ids == self.hf.config.image_token_id).int()
+            vision["mm_token_type_ids"] = (input_ids == self.hf.config.image_token_id).int()
         settings = GenerationConfig(
             do_sample=False,
             max_new_tokens=max_new_tokens,
@@ -244,13 +244,13 @@ class HuggingFaceVLM(VisionLanguageModel):
         # Otherwise sharded models would synchronise at each token, also with idle ranks.
         with _without_own_settings(self.hf):
             generated = self.hf.generate(
-                input_ids=ids,
+                input_ids=input_ids,
                 attention_mask=mask,
                 generation_config=settings,
                 synced_gpus=False,
                 **vision,
             )
-        answers = generated[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
+        answers = generated[:, input_ids.shape[1] :].tolist()  # SYNC: the answers come to the host
         return [before(answer, end_id) for answer in answers]
 
 
@@ -346,14 +346,3 @@ def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:
     for name, parameter in hf.get_encoder(modality="image").named_parameters():
         if re.search(r"(^|\.)post_layernorm\.", name):
             yield parameter
-
-
-def _without_prefix(
-    weights: Mapping[str, torch.Tensor],
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield weights by the names in `hf`, which has no heads."""
-    return (
-        (name.removeprefix("hf."), value)
-        for name, value in weights.items()
-        if not name.startswith(HEADS_PREFIX)
-    )

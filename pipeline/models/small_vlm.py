@@ -72,10 +72,14 @@ class SmallVLMConfig:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SmallVLMConfig:
         """Return the config from the values of `to_json`."""
-        known = {f.name: values[f.name] for f in dataclasses.fields(cls)}
-        for name in ("image_mean", "image_std"):
-            known[name] = tuple(known[name])
-        return cls(**known)
+        return cls(
+            vision=values["vision"],
+            language=values["language"],
+            image_token_id=values["image_token_id"],
+            pad_token_id=values["pad_token_id"],
+            image_mean=tuple(values["image_mean"]),
+            image_std=tuple(values["image_std"]),
+        )
 
 
 class SmallVLM(VisionLanguageModel):
@@ -145,20 +149,20 @@ class SmallVLM(VisionLanguageModel):
             Float [batch, tokens, hidden], and a zero that depends on unused parts.
         """
         text = self.language.model.embed_tokens(input_ids)
-        unused = torch.zeros((), device=input_ids.device)
+        zero = torch.zeros((), device=input_ids.device)
         if vision:
-            places = image_places
-            if places is None:
-                places = find_places(input_ids, self.config.image_token_id)
-            return put_features(text, self._project(vision).flatten(0, 1), places), unused
-        if self.training:
-            # A rank without an image must still enter the collectives of the vision tower, and
-            # give its parameters a (zero) gradient.
-            smallest = self.layout.smallest(input_ids.device, text.dtype)
-            unused = unused + zero_of(self._project(smallest))
-            # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
-            text = text + unused.to(text.dtype)
-        return text, unused
+            if image_places is None:
+                image_places = find_places(input_ids, self.config.image_token_id)
+            patches = self._project(vision).flatten(0, 1)
+            return put_features(text, patches, image_places), zero
+        if not self.training:
+            return text, zero
+        # A rank without an image must still enter the collectives of the vision tower, and give
+        # its parameters a (zero) gradient.
+        smallest = self.layout.smallest(input_ids.device, text.dtype)
+        zero = zero + zero_of(self._project(smallest))
+        # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
+        return text + zero.to(text.dtype), zero
 
     def _project(self, vision: VisionInputs) -> torch.Tensor:
         """Return float [num_images, patches, hidden of the language model]."""
@@ -193,16 +197,15 @@ class SmallVLM(VisionLanguageModel):
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
         """Implement `VisionLanguageModel.generate`, with a key-value cache."""
-        weight = self.language.lm_head.weight
+        device, dtype = self.language.lm_head.weight.device, self.language.lm_head.weight.dtype
         end_id = cast("int", self.language.config.eos_token_id)  # of `language_values`
-        padded = pad_left([prompt.input_ids for prompt in prompts], self.config.pad_token_id)
-        input_ids, mask = (tensor.to(weight.device) for tensor in padded)
-        vision = arrange_prompts(prompts, self.layout, weight.device, weight.dtype)
-        embeds, _ = self.embed(input_ids, vision)
+        input_ids, mask = pad_left(prompts, self.config.pad_token_id, device)
+        embeds, _ = self.embed(input_ids, arrange_prompts(prompts, self.layout, device, dtype))
+        # Padding is on the left: positions count from the first token of each prompt.
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self.language.config)
-        answers = []
-        finished = torch.zeros(len(prompts), dtype=torch.bool, device=weight.device)
+        new_tokens = []
+        finished = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         for _ in range(max_new_tokens):
             logits = self.language(
                 inputs_embeds=embeds,
@@ -212,16 +215,16 @@ class SmallVLM(VisionLanguageModel):
                 use_cache=True,
                 logits_to_keep=1,
             ).logits[:, -1]
-            chosen = logits.argmax(-1).masked_fill(finished, end_id)
-            answers.append(chosen)
-            finished |= chosen == end_id
+            next_tokens = logits.argmax(-1).masked_fill(finished, end_id)
+            new_tokens.append(next_tokens)
+            finished |= next_tokens == end_id
             if bool(finished.all()):  # SYNC: the host decides whether to continue
                 break
-            embeds = self.language.model.embed_tokens(chosen.unsqueeze(-1))
+            embeds = self.language.model.embed_tokens(next_tokens.unsqueeze(-1))
             mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=-1)
             positions = positions[:, -1:] + 1
-        columns = torch.stack(answers, dim=-1).tolist()  # SYNC: the answers come to the host
-        return [before(row, end_id) for row in columns]
+        answers = torch.stack(new_tokens, dim=-1).tolist()  # SYNC: the answers come to the host
+        return [before(answer, end_id) for answer in answers]
 
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
@@ -243,7 +246,7 @@ class SmallVLM(VisionLanguageModel):
     def tied_weights(self) -> Mapping[str, str]:
         """Implement `VisionLanguageModel.tied_weights`."""
         tied = self.language.all_tied_weights_keys
-        return {f"language.{name}": f"language.{of}" for name, of in tied.items()}
+        return {f"language.{name}": f"language.{target}" for name, target in tied.items()}
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> SmallVLM:
@@ -256,8 +259,10 @@ class SmallVLM(VisionLanguageModel):
         model = cls(read_model_config(folder))
         try:
             weights = load_file(folder / WEIGHTS_NAME)
-            written = {n: weights[of] for n, of in model.tied_weights().items() if of in weights}
-            model.load_state_dict({**written, **weights})
+            for tied_name, written_name in model.tied_weights().items():
+                if tied_name not in weights and written_name in weights:
+                    weights[tied_name] = weights[written_name]
+            model.load_state_dict(weights)
         except (OSError, RuntimeError, SafetensorError) as error:
             message = f"model folder {folder}: {WEIGHTS_NAME} does not fit config.json: {error}"
             raise StageConfigError(message) from error
@@ -277,11 +282,11 @@ def _make_language(config: SmallVLMConfig) -> Qwen2ForCausalLM:
 
 def tower_sizes(config: SmallVLMConfig) -> tuple[TowerSizes, TowerSizes]:
     """Return the sizes of the vision tower and of the language model."""
-    vision, language = (
-        TowerSizes(hidden_size=tower["hidden_size"], num_layers=tower["num_hidden_layers"])
-        for tower in (config.vision, config.language)
-    )
-    return vision, language
+    return _tower_size(config.vision), _tower_size(config.language)
+
+
+def _tower_size(tower: Mapping[str, Any]) -> TowerSizes:
+    return TowerSizes(hidden_size=tower["hidden_size"], num_layers=tower["num_hidden_layers"])
 
 
 def read_model_config(folder: Path) -> SmallVLMConfig:

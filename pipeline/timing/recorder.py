@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pipeline.timing.device_clock import CudaClock, DeviceStep
@@ -42,7 +41,6 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 2.0
 _NO_DEVICE_TIMES = dict.fromkeys(DEVICE_FIELDS, math.nan)
-_NO_PARTS = dict.fromkeys(STEP_PARTS, math.nan)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +87,52 @@ def read_process_memory() -> tuple[float, int]:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0, 0  # Linux counts KiB
 
 
+class _OpenStep:
+    """Times of the step that runs: each moment since its start belongs to one phase."""
+
+    def __init__(self, step: int, closing_ns: int, clock: CudaClock | None) -> None:
+        """Start `closing_ns` ago, at the end of the previous step."""
+        start_unix_s, now_ns = time.time(), time.perf_counter_ns()
+        self.step = step
+        self._start_unix_s = start_unix_s - closing_ns / 1e9
+        self._start_ns = now_ns - closing_ns
+        self._parts_s = dict.fromkeys(STEP_PARTS, math.nan)
+        self.on_device = None if clock is None else DeviceStep(clock)
+        self._core_wait_from_s = core_wait_so_far_s()
+        self.last_lap_ns = time.perf_counter_ns()
+        self._phases_ns = dict.fromkeys(STEP_PHASES, 0)
+        self._phases_ns["other_s"] = self.last_lap_ns - self._start_ns
+
+    def lap(self, phase: str, part: str | None) -> None:
+        if self.on_device is not None:
+            self.on_device.lap(phase)
+        now_ns = time.perf_counter_ns()
+        self._phases_ns[phase] += now_ns - self.last_lap_ns
+        self.last_lap_ns = now_ns
+        if part is not None:
+            self._parts_s[part] = self.seconds_so_far(STEP_PARTS[part])
+
+    def set_apart(self, phase: str, spent_ns: int) -> None:
+        self._phases_ns[phase] += spent_ns
+        self.last_lap_ns += spent_ns
+
+    def seconds_so_far(self, phase: str) -> float:
+        return self._phases_ns[phase] / 1e9
+
+    def times(self) -> dict[str, float | int]:
+        """Return the fields of its record that are times on the host, up to the last lap."""
+        return {
+            "step": self.step,
+            "start_unix_s": self._start_unix_s,
+            **{phase: phase_ns / 1e9 for phase, phase_ns in self._phases_ns.items()},
+            "step_s": (self.last_lap_ns - self._start_ns) / 1e9,
+            **self._parts_s,
+            "core_wait_s": core_wait_so_far_s() - self._core_wait_from_s,
+        }
+
+
 @dataclass(kw_only=True, slots=True)
-class _Closed:
+class _ClosedStep:
     """Step that has ended, whose record waits for values that are known later."""
 
     values: dict[str, float | int]
@@ -102,9 +144,9 @@ class _Closed:
         has_passed = self.on_device is None or self.on_device.has_passed()
         return self.outcome is not None and has_passed
 
-    def pack(self, times: Mapping[str, float] = MappingProxyType({})) -> bytes:
+    def pack(self, device_times: Mapping[str, float]) -> bytes:
         assert self.outcome is not None
-        return pack_step({**self.values, **_fields(self.outcome), **times})
+        return pack_step({**self.values, **_fields(self.outcome), **device_times})
 
 
 class StepRecorder:
@@ -134,16 +176,11 @@ class StepRecorder:
         self._clock = device_clock
         self._synchronize = synchronize
         self._peak_flops_per_s = peak_flops_per_s
-        self._waiting: deque[_Closed] = deque()
+        self._waiting: deque[_ClosedStep] = deque()
         self._pending: list[bytes] = []
-        self._last_flush_ns = self._start_ns = self._lap_ns = time.perf_counter_ns()
-        self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
-        self._parts_s = _NO_PARTS
-        self._on_device: DeviceStep | None = None
-        self._core_wait_from_s = math.nan
-        self._own_ns = 0  # time of closing the previous step, a part of the next
-        self._step = 0
-        self._start_unix_s = 0.0
+        self._last_flush_ns = time.perf_counter_ns()
+        self._open = _OpenStep(0, 0, None)
+        self._closing_ns = 0  # time of closing the previous step, a part of the next
         self._written_at: int | None = None  # offset of the open step's record in the file
 
     def start_step(self, step: int) -> None:
@@ -154,22 +191,13 @@ class StepRecorder:
         or a core.
         """
         begin_steps()  # writes files at the first step, so it comes before the clocks are read
-        own_ns, self._own_ns = self._own_ns, 0
-        start_unix_s, now_ns = time.time(), time.perf_counter_ns()
-        self._step = step
-        self._start_unix_s = start_unix_s - own_ns / 1e9
-        self._start_ns = now_ns - own_ns
-        self._parts_s = _NO_PARTS
-        self._on_device = None if self._clock is None else DeviceStep(self._clock)
-        self._core_wait_from_s = core_wait_so_far_s()
-        self._lap_ns = time.perf_counter_ns()
-        first_ns = self._lap_ns - self._start_ns
-        self._laps_ns = {**dict.fromkeys(STEP_PHASES, 0), "other_s": first_ns}
+        self._open = _OpenStep(step, self._closing_ns, self._clock)
+        self._closing_ns = 0
 
     @property
     def step(self) -> int:
         """Step that `start_step` started last."""
-        return self._step
+        return self._open.step
 
     def lap(self, phase: str, part: str | None = None) -> None:
         """Assign the time since the last lap (or the start of the step) to `phase`.
@@ -179,38 +207,33 @@ class StepRecorder:
         """
         if self._synchronize is not None:
             self._synchronize()  # SYNC: configured by `timing: sync`
-        if self._on_device is not None:
-            self._on_device.lap(phase)
-        now_ns = time.perf_counter_ns()
-        self._laps_ns[phase] += now_ns - self._lap_ns
-        self._lap_ns = now_ns
+        self._open.lap(phase, part)
         beat()
-        if part is not None:
-            self._parts_s = {**self._parts_s, part: self.seconds_so_far(STEP_PARTS[part])}
 
     def set_apart(self, phase: str, spent_ns: int) -> None:
         """Assign a part of the open lap to `phase` instead of to the rest of the lap.
 
         May be called by another thread while this one waits for it, as in a backward pass.
         """
-        self._laps_ns[phase] += spent_ns
-        self._lap_ns += spent_ns
+        self._open.set_apart(phase, spent_ns)
 
     def seconds_so_far(self, phase: str) -> float:
         """Return the time of a phase in the open step's laps."""
-        return self._laps_ns[phase] / 1e9
+        return self._open.seconds_so_far(phase)
 
     def end_step(self, counts: StepCounts, outcome: StepOutcome | None = None) -> None:
         """Close the step's record; write to the file if the last write is long ago."""
         values = self._values(counts)
         # An evaluation has its own stall limit, which must not apply to later steps.
         end_step(values["step_s"] - sum(values[name] for name in NOT_TRAINING))
-        self._waiting.append(_Closed(values=values, on_device=self._on_device, outcome=outcome))
+        self._waiting.append(
+            _ClosedStep(values=values, on_device=self._open.on_device, outcome=outcome)
+        )
         self._settle()
-        is_late = self._lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9
+        is_late = self._open.last_lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9
         if is_late or self._written_at is not None:
             self.flush()
-        self._own_ns = time.perf_counter_ns() - self._lap_ns
+        self._closing_ns = time.perf_counter_ns() - self._open.last_lap_ns
 
     def add_outcome(self, outcome: StepOutcome) -> None:
         """Add the outcome of the last step, which ended without one."""
@@ -233,18 +256,12 @@ class StepRecorder:
         """Return the step so far, without its outcome; time without a lap is `other_s`."""
         self.lap("other_s")
         memory_peak_bytes, num_allocator_retries = self._read_memory()
-        phases = {name: lap_ns / 1e9 for name, lap_ns in self._laps_ns.items()}
-        step_s = (self._lap_ns - self._start_ns) / 1e9
-        trained_s = step_s - sum(phases[name] for name in NOT_TRAINING)
+        times = self._open.times()
+        trained_s = times["step_s"] - sum(times[phase] for phase in NOT_TRAINING)
         share = mfu(counts.model_flops, trained_s, self._peak_flops_per_s)
         return {
-            "step": self._step,
-            "start_unix_s": self._start_unix_s,
             **_fields(counts),
-            **phases,
-            "step_s": step_s,
-            **self._parts_s,
-            "core_wait_s": core_wait_so_far_s() - self._core_wait_from_s,
+            **times,
             **_NO_DEVICE_TIMES,
             "mfu": math.nan if share is None else share,
             "memory_peak_bytes": memory_peak_bytes,
@@ -256,8 +273,10 @@ class StepRecorder:
         while self._waiting and (all_of_them or self._waiting[0].is_known()):
             closed = self._waiting.popleft()
             on_device = closed.on_device
-            has_times = on_device is not None and on_device.has_passed()
-            self._pending.append(closed.pack(on_device.read() if on_device and has_times else {}))
+            if on_device is not None and on_device.has_passed():
+                self._pending.append(closed.pack(on_device.read()))
+            else:
+                self._pending.append(closed.pack(device_times={}))
 
     def flush(self) -> None:
         """Write the pending records: all, or only the one that was already written as it was then.
@@ -280,8 +299,9 @@ class StepRecorder:
         """Write pending records, and close the file; waits for the device's last steps."""
         end_steps()
         with self._stream:
-            if self._waiting and (last := self._waiting[-1].on_device) is not None:
-                last.wait()
+            on_device = self._waiting[-1].on_device if self._waiting else None
+            if on_device is not None:
+                on_device.wait()
             self._settle()
             self.flush()
 
@@ -294,8 +314,10 @@ class StepRecorder:
             return
         try:
             with self._stream:
-                # without device times: the device may be what failed
-                self._pending += [step.pack() for step in self._waiting if step.outcome is not None]
+                for step in self._waiting:
+                    if step.outcome is not None:
+                        # without device times: the device may be what failed
+                        self._pending.append(step.pack(device_times={}))
                 self._waiting.clear()
                 self.flush()
         except OSError as failure:

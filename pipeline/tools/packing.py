@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.dataset import open_dataset
+from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.packing.epoch_packs import STRETCH_SIZE
 from pipeline.data.packing.work_model import WorkModel
 from pipeline.data.reading_plan import ReadingPlan
@@ -52,6 +52,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         StageConfigError: sizes do not divide, or a sample fits in no row.
     """
     folder, num_ranks = Path(arguments["folder"]), arguments["num_ranks"]
+    is_model_known = arguments["is_model_known"]
     notes: list[str] = []
     config = build_config(TrainConfig, arguments["config"])
     if config.num_microbatches == "auto":  # a training finds it on its own devices
@@ -60,12 +61,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     dataset = open_dataset(folder)
     whole = dataset.index.whole
     lengths = SampleLengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
-    bench = None
-    if arguments["is_model_known"]:
-        try:
-            bench = make_bench(config, dataset, folder)
-        except StageConfigError as error:
-            notes.append(f"nothing is timed, and work is counted in tokens only: {error}")
+    bench = _fitting_bench(config, dataset, folder, notes) if is_model_known else None
     settings = Settings(
         config=config,
         budget=row_budget(config, dataset.info),
@@ -82,23 +78,31 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
             problems[name] = str(error)
     if not plans:  # all ways share the error
         raise StageConfigError(next(iter(problems.values())))
-    timings, limit_s = None, arguments["limit_s"]
-    if limit_s is not None and bench is not None:
-        work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
-        timings = _time(bench, plans, notes, work_of=work_of, limit_s=limit_s, report=report)
-    elif limit_s is not None and not arguments["is_model_known"]:
-        notes.append("no spec names a model: nothing is timed, and work is counted in tokens only")
-    configured, refused = _way_of_config(config, problems)
+    timings = None
+    if arguments["limit_s"] is not None:
+        if bench is not None:
+            work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
+            limit_s = arguments["limit_s"]
+            timings = _time(bench, plans, notes, work_of=work_of, limit_s=limit_s, report=report)
+        elif not is_model_known:
+            notes.append(
+                "no spec names a model: nothing is timed, and work is counted in tokens only"
+            )
+    batching = config.batching
+    configured = batching.strategy if batching.kind == "packed" else batching.kind
     ways: list[dict[str, Any]] = []
-    for name, batching in SETTINGS.items():
-        is_configured = arguments["is_model_known"] and name == configured
-        way = {"name": name, "batching": batching, "is_configured": is_configured}
-        if name in problems:
-            ways.append({**way, "problem": problems[name], "rows": []})
-            continue
-        numbers = _way_numbers(name, count(plans[name], lengths, settings), timings, num_ranks)
-        rows = first_rows(plans[name], lengths, arguments["num_rows"])
-        ways.append({**way, "problem": None, **numbers, "rows": rows})
+    for name, setting in SETTINGS.items():
+        way: dict[str, Any] = {
+            "name": name,
+            "batching": setting,
+            "is_configured": is_model_known and name == configured,
+            "problem": problems.get(name),
+            "rows": [],
+        }
+        if name in plans:
+            way["rows"] = first_rows(plans[name], lengths, arguments["num_rows"])
+            way |= _way_numbers(name, count(plans[name], lengths, settings), timings, num_ranks)
+        ways.append(way)
     result = {
         "num_samples": len(dataset),
         "num_looked_at": min(len(dataset), STRETCH_SIZE),
@@ -109,12 +113,23 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         "num_microbatches": config.num_microbatches,
         "device": device_text(bench.rank_device) if bench and timings else None,
         "notes": notes,
-        "refused": refused if arguments["is_model_known"] else None,
+        "refused": _problem_of_config(config, problems) if is_model_known else None,
         "ways": ways,
     }
     if arguments["picture"] is not None:
         write_picture(result, Path(arguments["picture"]))
     return result
+
+
+def _fitting_bench(
+    config: TrainConfig, dataset: ShardedDataset, folder: Path, notes: list[str]
+) -> Bench | None:
+    """Return the model for timed steps; None, and a note, if it does not fit the data set."""
+    try:
+        return make_bench(config, dataset, folder)
+    except StageConfigError as error:
+        notes.append(f"nothing is timed, and work is counted in tokens only: {error}")
+        return None
 
 
 def _time(
@@ -127,7 +142,8 @@ def _time(
     report: Report,
 ) -> Timings | None:
     """Time steps of the plans; add notes on what was not timed, and why."""
-    if problem := lacking_memory(bench):
+    problem = lacking_memory(bench)
+    if problem is not None:
         notes.append(f"nothing is timed: {problem}; set --no-timing to suppress this line")
         return None
     timings = measure_plans(bench, plans, work_of=work_of, limit_s=limit_s, report=report)
@@ -136,47 +152,57 @@ def _time(
             "timed on the CPU, as there is no GPU here, though the training needs one, which may "
             "rank them differently: run it in a job with a GPU (srun --gpus 1 ...)"
         )
-    missing = [n for n in plans if n not in timings.measured and n not in timings.too_large]
-    cold = [name for name, measured in timings.measured.items() if measured.is_cold]
-    too_large = [name for name in plans if name in timings.too_large]
-    for note, names in (
-        (f"{limit_s:g} s were over before these were timed", missing),
-        ("timed by one step, without a warm-up, for lack of time", cold),
-        ("a step does not fit into this GPU's memory", too_large),
-    ):
-        if names:
-            notes.append(f"{note}: {', '.join(names)}")
+    too_large, missing, cold = [], [], []
+    for name in plans:
+        if name in timings.too_large:
+            too_large.append(name)
+        elif name not in timings.measured:
+            missing.append(name)
+        elif timings.measured[name].is_cold:
+            cold.append(name)
+    if missing:
+        notes.append(f"{limit_s:g} s were over before these were timed: {', '.join(missing)}")
+    if cold:
+        notes.append(f"timed by one step, without a warm-up, for lack of time: {', '.join(cold)}")
+    if too_large:
+        notes.append(f"a step does not fit into this GPU's memory: {', '.join(too_large)}")
     return timings
 
 
-def _way_of_config(config: TrainConfig, problems: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return the config's way, and why a training of it would fail, if it would.
+def _problem_of_config(config: TrainConfig, problems: Mapping[str, str]) -> str | None:
+    """Return why a training of this config would fail, if it would.
 
     `auto` tries two ways, and `none` of packing has the rows of `constrained`, padded
     differently; neither is among the shown ways.
     """
     kind, strategy = config.batching.kind, config.batching.strategy
     packed = "constrained" if strategy == "none" else strategy
-    tried = {"packed": (packed,), "auto": ("grouped", packed)}.get(kind, (kind,))
-    refused = next((problems[name] for name in tried if name in problems), None)
-    return (strategy if kind == "packed" else kind), refused
+    ways: list[str] = [kind]
+    if kind == "packed":
+        ways = [packed]
+    elif kind == "auto":
+        ways = ["grouped", packed]
+    for name in ways:
+        if name in problems:
+            return problems[name]
+    return None
 
 
 def _way_numbers(
     name: str, counts: Counts, timings: Timings | None, num_ranks: int
 ) -> dict[str, Any]:
     numbers = {**asdict(counts), "samples_per_row": counts.num_samples / counts.num_rows}
-    measured = timings.measured.get(name) if timings else None
-    if timings is None or measured is None:
+    if timings is None or name not in timings.measured:
         return numbers
-    step_s = counts.slowest_work / measured.work_per_s  # all ranks wait for the slowest
+    speed = timings.measured[name]
+    step_s = counts.slowest_work / speed.work_per_s  # all ranks wait for the slowest
     tokens_per_rank = counts.tokens_per_step / num_ranks
     return {
         **numbers,
-        "tokens_per_s": tokens_per_rank * measured.work_per_s / counts.mean_work,
+        "tokens_per_s": tokens_per_rank * speed.work_per_s / counts.mean_work,
         "step_s": step_s,
         "s_per_1000_samples": 1000 * step_s / counts.samples_per_step,
-        "fastest_over_median": measured.work_per_s / measured.median_work_per_s,
-        "num_timed_steps": measured.num_steps,
+        "fastest_over_median": speed.work_per_s / speed.median_work_per_s,
+        "num_timed_steps": speed.num_steps,
         "timed_as": timings.same_as.get(name),
     }

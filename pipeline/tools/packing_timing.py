@@ -6,7 +6,6 @@ affects all of them. Reading, other ranks and the optimizer are not included.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import statistics
@@ -180,33 +179,33 @@ def measure_plans(
         model.uses_varlen = choice.uses_varlen
     if bench.config.activation_checkpointing:
         recompute_layers(model)
+    gpu = bench.rank_device.device if bench.rank_device.device.type == "cuda" else None
     with ExitStack() as stack:
-        readers = {
-            name: stack.enter_context(_open_reader(bench, model, plan))
-            for name, plan in plans.items()
-            if name not in same_as
-        }
-
-        numbers = {name: itertools.count() for name in readers}
+        readers: dict[str, BatchReader] = {}
+        for name, plan in plans.items():
+            if name not in same_as:
+                reader = BatchReader(
+                    bench.dataset, plan, rank=0, needs=model.layout.needs, gpu=gpu, prefetch=1
+                )
+                readers[name] = stack.enter_context(reader)
+        num_taken = dict.fromkeys(readers, 0)
 
         def take_step(name: str) -> Step | None:
             spent_s = _time_next(bench, model, readers[name])
-            work = work_of(plans[name], next(numbers[name]))
+            work = work_of(plans[name], num_taken[name])
+            num_taken[name] += 1
             return None if spent_s is None else Step(work=work, spent_s=spent_s)
 
         steps = take_turns(readers, take_step, limit_s=limit_s, report=report)
-    summaries = {name: summarise(taken) for name, taken in steps.items() if taken}
-    shared = {name: summaries[other] for name, other in same_as.items() if other in summaries}
-    return Timings(
-        measured=summaries | shared,
-        same_as=same_as,
-        too_large=frozenset(name for name in plans if steps[same_as.get(name, name)] is None),
-    )
-
-
-def _open_reader(bench: Bench, model: VisionLanguageModel, plan: ReadingPlan) -> BatchReader:
-    gpu = bench.rank_device.device if bench.rank_device.device.type == "cuda" else None
-    return BatchReader(bench.dataset, plan, rank=0, needs=model.layout.needs, gpu=gpu, prefetch=1)
+    measured: dict[str, ArrangementSpeed] = {}
+    too_large: set[str] = set()
+    for name in plans:
+        taken = steps[same_as.get(name, name)]
+        if taken is None:
+            too_large.add(name)
+        elif taken:
+            measured[name] = summarise(taken)
+    return Timings(measured=measured, same_as=same_as, too_large=frozenset(too_large))
 
 
 def _time_next(bench: Bench, model: VisionLanguageModel, reader: BatchReader) -> float | None:
@@ -265,17 +264,17 @@ def summarise(steps: Sequence[Step]) -> ArrangementSpeed:
 
 def share(plans: Mapping[str, ReadingPlan]) -> dict[str, str]:
     """Return, for plans whose timed batches equal an earlier plan's, the name of that plan."""
-    first: dict[str, str] = {}
+    first_with: dict[str, str] = {}
+    """Name of the first plan by the digest of its batches."""
     same: dict[str, str] = {}
     for name, plan in plans.items():
-        batches = [
-            [list(map(int, plan.samples_of(int(pack)))) for pack in microbatch.packs]
-            for step in range(1 + NUM_ROUNDS)
-            for microbatch in rank_microbatches(step, plan.layout, 0, plan.num_packs, plan.order)
-        ]
-        other = first.setdefault(
-            xxhash.xxh3_128_hexdigest(repr((plan.row_length, batches)).encode()), name
-        )
+        packs = []
+        for step in range(1 + NUM_ROUNDS):
+            for microbatch in rank_microbatches(step, plan.layout, 0, plan.num_packs, plan.order):
+                samples = [list(map(int, plan.samples_of(int(pack)))) for pack in microbatch.packs]
+                packs.append(samples)
+        digest = xxhash.xxh3_128_hexdigest(repr((plan.row_length, packs)).encode())
+        other = first_with.setdefault(digest, name)
         if other != name:
             same[name] = other
     return same

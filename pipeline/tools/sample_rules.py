@@ -107,12 +107,17 @@ def num_image_tokens(rules: Rules, meta: Mapping[str, Any], num_images: int) -> 
         return info.num_image_tokens * num_images
     if info.patch_size is not None and info.merge_size is not None:
         side = info.patch_size * info.merge_size
-        sizes = (size for of_image in meta["stored_sizes"] for size in of_image)
-        return sum((width // side) * (height // side) for width, height in sizes)
-    plans = (rules.images.plan((width, height)) for width, height in meta["original_sizes"])
-    return sum(
-        count for plan in plans for piece, count in plan.placeholder if piece == info.image_token
-    )
+        num_tokens = 0
+        for sizes_of_image in meta["stored_sizes"]:
+            for width, height in sizes_of_image:
+                num_tokens += (width // side) * (height // side)
+        return num_tokens
+    num_tokens = 0
+    for width, height in meta["original_sizes"]:
+        for piece, count in rules.images.plan((width, height)).placeholder:
+            if piece == info.image_token:
+                num_tokens += count
+    return num_tokens
 
 
 def _images(num: int) -> str:

@@ -29,6 +29,7 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.ending import Ending
 from pipeline.train.held_out_rows import (
+    HeldOutReject,
     encode_prompts,
     make_encoder,
     nothing_to_ask,
@@ -113,11 +114,12 @@ def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, Leve
             before = [answer.generated for answer in chains[number].values()]
             with suppress(SampleRejectedError):  # the previous answers may be of any length
                 prompts[number] = asker.encoder.encode_prompt(row_up_to(row, level, before))
-        answers = dict(zip(prompts, asker.ask(level, list(prompts.values())), strict=True))
+        answers = asker.ask(level, list(prompts.values()))
+        answer_of = dict(zip(prompts, answers, strict=True))
         for number, row in enumerate(rows):
             chains[number][config.name] = LevelAnswer(
                 reference=assistant_turns(row)[level].text.strip(),
-                generated=answers.get(number, ""),
+                generated=answer_of.get(number, ""),
             )
     return chains
 
@@ -215,16 +217,22 @@ def evaluate(
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at different speeds
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     with torch.autocast(rank_device.device.type, torch.float16, enabled=half):
-        generations = [g for batch in batches for g in answer(asker, rows, batch)]
-    shares = ranks.gather((generations, rejected))
+        own_generations: list[Generation] = []
+        for batch in batches:
+            own_generations += answer(asker, rows, batch)
+    shares = ranks.gather((own_generations, rejected))
     if ranks.rank != 0:
         return {}
-    rejects = [reject for _, share in shares for reject in share]
+    generations: list[Generation] = []
+    rejects: list[HeldOutReject] = []
+    for generations_of_rank, rejects_of_rank in shares:
+        generations += generations_of_rank
+        rejects += rejects_of_rank
     if len(rejects) == len(rows):
         raise nothing_to_ask(manifest, rejects)
     for reject in rejects:
         log.warning("held-out sample left out: %s", reject.message)
-    generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
+    generations.sort(key=lambda generation: generation.row)
     records = [asdict(generation) for generation in generations]
     for record in records:
         if not record["levels"]:

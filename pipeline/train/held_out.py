@@ -371,16 +371,22 @@ class HeldOut:
 
     def _conclude(self, step: int, sums: Sequence[float], duration_s: float) -> HeldOutResult:
         levels = self._job.config.levels
-        weights = [level.weight for level in levels] or [1.0]
-        losses, nums = sums[: len(weights)], sums[len(weights) : 2 * len(weights)]
-        means = [loss / num if num else math.nan for loss, num in zip(losses, nums, strict=True)]
-        num_answers, num_exact = (int(number) for number in sums[2 * len(weights) :])
+        num_levels = max(1, len(levels))
+        nums = sums[num_levels : 2 * num_levels]
+        loss, level_losses = 0.0, {}
+        for number in range(num_levels):
+            mean = sums[number] / nums[number] if nums[number] else math.nan
+            if levels:
+                level_losses[levels[number].name] = mean
+                loss += levels[number].weight * mean
+            else:
+                loss = mean
         return HeldOutResult(
             step=step,
-            loss=sum(weight * mean for weight, mean in zip(weights, means, strict=True)),
-            level_losses={level.name: mean for level, mean in zip(levels, means, strict=False)},
+            loss=loss,
+            level_losses=level_losses,
             num_tokens=int(sum(nums)),
-            num_answers=num_answers,
-            num_exact=num_exact,
+            num_answers=int(sums[-2]),
+            num_exact=int(sums[-1]),
             duration_s=duration_s,
         )

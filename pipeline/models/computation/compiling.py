@@ -64,8 +64,11 @@ def compile_layers(model: VisionLanguageModel, config: CompileConfig, device: to
 
 def chosen_layers(model: VisionLanguageModel, config: CompileConfig) -> list[nn.Module]:
     """Return the layers of the towers that the config names."""
-    by_name = dict(zip(("vision", "language"), model.towers(), strict=True))
-    return [layer for name in config.towers for layer in by_name[name]]
+    vision, language = model.towers()
+    layers: list[nn.Module] = []
+    for name in config.towers:
+        layers += vision if name == "vision" else language
+    return layers
 
 
 def check_can_compile(config: CompileConfig, device: torch.device) -> None:
@@ -105,11 +108,11 @@ def check_towers(model: VisionLanguageModel, config: CompileConfig) -> None:
 
 def describe_compiling(model: VisionLanguageModel, config: CompileConfig) -> str:
     """Describe which layers are compiled, and why others are not, for the log."""
-    by_name = dict(zip(("vision", "language"), model.towers(), strict=True))
+    vision, language = model.towers()
     counts = []
     for name in config.towers:
-        number = len(by_name[name])
-        tower = {"vision": "vision tower", "language": "language model"}[name]
+        number = len(vision if name == "vision" else language)
+        tower = "vision tower" if name == "vision" else "language model"
         counts.append(f"{number} layer{'' if number == 1 else 's'} of the {tower}")
     message = f"{config.backend} compiles {' and '.join(counts)} when first called"
     if "vision" in config.towers:

@@ -140,8 +140,9 @@ def save_adapters(
 
 
 def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    values = {k: sorted(v) if isinstance(v, set) else v for k, v in settings.items()}
-    (folder / "adapter_config.json").write_text(json.dumps(values, indent=2, sort_keys=True))
+    # peft keeps the names of modules in sets.
+    text = json.dumps(settings, indent=2, sort_keys=True, default=sorted)
+    (folder / "adapter_config.json").write_text(text)
 
 
 def _tied_copies(

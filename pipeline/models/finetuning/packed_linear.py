@@ -64,9 +64,8 @@ def dequantize_weights(
     `weights`: on a CPU 7 billion weights take minutes.
     """
     layers = {f"{name}.weight": layer for name, layer in quantized_layers(model)}
-    return {
-        name: layers[name].dequantize(value.to(device)).to(value.device)
-        if name in layers
-        else value
-        for name, value in weights.items()
-    }
+    dequantized = dict(weights)
+    for name, value in weights.items():
+        if name in layers:
+            dequantized[name] = layers[name].dequantize(value.to(device)).to(value.device)
+    return dequantized

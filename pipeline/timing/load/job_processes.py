@@ -1,15 +1,15 @@
 """Processes of this job on this node: their processor time, memory and cores.
 
 They are those of this rank's session: Slurm starts all ranks of a step on a node in one
-session, the local scheduler all ranks of a task. Finding them requires scanning all processes
-of the node, so it is done rarely, and the more rarely the longer it takes.
+session, the local scheduler all ranks of a task. Finding them requires a system call for each
+process of the node (a microsecond), so it is done rarely.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,6 @@ from pathlib import Path
 from pipeline.timing.load.kernel_counters import Increase
 
 _SCAN_EVERY_S = 30.0
-_SCAN_SHARE = 1e-3
-"""Limit of the scan time, as a share of one core."""
 _NOT_OURS = frozenset({"slurmstepd"})
 """In the session, but may use every core of the node."""
 
@@ -28,7 +26,6 @@ class ProcessStat:
     """Fields of /proc/PID/stat, see proc(5)."""
 
     name: str
-    session: int
     cpu_ticks: int
     start_ticks: int
     resident_pages: int
@@ -40,7 +37,6 @@ def parse_stat(text: str) -> ProcessStat:
     fields = rest.split()  # from the state on, the third field there
     return ProcessStat(
         name=head.partition("(")[2],
-        session=int(fields[3]),
         cpu_ticks=int(fields[11]) + int(fields[12]),
         start_ticks=int(fields[19]),
         resident_pages=int(fields[21]),
@@ -53,12 +49,12 @@ class JobProcesses:
     def __init__(
         self,
         *,
-        session: int | None = None,
+        session_of: Callable[[int], int] = os.getsid,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
         affinity: Callable[[int], Collection[int]] = os.sched_getaffinity,
     ) -> None:
-        self._session = os.getsid(0) if session is None else session
+        self._session_of = session_of
         self._proc, self._clock, self._affinity = proc, clock, affinity
         self._pids: list[int] = []
         self._cores: frozenset[int] = frozenset(affinity(0))
@@ -75,36 +71,33 @@ class JobProcesses:
         """Return the rates; a process counts from the first reading after its discovery."""
         if self._clock() >= self._next_scan_s:
             self.scan()
-        stats = {pid: stat for pid in self._pids if (stat := self._stat(pid)) is not None}
-        grown = self._increase.see(
-            {(pid, stat.start_ticks): [stat.cpu_ticks] for pid, stat in stats.items()}
-        )
-        values = {
-            "job_resident_bytes": float(
-                self._page_bytes * sum(stat.resident_pages for stat in stats.values())
-            )
-        }
+        ticks: dict[Hashable, Sequence[float]] = {}
+        resident_pages = 0
+        for pid in self._pids:
+            with suppress(OSError):  # it has ended meanwhile
+                stat = self._stat(pid)
+                ticks[pid, stat.start_ticks] = [stat.cpu_ticks]
+                resident_pages += stat.resident_pages
+        grown = self._increase.see(ticks)
+        values = {"job_resident_bytes": float(self._page_bytes * resident_pages)}
         if grown is not None and interval_s > 0:
             values["job_cpu_s_per_s"] = grown[0] * self._tick_s / interval_s
         return values
 
     def scan(self) -> None:
         """Find the processes and the cores that they may use."""
-        begun_s = self._clock()
+        self._next_scan_s = self._clock() + _SCAN_EVERY_S
+        session = self._session_of(0)
         self._pids, cores = [], set(self._affinity(0))
         for name in os.listdir(self._proc):  # noqa: PTH208 - Path.iterdir costs twice the time
-            stat = self._stat(int(name)) if name.isdecimal() else None
-            if stat is None or stat.session != self._session or stat.name in _NOT_OURS:
+            if not name.isdecimal():
                 continue
-            self._pids.append(int(name))
+            pid = int(name)
             with suppress(OSError):  # it has ended meanwhile
-                cores |= set(self._affinity(int(name)))
+                if self._session_of(pid) == session and self._stat(pid).name not in _NOT_OURS:
+                    self._pids.append(pid)
+                    cores |= set(self._affinity(pid))
         self._cores = frozenset(cores)
-        now_s = self._clock()
-        self._next_scan_s = now_s + max(_SCAN_EVERY_S, (now_s - begun_s) / _SCAN_SHARE)
 
-    def _stat(self, pid: int) -> ProcessStat | None:
-        """Read a process's fields; None if it no longer exists."""
-        with suppress(OSError), open(f"{self._proc}/{pid}/stat", errors="replace") as stream:  # noqa: PTH123 - once a process of the node
-            return parse_stat(stream.read())
-        return None
+    def _stat(self, pid: int) -> ProcessStat:
+        return parse_stat((self._proc / str(pid) / "stat").read_text(errors="replace"))

@@ -82,7 +82,8 @@ def check_attention(
     """
     if not parallel.bare.uses_varlen:
         return
-    batch = next((each for each in batches if each.is_packed), batches[0])
+    packed = [batch for batch in batches if batch.is_packed]
+    batch = packed[0] if packed else batches[0]
     way: dict[str, Any] = {
         "strategy": strategy,
         "parallel": parallel,
@@ -97,22 +98,24 @@ def check_attention(
     varlen = _compute(batch, **way)
     differences = _differences(varlen, dense, may_overflow=scaling.is_on)
     by_rank: list[dict[str, float]] = ranks.from_main(ranks.gather(differences))
-    worst = {
-        what: max((each.get(what, 0.0), rank) for rank, each in enumerate(by_rank))
-        for what in dict.fromkeys(what for each in by_rank for what in each)
-    }
-    numbers = ", ".join(f"{what} by {100 * share:.2g} %" for what, (share, _) in worst.items())
-    most = {
-        f"{kind} of {name}": tolerance(rank_device.dtype, kind, tower.num_layers)
-        for kind in _EPSILONS
-        for name, tower in zip(_TOWERS, parallel.bare.sizes(), strict=True)
-    }
-    wrong = {what: rank for what, (share, rank) in worst.items() if share > most[what]}
+    worst: dict[str, float] = {}
+    worst_rank: dict[str, int] = {}
+    for rank, of_rank in enumerate(by_rank):
+        for what, share in of_rank.items():
+            if what not in worst or share >= worst[what]:
+                worst[what], worst_rank[what] = share, rank
+    numbers = ", ".join(f"{what} by {100 * share:.2g} %" for what, share in worst.items())
+    limits = {}
+    for name, tower in zip(_TOWERS, parallel.bare.sizes(), strict=True):
+        for kind in _EPSILONS:
+            limits[f"{kind} of {name}"] = tolerance(rank_device.dtype, kind, tower.num_layers)
+    wrong = [what for what, share in worst.items() if share > limits[what]]
     if wrong:
-        explained = ", ".join(f"{what} by {100 * most[what]:.2g} %" for what in wrong)
+        explained = ", ".join(f"{what} by {100 * limits[what]:.2g} %" for what in wrong)
+        first_rank = min(worst_rank[what] for what in wrong)
         message = (
             "varlen attention differs from the dense mask in the first batch "
-            f"(rank {min(wrong.values())}): {numbers}; rounding in {rank_device.precision} "
+            f"(rank {first_rank}): {numbers}; rounding in {rank_device.precision} "
             f"explains {explained}. The losses of rank {ranks.rank} are {varlen.loss:.6g} and "
             f"{dense.loss:.6g}. Nothing was learned. Set `attention: dense` (torch "
             f"{torch.__version__}, transformers {transformers.__version__})"
@@ -144,9 +147,12 @@ def _compute(
     # SYNC: once per attempt, like the numbers that are compared.
     gradients: dict[str, list[torch.Tensor]] = {}
     for name, layers in zip(_TOWERS, parallel.bare.towers(), strict=True):
-        by_layer = ([w.grad for w in layer.parameters() if w.grad is not None] for layer in layers)
-        first = next(filter(None, by_layer), [])
-        gradients[name] = [local_part(gradient).cpu() for gradient in first]
+        gradients[name] = []
+        for layer in layers:
+            of_layer = [w.grad for w in layer.parameters() if w.grad is not None]
+            if of_layer:
+                gradients[name] = [local_part(gradient).cpu() for gradient in of_layer]
+                break
     parallel.optimizer.zero_grad()
     return _Pass(outputs=outputs, gradients=gradients, loss=float(loss.detach()))
 
@@ -194,7 +200,10 @@ def _differences(varlen: _Pass, dense: _Pass, *, may_overflow: bool) -> dict[str
         if math.isfinite(norm) and norm and not overflows:
             pairs = zip(varlen.gradients[name], gradients, strict=True)
             differences[f"gradients of {name}"] = _norm([a - b for a, b in pairs]) / norm
-    return {what: math.inf if math.isnan(share) else share for what, share in differences.items()}
+    for what, share in differences.items():
+        if math.isnan(share):
+            differences[what] = math.inf
+    return differences
 
 
 def _norm(tensors: Sequence[torch.Tensor]) -> float:

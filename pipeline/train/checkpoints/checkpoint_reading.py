@@ -2,8 +2,8 @@
 
 PyTorch unpickles a checkpoint's `.metadata`, and everything in it that is not a tensor. A pickle
 calls functions and sets attributes of classes, so its author could run any code, or change `Path`
-for the whole process. Here a name in the description stands for an inert object that belongs to
-this one reading; the description is then built from the numbers and texts that these objects hold.
+for the whole process. Here each object of the pickle becomes a `_PickledObject`, which does nothing
+and belongs to this one reading. The description is then built from the numbers and texts in them.
 Other values are read by PyTorch's `weights_only`.
 """
 
@@ -14,8 +14,9 @@ import io
 import pickle
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -44,29 +45,31 @@ MAX_VALUE_BYTES = 1 << 26
 """Limit of one value that is not a tensor; the largest of ours are generator states of 7 kB."""
 
 _PREFIX = "torch.distributed.checkpoint.metadata."
-_TENSOR, _BYTES = _PREFIX + "TensorStorageMetadata", _PREFIX + "BytesStorageMetadata"
 _PART_NAME = re.compile(r"__\d+_\d+\.distcp")
 
 
-class _Inert:
-    """Arguments and state that a pickle has for an object, which is not built."""
+class _PickledObject:
+    """Holds what a pickle says of an object of some class, and stands for that object.
+
+    Each class or function that a pickle names is represented by a subclass, see `find_class`.
+    """
 
     path = ""
-    """Name of the class or function."""
+    """Name of the class or function, with its module."""
     args: tuple[Any, ...] = ()
     state: Any = None
 
-    def __new__(cls, *args: Any) -> _Inert:  # noqa: PYI034 - `Self` is not in Python 3.10
-        made = super().__new__(cls)
-        made.args = args
-        return made
+    def __new__(cls, *args: Any) -> _PickledObject:  # noqa: PYI034 - `Self` is not in Python 3.10
+        pickled = super().__new__(cls)
+        pickled.args = args
+        return pickled
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
 
 class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves memory for any number
-    """Knows no class and no function: each name is an inert class of this unpickler.
+    """Knows no class and no function: each name stands for an own subclass of `_PickledObject`.
 
     It is the one in Python, which takes 9.2 s for a description of 16 MB where the one in C takes
     2.1 s. The one in C reserves memory for any number under which a pickle keeps an object, and
@@ -75,7 +78,7 @@ class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves mem
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content))
-        self._classes: dict[str, type[_Inert]] = {}
+        self._classes: dict[str, type[_PickledObject]] = {}
 
     def load_bytearray8(self) -> NoReturn:
         """Refuse a `bytearray`, for which Python reserves any stated number of bytes."""
@@ -87,125 +90,135 @@ class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C reserves mem
         pickle.BYTEARRAY8[0]: load_bytearray8,
     }
 
-    def find_class(self, module: str, name: str) -> type[_Inert]:
+    def find_class(self, module: str, name: str) -> type[_PickledObject]:
         path = f"{module}.{name}"
         if path not in self._classes:
-            self._classes[path] = type("_Named", (_Inert,), {"path": path})
+            self._classes[path] = type("_Named", (_PickledObject,), {"path": path})
         return self._classes[path]
 
 
-class _Description:
-    """Values of torch's `Metadata`, from the inert objects of its pickle."""
+class _MetadataBuilder:
+    """Builds torch's `Metadata` from the pickled objects that describe it."""
 
     def __init__(self, folder: Path) -> None:
         self._is_file = functools.cache(lambda name: _is_file(folder / name))
         self._built: dict[int, Any] = {}
-        """By id of the inert object: a pickle may use one many times."""
+        """By id of the pickled object: a pickle may use one many times."""
 
     def build(self, root: Any) -> Metadata:
-        values = _state(root, _PREFIX + "Metadata")
-        stored = {
-            _typed(name, str): self._once(value, _stored)
-            for name, value in _typed(values["state_dict_metadata"], dict).items()
-        }
+        fields = _fields_of(root, _PREFIX + "Metadata")
+        values = {}
+        for name, pickled in _expect(fields["state_dict_metadata"], dict).items():
+            values[_expect(name, str)] = self._once(pickled, _build_value)
         places = {}
-        for key, value in _typed(values["storage_data"], dict).items():
-            index = self._once(key, _index)
-            places[index] = place = self._once(value, self._place)
-            is_tensor = isinstance(stored.get(index.fqn), TensorStorageMetadata)
+        for pickled_index, pickled_place in _expect(fields["storage_data"], dict).items():
+            index = self._once(pickled_index, _build_index)
+            place = self._once(pickled_place, self._build_place)
+            is_tensor = isinstance(values.get(index.fqn), TensorStorageMetadata)
             if not is_tensor and place.length > MAX_VALUE_BYTES:
                 message = f"value {index.fqn} has {place.length} bytes, and is not a tensor"
                 raise ValueError(message)
-        version = values.get("version")
-        return Metadata(
-            state_dict_metadata=stored,
-            storage_data=places,
-            version=None if version is None else _typed(version, str),
-        )
+            places[index] = place
+        version = fields.get("version")
+        if version is not None:
+            _expect(version, str)
+        return Metadata(state_dict_metadata=values, storage_data=places, version=version)
 
-    def _once(self, value: Any, build: Any) -> Any:
-        if id(value) not in self._built:
-            self._built[id(value)] = build(value)
-        return self._built[id(value)]
+    def _once(self, pickled: Any, build: Callable[[Any], Any]) -> Any:
+        if id(pickled) not in self._built:
+            self._built[id(pickled)] = build(pickled)
+        return self._built[id(pickled)]
 
-    def _place(self, value: Any) -> _StorageInfo:
-        values = _state(value, "torch.distributed.checkpoint.filesystem._StorageInfo")
-        if values.get("transform_descriptors"):
+    def _build_place(self, pickled: Any) -> _StorageInfo:
+        fields = _fields_of(pickled, "torch.distributed.checkpoint.filesystem._StorageInfo")
+        if fields.get("transform_descriptors"):
             message = "its files are compressed"
             raise ValueError(message)
-        name = _typed(values["relative_path"], str)
+        name = _expect(fields["relative_path"], str)
         if not _PART_NAME.fullmatch(name) or not self._is_file(name):
             message = f"it names the file {name!r:.60}, which is not one of the checkpoint's files"
             raise ValueError(message)
-        return _StorageInfo(name, _count(values["offset"]), _count(values["length"]))
+        return _StorageInfo(name, _build_count(fields["offset"]), _build_count(fields["length"]))
 
 
-def _stored(value: Any) -> STORAGE_TYPES:
-    if _path(value) == _BYTES:
+def _build_value(pickled: Any) -> STORAGE_TYPES:
+    """Return the description of a tensor, or of a value that is not a tensor."""
+    if _path_of(pickled) == _PREFIX + "BytesStorageMetadata":
         return BytesStorageMetadata()
-    values = _state(value, _TENSOR)
+    fields = _fields_of(pickled, _PREFIX + "TensorStorageMetadata")
     chunks = []
-    for chunk in _typed(values["chunks"], list):
-        of_chunk = _state(chunk, _PREFIX + "ChunkStorageMetadata")
-        offsets, sizes = _size(of_chunk["offsets"]), _size(of_chunk["sizes"])
+    for pickled_chunk in _expect(fields["chunks"], list):
+        chunk = _fields_of(pickled_chunk, _PREFIX + "ChunkStorageMetadata")
+        offsets, sizes = _build_size(chunk["offsets"]), _build_size(chunk["sizes"])
         chunks.append(ChunkStorageMetadata(offsets=offsets, sizes=sizes))
-    properties = values["properties"]
-    if _path(properties) != _PREFIX + "TensorProperties":
-        _unexpected(properties)
-    dtype = _dtype(_typed(properties.state, tuple)[0])
+    properties = fields["properties"]
+    if _path_of(properties) != _PREFIX + "TensorProperties":
+        _refuse_object(properties)
+    dtype = _build_dtype(_expect(properties.state, tuple)[0])
     return TensorStorageMetadata(
-        properties=TensorProperties(dtype=dtype), size=_size(values["size"]), chunks=chunks
+        properties=TensorProperties(dtype=dtype), size=_build_size(fields["size"]), chunks=chunks
     )
 
 
-def _index(value: Any) -> MetadataIndex:
-    values = _state(value, _PREFIX + "MetadataIndex")
-    offset, index = values.get("offset"), values.get("index")
+def _build_index(pickled: Any) -> MetadataIndex:
+    fields = _fields_of(pickled, _PREFIX + "MetadataIndex")
+    offset, index = fields.get("offset"), fields.get("index")
     return MetadataIndex(
-        fqn=_typed(values["fqn"], str),
-        offset=None if offset is None else _size(offset),
-        index=None if index is None else _count(index),
+        fqn=_expect(fields["fqn"], str),
+        offset=None if offset is None else _build_size(offset),
+        index=None if index is None else _build_count(index),
     )
 
 
-def _path(value: Any) -> str | None:
-    return value.path if isinstance(value, _Inert) else None
+def _build_size(pickled: Any) -> torch.Size:
+    if _path_of(pickled) != "torch.Size":
+        _refuse_object(pickled)
+    (sizes,) = pickled.args
+    return torch.Size([_build_count(size) for size in _expect(sizes, tuple)])
 
 
-def _state(value: Any, path: str) -> Any:
-    if _path(value) != path:
-        _unexpected(value)
-    return _typed(value.state, dict)
+def _build_dtype(pickled: Any) -> torch.dtype:
+    """Return the dtype that the pickle names like a class, as `torch.float32`."""
+    dtype = None
+    if _is_class(pickled):
+        module, _, name = pickled.path.rpartition(".")
+        if module == "torch":
+            dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        _refuse_object(pickled)
+    return dtype
 
 
-def _size(value: Any) -> torch.Size:
-    if _path(value) != "torch.Size":
-        _unexpected(value)
-    (sizes,) = value.args
-    return torch.Size([_count(size) for size in _typed(sizes, tuple)])
-
-
-def _dtype(value: Any) -> torch.dtype:
-    is_name = isinstance(value, type) and issubclass(value, _Inert)
-    module, _, name = str(value.path).rpartition(".") if is_name else ("", "", "")
-    dtype = getattr(torch, name, None) if module == "torch" else None
-    return dtype if isinstance(dtype, torch.dtype) else _unexpected(value)
-
-
-def _count(value: Any) -> int:
+def _build_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        _unexpected(value)
+        _refuse_object(value)
     return value
 
 
-def _typed(value: Any, kind: type) -> Any:
-    return value if type(value) is kind else _unexpected(value)
+def _fields_of(pickled: Any, path: str) -> dict[Any, Any]:
+    """Return the fields of an object of the class `path`; refuse other objects."""
+    if _path_of(pickled) != path:
+        _refuse_object(pickled)
+    return cast("dict[Any, Any]", _expect(pickled.state, dict))
 
 
-def _unexpected(value: Any) -> NoReturn:
-    if isinstance(value, type) and issubclass(value, _Inert):
-        value = value()
-    path = _path(value)
+def _path_of(value: Any) -> str | None:
+    return value.path if isinstance(value, _PickledObject) else None
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, _PickledObject)
+
+
+def _expect(value: Any, kind: type) -> Any:
+    """Return a value of exactly this type; refuse others."""
+    if type(value) is not kind:
+        _refuse_object(value)
+    return value
+
+
+def _refuse_object(value: Any) -> NoReturn:
+    path = value.path if _is_class(value) else _path_of(value)
     name = type(value).__name__ if path is None else str(path)
     message = f"it has {name:.60}, where a checkpoint of a training has something else"
     raise ValueError(message)
@@ -237,7 +250,7 @@ class PlainReader(dcp.FileSystemReader):
             _refuse(path, f"it is not a file of at most {MAX_METADATA_BYTES:,} bytes")
         content = path.read_bytes()
         try:
-            metadata = _Description(path.parent).build(_Unpickler(content).load())
+            metadata = _MetadataBuilder(path.parent).build(_Unpickler(content).load())
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - a forged pickle raises whatever it likes

@@ -23,20 +23,17 @@ OptimizerStates = Mapping[str, Mapping[str, Any]]
 def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
     """Allocate the stored state of all ranks, by rank, in the layout of `TrainingState`."""
     ranks = sorted({key.split(".", 2)[1] for key in stored if key.startswith("extra.")})
-    return {
-        rank: {
-            OPTIMIZER_NAME: {
-                name: {
-                    key: torch.empty(value.size, dtype=value.properties.dtype)
-                    if isinstance(value, TensorStorageMetadata)
-                    else 0
-                    for key, value in values.items()
-                }
-                for name, values in optimizer_values_of(stored, rank).items()
-            }
-        }
-        for rank in ranks
-    }
+    by_rank: dict[str, dict[str, Any]] = {}
+    for rank in ranks:
+        states: dict[str, dict[str, Any]] = defaultdict(dict)
+        for name, values in optimizer_values_of(stored, rank).items():
+            for key, value in values.items():
+                if isinstance(value, TensorStorageMetadata):
+                    states[name][key] = torch.empty(value.size, dtype=value.properties.dtype)
+                else:
+                    states[name][key] = 0
+        by_rank[rank] = {OPTIMIZER_NAME: dict(states)}
+    return by_rank
 
 
 def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, OptimizerStates]) -> None:

@@ -59,19 +59,15 @@ def compare(stored: Mapping[str, STORAGE_TYPES], wanted: Mapping[str, Any]) -> D
     planner = dcp.DefaultLoadPlanner()
     planner.set_up_planner(dict(wanted))
     flat = planner.state_dict
-    return Differences(
-        missing=sorted(flat.keys() - stored.keys()),
-        unexpected=sorted(
-            name
-            for name in stored.keys() - flat.keys()
-            if name.startswith(_SHARED) and isinstance(stored[name], TensorStorageMetadata)
-        ),
-        different=[
-            f"{name} ({there} in the checkpoint, {here} now)"
-            for name in sorted(flat.keys() & stored.keys())
-            if (there := describe_value(stored[name])) != (here := describe_value(flat[name]))
-        ],
-    )
+    missing = sorted(flat.keys() - stored.keys())
+    tensors = {name for name, value in stored.items() if isinstance(value, TensorStorageMetadata)}
+    unexpected = sorted(name for name in tensors - flat.keys() if name.startswith(_SHARED))
+    different = []
+    for name in sorted(flat.keys() & stored.keys()):
+        there, here = describe_value(stored[name]), describe_value(flat[name])
+        if there != here:
+            different.append(f"{name} ({there} in the checkpoint, {here} now)")
+    return Differences(missing=missing, unexpected=unexpected, different=different)
 
 
 def describe_value(value: Any) -> str:

@@ -95,16 +95,14 @@ class TrainingState:
         ):
             del extra[OPTIMIZER_NAME]
             others = parts_of_all_ranks(stored)
-        there = [
-            name
-            for name in extra
-            if any(key.startswith(f"extra.{source}.{name}.") for key in stored)
-        ]
-        for name in extra.keys() - there:
-            if extra[name]:
+        own = dict(others.get(source, {}))
+        for name, state in extra.items():
+            prefix = f"extra.{source}.{name}."
+            if any(key.startswith(prefix) for key in stored):
+                own[name] = state
+            elif state:
                 log.warning("the checkpoint has no state of %s: it is initialised", name)
-        mine = {**others.get(source, {}), **{name: extra[name] for name in there}}
-        places["extra"] = {**others, source: mine}
+        places["extra"] = {**others, source: own}
         return places
 
     def put_back(self, loaded: Mapping[str, Any]) -> None:
@@ -116,8 +114,9 @@ class TrainingState:
             # The options of its groups stay those of the config. An older version saved an empty
             # group if only vectors were trained: torch would use its options for the other group,
             # which has none then.
-            groups = self.optimizer.param_groups
-            settings = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+            settings = [dict(group) for group in self.optimizer.param_groups]
+            for values in settings:
+                del values["params"]
             set_optimizer_state_dict(
                 self.model, self.optimizer, dict(loaded["optimizer"]), options=_LEARNING_ALONE
             )
@@ -154,7 +153,8 @@ class TrainingState:
         known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
         names = known if self.learned is None else self.learned
         weights = get_model_state_dict(self.model)
-        model = {name: v for name, v in weights.items() if name in names or name not in known}
+        left_out = known - set(names)
+        model = {name: value for name, value in weights.items() if name not in left_out}
         if isinstance(self.optimizer, LocalOptimizer):
             return {"model": model}
         had_state = bool(self.optimizer.state)
@@ -192,10 +192,12 @@ class Checkpoints:
     """False if the phase before was not loaded, because this one has a checkpoint."""
 
 
-def _describe_all(states: OptimizerStates) -> dict[str, dict[str, str]]:
-    return {
-        name: {k: describe_value(v) for k, v in values.items()} for name, values in states.items()
-    }
+def _describe_all(states: OptimizerStates) -> dict[tuple[str, str], str]:
+    descriptions = {}
+    for name, values in states.items():
+        for key, value in values.items():
+            descriptions[name, key] = describe_value(value)
+    return descriptions
 
 
 def _own(rank: int) -> str:

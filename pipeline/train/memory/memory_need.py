@@ -129,14 +129,17 @@ def optimizer_bytes(nums: Collection[int], kind: str) -> int:
     if kind == "adamw":
         return sum(2 * FP32_BYTES * num + FP32_BYTES for num in nums)  # and a count of steps
     is_paged, is_8_bit = kind.startswith("paged_"), kind.endswith("_8bit")
+    num_bytes, has_codes = 0, False
     # bitsandbytes keeps the state of smaller tensors in fp32, and does not page that of small ones
-    packed = [num for num in nums if is_8_bit and num >= 4096]
-    whole = [num for num in nums if not is_8_bit or num < 4096]
-    stays = [[num for num in kind if not is_paged or num < 100_000] for kind in (packed, whole)]
-    scales = sum(2 * FP32_BYTES * math.ceil(num / BLOCK_SIZE) for num in packed)
+    for num in nums:
+        is_packed = is_8_bit and num >= 4096
+        if is_packed:
+            has_codes = True
+            num_bytes += 2 * FP32_BYTES * math.ceil(num / BLOCK_SIZE)  # scales
+        if not is_paged or num < 100_000:
+            num_bytes += 2 * num if is_packed else 2 * FP32_BYTES * num
     # values of the 256 codes of both moments, shared by all tensors
-    codes = 2 * 256 * FP32_BYTES if packed else 0
-    return 2 * sum(stays[0]) + 2 * FP32_BYTES * sum(stays[1]) + scales + codes
+    return num_bytes + (2 * 256 * FP32_BYTES if has_codes else 0)
 
 
 def checkpoint_bytes(sizes: ModelSizes, learned: Collection[str], optimizer_kind: str) -> int:
@@ -148,8 +151,10 @@ def checkpoint_bytes(sizes: ModelSizes, learned: Collection[str], optimizer_kind
 def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
     """Return the memory in addition to the master copy."""
     if not sharing.is_sharded:
-        cast = (each for each in sizes.parameters if each.is_multiplied and not each.is_packed)
-        return sum(itemsize * each.num_stored for each in cast) if itemsize < FP32_BYTES else 0
+        if itemsize >= FP32_BYTES:
+            return 0
+        cast = [each for each in sizes.parameters if each.is_multiplied and not each.is_packed]
+        return sum(itemsize * each.num_stored for each in cast)
     by_unit = Counter[int | None]()
     for each in sizes.parameters:
         by_unit[each.unit] += each.gathered_bytes(itemsize)

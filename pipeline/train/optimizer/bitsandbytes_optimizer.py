@@ -11,7 +11,8 @@ bitsandbytes is imported on demand, because checkpoints test any optimizer for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +34,18 @@ _TABLES = ("qmap1", "qmap2")
 """Constants in the state of a parameter."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LocalParameter:
+    """This rank's part of a parameter."""
+
+    name: str
+    whole: nn.Parameter
+    local: nn.Parameter
+    """Shares the memory of the part; may be empty."""
+    group: int
+    """Index of its group."""
+
+
 class LocalOptimizer(torch.optim.Optimizer):
     """Acts as an optimizer of the model's parameters; a `Stateful` of one rank."""
 
@@ -45,16 +58,19 @@ class LocalOptimizer(torch.optim.Optimizer):
         """Create it; `make` creates bitsandbytes' optimizer; `names` are keyed by parameter id."""
         own_groups = [{**group, "params": list(group["params"])} for group in groups]
         super().__init__(own_groups, {})
-        # parameters that share this memory
-        self._locals = [
-            [nn.Parameter(local_part(p.detach())) for p in group["params"]]
-            for group in self.param_groups
-        ]
-        self._names = [[names[id(p)] for p in group["params"]] for group in self.param_groups]
-        inner_groups = [
-            {**group, "params": [local for local in tensors if local.numel()]}
-            for group, tensors in zip(groups, self._locals, strict=True)
-        ]
+        self._parameters: list[_LocalParameter] = []
+        inner_groups = []
+        for number, group in enumerate(own_groups):
+            inner_parameters = []
+            for whole in group["params"]:
+                local = nn.Parameter(local_part(whole.detach()))
+                self._parameters.append(
+                    _LocalParameter(name=names[id(whole)], whole=whole, local=local, group=number)
+                )
+                if local.numel():
+                    inner_parameters.append(local)
+            inner_groups.append({**groups[number], "params": inner_parameters})
+        self._own = {part.name: part for part in self._parameters if part.local.numel()}
         self._inner: Any = make(inner_groups)
         for group, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
             group.update({key: inner[key] for key in _SHARED})
@@ -62,35 +78,34 @@ class LocalOptimizer(torch.optim.Optimizer):
     @property
     def is_sharded(self) -> bool:
         """True if other ranks have other parts of the parameters, and so of the state."""
-        return any(isinstance(p, DTensor) for group in self.param_groups for p in group["params"])
+        return any(isinstance(part.whole, DTensor) for part in self._parameters)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update the rank's part of each parameter that has a gradient."""
         assert closure is None
-        for group, inner, tensors in self._groups():
+        for group, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
             inner.update({key: group[key] for key in _SHARED})
-            for parameter, local in zip(group["params"], tensors, strict=True):
-                # Otherwise it would update memory that the model no longer uses.
-                assert local_part(parameter).data_ptr() == local.data_ptr()
-                gradient = parameter.grad
-                local.grad = None if gradient is None else local_part(gradient)
+        for part in self._parameters:
+            # Otherwise it would update memory that the model no longer uses.
+            assert local_part(part.whole).data_ptr() == part.local.data_ptr()
+            gradient = part.whole.grad
+            part.local.grad = None if gradient is None else local_part(gradient)
         self._inner.step()  # SYNC: bitsandbytes waits for the GPU after each parameter
-        for _, _, tensors in self._groups():
-            for local in tensors:
-                local.grad = None
+        for part in self._parameters:
+            part.local.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state by name of the parameter; tensors are live, created if missing."""
-        return {name: self._state_of(*place) for name, place in self._places()}
+        return {name: self._state_of(part) for name, part in self._own.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the state of the same parts of the parameters."""
-        places = dict(self._places())
-        assert places.keys() == state_dict.keys()
+        assert self._own.keys() == state_dict.keys()
         for name, loaded in state_dict.items():
-            state = self._inner.state[places[name][1]]
-            self._state_of(*places[name])
+            part = self._own[name]
+            self._state_of(part)
+            state = self._inner.state[part.local]
             for key, value in loaded.items():
                 if isinstance(value, torch.Tensor):
                     state[key].copy_(value)  # in place: pages stay pages
@@ -108,11 +123,7 @@ class LocalOptimizer(torch.optim.Optimizer):
 
     def shapes(self) -> dict[str, torch.Size]:
         """Return the shapes of the full parameters, by name."""
-        return {
-            name: parameter.shape
-            for names, group in zip(self._names, self.param_groups, strict=True)
-            for name, parameter in zip(names, group["params"], strict=True)
-        }
+        return {part.name: part.whole.shape for part in self._parameters}
 
     @torch.no_grad()
     def take_whole(self, name: str, step: int, moments: Sequence[torch.Tensor]) -> None:
@@ -120,31 +131,28 @@ class LocalOptimizer(torch.optim.Optimizer):
 
         `moments` are float32, of the parameter's shape: of gradients, and of their squares.
         """
-        place = dict(self._places()).get(name)
-        if place is None:  # of another rank
+        part = self._own.get(name)
+        if part is None:  # of another rank
             return
-        self._state_of(*place)
-        number, local = place
-        index = self._names[number].index(name)
-        parameter = self.param_groups[number]["params"][index]
-        state = self._inner.state[local]
+        self._state_of(part)
+        state = self._inner.state[part.local]
         state["step"] = step
         for key, moment in zip("12", moments, strict=True):
-            part = moment.to(local.device)
-            if isinstance(parameter, DTensor):
+            values = moment.to(part.local.device)
+            if isinstance(part.whole, DTensor):
                 shape, offset = compute_local_shape_and_global_offset(
-                    parameter.shape, parameter.device_mesh, parameter.placements
+                    part.whole.shape, part.whole.device_mesh, part.whole.placements
                 )
                 sides = zip(offset, shape, strict=True)
-                part = part[tuple(slice(at, at + size) for at, size in sides)]
-            part = part.contiguous()
+                values = values[tuple(slice(at, at + size) for at, size in sides)]
+            values = values.contiguous()
             if state[f"state{key}"].dtype == torch.uint8:
                 from bitsandbytes.functional import quantize_blockwise
 
                 code = state[f"qmap{key}"]
-                part, packed = quantize_blockwise(part, code=code, blocksize=BLOCK_SIZE)
+                values, packed = quantize_blockwise(values, code=code, blocksize=BLOCK_SIZE)
                 state[f"absmax{key}"].copy_(packed.absmax)
-            state[f"state{key}"].copy_(part)
+            state[f"state{key}"].copy_(values)
 
     def unpack(self, state: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the two moments, flat and float32, from any rank's state of a parameter."""
@@ -153,21 +161,13 @@ class LocalOptimizer(torch.optim.Optimizer):
             for key in "12"
         ]
 
-    def _groups(self) -> Iterator[tuple[dict[str, Any], dict[str, Any], list[nn.Parameter]]]:
-        yield from zip(self.param_groups, self._inner.param_groups, self._locals, strict=True)
-
-    def _places(self) -> Iterator[tuple[str, tuple[int, nn.Parameter]]]:
-        """Yield the name of each parameter that this rank has a part of, with group and part."""
-        for number, tensors in enumerate(self._locals):
-            for name, local in zip(self._names[number], tensors, strict=True):
-                if local.numel():
-                    yield name, (number, local)
-
-    def _state_of(self, number: int, local: nn.Parameter) -> dict[str, Any]:
-        inner, group = self._inner, self._inner.param_groups[number]
+    def _state_of(self, part: _LocalParameter) -> dict[str, Any]:
+        """Return the state of a part that is not empty; created if missing."""
+        inner, local = self._inner, part.local
         if not inner.state[local]:
-            index = next(i for i, parameter in enumerate(group["params"]) if parameter is local)
-            inner.init_state(group, local, number, index)
+            group = inner.param_groups[part.group]
+            (index,) = (i for i, parameter in enumerate(group["params"]) if parameter is local)
+            inner.init_state(group, local, part.group, index)
         return {key: value for key, value in inner.state[local].items() if key not in _TABLES}
 
 

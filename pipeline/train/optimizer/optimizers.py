@@ -59,12 +59,14 @@ def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, devic
     """
     if config.is_paged:
         return 0
-    parameters = (p for group in optimizer.param_groups for p in group["params"])
-    local = map(local_part, parameters)
-    sizes = [p.numel() for p in local if p.device.type == device_type]
-    if config.kind == "adamw":
-        return 2 * _FP32_BYTES * sum(sizes)
-    return sum(2 * (_FP32_BYTES if size < _MIN_8BIT_SIZE else 1) * size for size in sizes)
+    num_bytes = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            local = local_part(parameter)
+            if local.device.type == device_type:
+                is_8_bit = config.kind != "adamw" and local.numel() >= _MIN_8BIT_SIZE
+                num_bytes += 2 * (1 if is_8_bit else _FP32_BYTES) * local.numel()
+    return num_bytes
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -75,10 +77,10 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
-    learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
-    for name, parameter in learning:
+    for name, parameter in model.named_parameters():
         is_table = any(word in name for word in _POSITIONS)
-        (decayed if parameter.ndim >= 2 and not is_table else plain).append(parameter)
+        if parameter.requires_grad:
+            (decayed if parameter.ndim >= 2 and not is_table else plain).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": plain, "weight_decay": 0.0},

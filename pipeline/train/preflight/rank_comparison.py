@@ -43,8 +43,7 @@ def compare_ranks(by_rank: Sequence[RankFacts]) -> tuple[list[str], list[str]]:
     are warnings.
     """
     devices = [rank.device for rank in by_rank]
-    # the card's model without its memory size; all CPUs count as one
-    cards = [_MEMORY_IN_NAME.sub("", str(d)) if d.capability else d.type for d in devices]
+    cards = [_card_model(device) for device in devices]
     are_mixed = len({(device.type, device.capability) for device in devices}) > 1
     sizes = [device.total_bytes or 0 for device in devices]
     are_uneven = max(sizes) - min(filter(None, sizes), default=0) > (
@@ -53,28 +52,31 @@ def compare_ranks(by_rank: Sequence[RankFacts]) -> tuple[list[str], list[str]]:
     names = sorted({name for rank in by_rank for name in rank.versions})
     environment = "give all nodes the same environment (the stage's python, setup lines)"
     one_kind = "request one kind of card (resources.gpu, or slurm: {constraint: ..})"
-    problems = [
-        *((n, [r.versions.get(n, "missing") for r in by_rank], environment) for n in names),
-        ("the stage's config", [rank.config for rank in by_rank], environment),
-        *([("device", cards, one_kind)] if are_mixed else []),
-        ("precision", [rank.precision for rank in by_rank], one_kind),
-    ]
-    warnings = [
-        ("device", cards if not are_mixed else [], "all run at the pace of the slowest"),
-        (
-            "memory of the card",
-            [f"{size / 1e9:.1f} GB" for size in sizes] if are_uneven else [],
-            "the smallest bounds what a microbatch may hold",
-        ),
-        (
-            "the number of compute threads",
-            [str(rank.num_compute_threads) for rank in by_rank],
-            "set num_compute_threads",
-        ),
-    ]
+    problems = []
+    for name in names:
+        versions = [rank.versions.get(name, "missing") for rank in by_rank]
+        problems.append((name, versions, environment))
+    problems.append(("the stage's config", [rank.config for rank in by_rank], environment))
+    warnings = []
+    if are_mixed:
+        problems.append(("device", cards, one_kind))
+    else:
+        warnings.append(("device", cards, "all run at the pace of the slowest"))
+    problems.append(("precision", [rank.precision for rank in by_rank], one_kind))
+    if are_uneven:
+        memory = [f"{size / 1e9:.1f} GB" for size in sizes]
+        consequence = "the smallest bounds what a microbatch may hold"
+        warnings.append(("memory of the card", memory, consequence))
+    num_threads = [str(rank.num_compute_threads) for rank in by_rank]
+    warnings.append(("the number of compute threads", num_threads, "set num_compute_threads"))
     nodes = [rank.node_name for rank in by_rank]
     all_problems = [*shared_gpu_problems(nodes, devices), *_differences(nodes, problems)]
     return all_problems, list(_differences(nodes, warnings))
+
+
+def _card_model(device: DeviceFacts) -> str:
+    """Return the card's model without its memory size; all CPUs count as one."""
+    return _MEMORY_IN_NAME.sub("", str(device)) if device.capability else device.type
 
 
 def _differences(

@@ -10,7 +10,8 @@ import hashlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KEPT_FILE = "trackers.json"
+_RUN_IDS_FILE = "trackers.json"
 _READ_IDS = {
     "mlflow": attrgetter("info.run_id"),
     "aim": attrgetter("hash"),
@@ -61,13 +62,10 @@ class Trackers:
         self._config = config
         self._context = context
         self._names = config.use if context.rank == 0 else ()
-        self._open: dict[str, Any] | None = None
+        self._trackers: dict[str, Any] = {}
         self._early: list[tuple[int, dict[str, float]]] = []
-
-    @property
-    def are_waiting(self) -> bool:
+        self.are_waiting = bool(self._names)
         """True if there are trackers that are not open yet."""
-        return bool(self._names) and self._open is None
 
     def start(self, first_step: int, training: str, settings: Mapping[str, Any]) -> None:
         """Open them, in the run that an earlier attempt at the same training started.
@@ -79,29 +77,32 @@ class Trackers:
         """
         if not self.are_waiting:
             return
-        self._open = {}
-        at = self._context
-        words = f"{at.run_id} {at.stage} {at.slice_index} {at.num_again} {training}"
+        self.are_waiting = False
+        task = self._context
+        words = f"{task.run_id} {task.stage} {task.slice_index} {task.num_again} {training}"
         identity = hashlib.sha256(words.encode()).hexdigest()[:32]
-        stored = self._try(_KEPT_FILE, self._read_kept, identity) or {}
+        run_ids: dict[str, str] = {}
+        with self._drop_after_error(_RUN_IDS_FILE):
+            run_ids = self._read_run_ids(identity)
         for name in self._names:
-            kept_id = stored.get(name) or None
-            tracker = self._try(name, self._begin, name, identity, first_step, kept_id)
-            if tracker is None:
-                continue
-            self._open[name] = tracker
-            if name not in stored:
-                run_id = self._try(name, self._first_words, name, tracker, settings)
-                stored |= {} if run_id is None else {name: run_id}
-        kept = {"identity": identity, "runs": stored}
-        self._try(_KEPT_FILE, write_json_atomic, self._context.output_dir / _KEPT_FILE, kept)
-        early, self._early = self._early, []
-        for num_steps_done, values in early:
+            with self._drop_after_error(name):
+                tracker = self._open_run(name, identity, first_step, run_ids.get(name))
+                self._trackers[name] = tracker
+                if name not in run_ids:
+                    if name != "tensorboard":  # which opens another run for them
+                        tracker.store_init_configuration(dict(settings))
+                    read_id = _READ_IDS.get(name)
+                    run_ids[name] = "" if read_id is None else str(read_id(tracker.tracker))
+        with self._drop_after_error(_RUN_IDS_FILE):
+            path = task.output_dir / _RUN_IDS_FILE
+            write_json_atomic(path, {"identity": identity, "runs": run_ids})
+        for num_steps_done, values in self._early:
             self.log(values, num_steps_done)
+        self._early = []
 
     def are_due(self, num_steps_done: int) -> bool:
         """Check whether they are due an update at this step."""
-        return bool(self._open) and num_steps_done % self._config.every_steps == 0
+        return bool(self._trackers) and num_steps_done % self._config.every_steps == 0
 
     def log(self, values: Mapping[str, float], num_steps_done: int) -> None:
         """Send values to all of them; values from before they are open are sent at opening.
@@ -112,24 +113,26 @@ class Trackers:
         if self.are_waiting:
             self._early.append((num_steps_done, dict(values)))
             return
-        for name, tracker in list((self._open or {}).items()):
-            metric = _STEP_METRICS.get(name)
-            if metric is None:
-                self._try(name, tracker.log, dict(values), step=num_steps_done)
-            else:
-                self._try(name, tracker.log, {**values, metric: num_steps_done})
+        for name, tracker in list(self._trackers.items()):
+            with self._drop_after_error(name):
+                if name in _STEP_METRICS:
+                    tracker.log({**values, _STEP_METRICS[name]: num_steps_done})
+                else:
+                    tracker.log(dict(values), step=num_steps_done)
 
     def close(self) -> None:
         """Flush and close them."""
-        for name, tracker in list((self._open or {}).items()):
-            self._try(name, tracker.finish)
-        self._open = {}
+        for name, tracker in list(self._trackers.items()):
+            with self._drop_after_error(name):
+                tracker.finish()
+        self._trackers = {}
+        self.are_waiting = False
 
-    def _begin(self, name: str, identity: str, first_step: int, kept_id: str | None) -> Any:
+    def _open_run(self, name: str, identity: str, first_step: int, run_id: str | None) -> Any:
         """Open a tracker's run.
 
-        `identity` is equal for attempts at the same training: 32 letters and digits. `kept_id` is
-        the tracker's own id of the run that an earlier attempt started.
+        `identity` is equal for attempts at the same training: 32 letters and digits. `run_id` is
+        the tracker's own id of the run that an earlier attempt started, if it needs one.
         """
         project, folder = self._config.project, self._context.output_dir
         label = f"{self._context.run_id} {self._context.stage}"
@@ -142,12 +145,12 @@ class Trackers:
                 "purge_step": first_step + 1,
             },
             "wandb": {"run_name": project, "name": label, "dir": folder, **by_id},
-            "mlflow": {"experiment_name": project, "run_name": label, "run_id": kept_id},
-            "aim": {"run_name": label, "logging_dir": folder, "run_hash": kept_id},
+            "mlflow": {"experiment_name": project, "run_name": label, "run_id": run_id or None},
+            "aim": {"run_name": label, "logging_dir": folder, "run_hash": run_id or None},
             "clearml": {
                 "run_name": project,
                 "task_name": label,
-                **({} if kept_id is None else {"continue_last_task": kept_id}),
+                **({"continue_last_task": run_id} if run_id else {}),
             },
             "comet_ml": {"run_name": project, "experiment_key": identity, "mode": "get_or_create"},
             "dvclive": {"dir": str(folder / "dvclive"), "resume": True, "save_dvc_exp": False},
@@ -159,7 +162,8 @@ class Trackers:
             },
             "trackio": {"run_name": project, "name": identity, "resume": "allow"},
         }
-        tracker = _tracker_class(name)(**{**arguments[name], **self._config.options.get(name, {})})
+        options = self._config.options.get(name, {})
+        tracker = _tracker_class(name)(**{**arguments[name], **options})
         # created on rank 0 alone, so it need not check the rank
         tracker.main_process_only = False
         tracker.start()
@@ -167,33 +171,25 @@ class Trackers:
             tracker.tracker.define_metric("*", step_metric=_STEP_METRICS[name])
         return tracker
 
-    def _first_words(self, name: str, tracker: Any, settings: Mapping[str, Any]) -> str:
-        """Store the settings of a new run; return the id that a later attempt needs, if any."""
-        if name != "tensorboard":  # which opens another run for them
-            tracker.store_init_configuration(dict(settings))
-        read_id = _READ_IDS.get(name)
-        return "" if read_id is None else str(read_id(tracker.tracker))
-
-    def _read_kept(self, identity: str) -> dict[str, str]:
-        """Return each tracker's name of the run; empty for those that need no such name."""
+    def _read_run_ids(self, identity: str) -> dict[str, str]:
+        """Return each tracker's id of the run; empty for those that need no such id."""
         try:
-            stored = read_json(self._context.output_dir / _KEPT_FILE)
+            stored = read_json(self._context.output_dir / _RUN_IDS_FILE)
         except FileNotFoundError:
             return {}
         return dict(stored["runs"]) if stored["identity"] == identity else {}
 
-    def _try(self, name: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Call a tracker; None if it fails, and then that tracker gets no more calls."""
+    @contextmanager
+    def _drop_after_error(self, name: str) -> Iterator[None]:
+        """Log an error of the block instead of raising it; that tracker gets no more calls."""
         try:
-            return act(*args, **options)
+            yield
         except Exception as error:  # noqa: BLE001 - training continues without its curves
             log.warning(
                 "trackers: %s is dropped after an error, training continues: %s: %s",
                 name, type(error).__name__, error,
             )  # fmt: skip
-            if self._open:
-                self._open.pop(name, None)
-            return None
+            self._trackers.pop(name, None)
 
     def __enter__(self) -> Self:
         return self

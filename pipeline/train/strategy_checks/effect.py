@@ -46,41 +46,30 @@ def check_effect(
     storage = None if config.quantize is None else STORAGE_DTYPES[config.quantize.storage]
     num_layers = sum(len(tower) for tower in bare.towers())
     compiled = [] if config.compile is None else chosen_layers(bare, config.compile)
-    observed: list[tuple[str, object, object]] = [
-        (f"{name} {what}", value, wanted)
-        for name, parameter in bare.named_parameters()
-        for what, value, wanted in (
-            ("has the placement", placement_of(parameter), requested.placement),
-            ("is on", parameter.device.type, requested.device),
-            (
-                "is stored as",
-                str(parameter.dtype),
-                str(storage if name in packed else torch.float32),
-            ),
-        )
+    num_recomputed = num_layers if config.activation_checkpointing else 0
+    comparisons: list[tuple[str, object, object]] = []
+    for name, parameter in bare.named_parameters():
+        dtype = storage if name in packed else torch.float32
+        comparisons += [
+            (f"{name} has the placement", placement_of(parameter), requested.placement),
+            (f"{name} is on", parameter.device.type, requested.device),
+            (f"{name} is stored as", str(parameter.dtype), str(dtype)),
+        ]
+    comparisons += [
+        ("accelerate's distributed_type:", facts.distributed_type, requested.distributed_type),
+        ("the model is called as:", facts.model_class, requested.model_class),
+        ("ranks in the mesh:", math.prod(facts.mesh.values()), num_ranks),
+        ("parts gathered one at a time:", facts.num_units, requested.num_units),
+        ("computes in:", ", ".join(facts.compute_dtypes), str(rank_device.dtype)),
+        ("reduces as:", ", ".join(facts.reduce_dtypes), requested.reduces),
+        ("layers recomputed in the backward pass:", facts.num_recomputed, num_recomputed),
+        ("layers that are compiled:", facts.num_compiled, len(compiled)),
     ]
-    observed += [
-        (f"{what}:", value, wanted)
-        for what, value, wanted in (
-            ("accelerate's distributed_type", facts.distributed_type, requested.distributed_type),
-            ("the model is called as", facts.model_class, requested.model_class),
-            ("ranks in the mesh", math.prod(facts.mesh.values()), num_ranks),
-            ("parts gathered one at a time", facts.num_units, requested.num_units),
-            ("computes in", ", ".join(facts.compute_dtypes), str(rank_device.dtype)),
-            ("reduces as", ", ".join(facts.reduce_dtypes), requested.reduces),
-            (
-                "layers recomputed in the backward pass",
-                facts.num_recomputed,
-                num_layers if config.activation_checkpointing else 0,
-            ),
-            ("layers that are compiled", facts.num_compiled, len(compiled)),
-        )
-    ]
-    for what, value, wanted in observed:
-        if value != wanted:
+    for what, observed, expected in comparisons:
+        if observed != expected:
             message = (
-                f"strategy {config.strategy} did not take effect: {what} {value}, expected "
-                f"{wanted}; use the versions of constraints.txt, or another `strategy`"
+                f"strategy {config.strategy} did not take effect: {what} {observed}, expected "
+                f"{expected}; use the versions of constraints.txt, or another `strategy`"
             )
             raise StageConfigError(message)
     check_optimizer(bare, parallel.optimizer)

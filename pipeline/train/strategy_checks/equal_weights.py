@@ -25,11 +25,11 @@ def check_equal_weights(model: nn.Module, ranks: Ranks, *, shapes_only: bool = F
     Raises:
         StageConfigError: on all ranks, naming tensors and the first rank that differs.
     """
-    mine = {
-        name: f"{tensor.dtype} {tuple(tensor.shape)}"
-        + ("" if shapes_only else f" {xxhash.xxh3_64_hexdigest(bytes_of(tensor.detach()))}")
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-    }
+    mine = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        mine[name] = f"{tensor.dtype} {tuple(tensor.shape)}"
+        if not shapes_only:
+            mine[name] += f" {xxhash.xxh3_64_hexdigest(bytes_of(tensor.detach()))}"
     by_rank, problem = ranks.gather(mine), None
     for rank, other in enumerate(by_rank):  # on rank 0
         first = by_rank[0]

@@ -21,19 +21,13 @@ def describe_parallel_model(strategy: str, parallel: ParallelModel, facts: Strat
         classes = Counter(plain_class(unit) for unit in units_within(parallel.model))
         listed = ", ".join(f"{number} {name}" for name, number in classes.items())
         parts.append(f"{_counted('unit', facts.num_units)} gathered one at a time ({listed})")
-    computes, reduces = (
-        " and ".join(_short(dtype) for dtype in dtypes)
-        for dtypes in (facts.compute_dtypes, facts.reduce_dtypes)
-    )
+    computes = " and ".join(map(_short, facts.compute_dtypes))
+    reduces = " and ".join(map(_short, facts.reduce_dtypes))
     reduced = f", gradients are reduced in {reduces}" if reduces else ""
     parts.append(f"forward and backward passes compute in {computes}{reduced}")
-    stored, devices = (
-        _short(next(iter(counts)))
-        if len(counts) == 1
-        else " and ".join(f"{_short(name)} ({number:,})" for name, number in counts.items())
-        for counts in (facts.dtypes, facts.devices)
+    parts.append(
+        f"parameters are stored as {_list_counts(facts.dtypes)} on {_list_counts(facts.devices)}"
     )
-    parts.append(f"parameters are stored as {stored} on {devices}")
     if facts.num_recomputed:
         parts.append(f"{facts.num_recomputed} layers are recomputed in the backward pass")
     return "; ".join(parts)
@@ -51,6 +45,13 @@ def _describe_mesh(mesh: Mapping[str, int]) -> str:
         return f" over {_counted('rank', shard)}: {sharded} all of them"
     each = f"{sharded} {shard} of them, gradients are averaged over {groups} such groups"
     return f" over {shard * groups} ranks: {each}"
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    """Return the names, with the number of parameters if there are several."""
+    if len(counts) == 1:
+        return _short(next(iter(counts)))
+    return " and ".join(f"{_short(name)} ({number:,})" for name, number in counts.items())
 
 
 def _short(name: str) -> str:

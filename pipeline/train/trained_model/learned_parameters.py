@@ -85,18 +85,19 @@ def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
     adapters = {name for name, part in parts_of(model).items() if part == "adapters"}
     have_learned = bool(adapters & learned)
     left_out = learned if have_learned else learned | adapters
-    frozen = [(name, p) for name, p in model.named_parameters() if name not in left_out]
+    fixed: dict[str, torch.Tensor] = {
+        name: parameter for name, parameter in model.named_parameters() if name not in left_out
+    }
     renamed = [] if have_learned else sorted(n for n in learned if without_adapters(n) != n)
-    if not frozen and not renamed:
+    if not fixed and not renamed:
         return ""
-    scales = [
-        (f"{name}.{buffer_name}", buffer)
-        for name, layer in quantized_layers(model)
-        for buffer_name, buffer in layer.named_buffers(recurse=False)
-    ]
+    for layer_name, layer in quantized_layers(model):
+        for buffer_name, buffer in layer.named_buffers(recurse=False):
+            fixed[f"{layer_name}.{buffer_name}"] = buffer
+    if not have_learned:
+        fixed = {without_adapters(name): tensor for name, tensor in fixed.items()}
     digest = xxhash.xxh3_128("".join(renamed).encode())
-    named = {n if have_learned else without_adapters(n): tensor for n, tensor in [*frozen, *scales]}
-    for name, tensor in sorted(named.items()):
+    for name, tensor in sorted(fixed.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from pipeline.models.build import load_model
 from pipeline.models.generation import pad_left
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.passes import prompt_of
-from tests.pipeline.models.small import PAD
+from tests.pipeline.models.small import PAD, make_prompts
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -37,6 +37,6 @@ def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(make_k
 
 
 def test_prompts_are_padded_on_the_left():
-    ids, mask = pad_left([[5, 6], [7]], PAD)
+    ids, mask = pad_left(make_prompts([[5, 6], [7]]), PAD, torch.device("cpu"))
     assert ids.tolist() == [[5, 6], [PAD, 7]]
     assert mask.tolist() == [[1, 1], [0, 1]]

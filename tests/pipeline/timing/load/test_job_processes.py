@@ -19,9 +19,10 @@ class Machine:
     def __init__(self, root):
         self.root, self.now_s = root, 0.0
         self.cores = {0: {0}}
-        self.cost_s = 0.0
+        self.sessions = {0: 7}
 
     def put(self, pid, *, session=7, ticks=0, start=5, pages=1, name="python"):
+        self.sessions[pid] = session
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
         fields = ["S", "1", "1", str(session), *"0000000", str(ticks), "0", *"00000", "1"]
@@ -33,12 +34,14 @@ class Machine:
         (self.root / str(pid)).rmdir()
 
     def affinity(self, pid):
-        self.now_s += self.cost_s
         return self.cores.get(pid, {0})
 
     def processes(self):
         return JobProcesses(
-            session=7, proc=self.root, clock=lambda: self.now_s, affinity=self.affinity
+            session_of=self.sessions.__getitem__,
+            proc=self.root,
+            clock=lambda: self.now_s,
+            affinity=self.affinity,
         )
 
 
@@ -51,7 +54,7 @@ def machine(tmp_path):
 def test_a_name_with_brackets_and_spaces_shifts_no_field(machine):
     machine.put(3, ticks=50, name="a) b (c) 1 2")
     stat = parse_stat((machine.root / "3/stat").read_text())
-    assert (stat.session, stat.cpu_ticks, stat.start_ticks, stat.resident_pages) == (7, 50, 5, 1)
+    assert (stat.cpu_ticks, stat.start_ticks, stat.resident_pages) == (50, 5, 1)
 
 
 def test_the_time_and_memory_of_the_session_are_added_and_no_others(machine):
@@ -88,19 +91,6 @@ def test_new_processes_are_looked_for_every_half_minute(machine):
     assert processes.read(1.0)["job_resident_bytes"] == PAGE_BYTES
     machine.now_s = 31.0
     assert processes.read(1.0)["job_resident_bytes"] == 3 * PAGE_BYTES
-
-
-def test_looking_takes_a_thousandth_of_a_core_at_most(machine):
-    machine.put(10)
-    machine.cost_s = 0.05  # a node of some ten thousand processes
-    processes = machine.processes()
-    processes.scan()
-    looked_s, machine.cost_s = machine.now_s, 0.0
-    machine.put(11)
-    machine.now_s = looked_s + 99.0
-    assert processes.read(1.0)["job_resident_bytes"] == PAGE_BYTES
-    machine.now_s = looked_s + 101.0
-    assert processes.read(1.0)["job_resident_bytes"] == 2 * PAGE_BYTES
 
 
 def test_the_jobs_cores_are_those_of_all_its_ranks(machine):
