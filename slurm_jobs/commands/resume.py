@@ -38,10 +38,10 @@ from slurm_jobs.commands.resuming.slice_requests import (
 from slurm_jobs.commands.resuming.training_starts import Start, training_starts
 from slurm_jobs.commands.shell_variables import effective_variables, shell_notes
 from slurm_jobs.commands.submit import OnJob, run_context
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.parents import SubmittedJob

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.placement import job_room
-from slurm_jobs.dependencies import stage_dependencies
 from slurm_jobs.formats.records.job_resources import JobResources, gpus_of_options
 from slurm_jobs.plan.array_pieces import by_request, cut_slices, pack_for
 from slurm_jobs.plan.fingerprints import deciding_fields, hash_of
 from slurm_jobs.plan.missing_work import Missing, missing_parts, reasons_text
 from slurm_jobs.plan.planned import Done, Plan, PlannedJob, PlannedStage, SliceRequest
+from slurm_jobs.plan.stage_dependencies import stage_dependencies
 from slurm_jobs.spec.combinations import matrix_variables, origin_of
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import RunSpec, Stage

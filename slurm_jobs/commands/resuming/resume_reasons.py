@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.commands.resuming.kept_work import ChangedCode
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.fingerprints import changed_fields, parents_of
 from slurm_jobs.plan.planned import PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run.prepare_resume import Preparation
 
 DAMAGED = "its output is missing or cut short"
