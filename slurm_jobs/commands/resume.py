@@ -36,6 +36,7 @@ from slurm_jobs.commands.resuming.slice_requests import (
     with_kinds,
 )
 from slurm_jobs.commands.resuming.training_starts import Start, training_starts
+from slurm_jobs.commands.resuming.unused_settings import unused_settings
 from slurm_jobs.commands.shell_variables import effective_variables, shell_notes
 from slurm_jobs.commands.submit import OnJob, run_context
 from slurm_jobs.formats.records.job_resources import JobResources
@@ -57,6 +58,7 @@ from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import (
     read_all_plans,
     read_meta,
@@ -101,6 +103,8 @@ class Resumption:
     shell_notes: tuple[str, ...] = ()
     """SBATCH_... variables, of this shell and of the submission: those that apply and those
     ignored."""
+    unused_settings: tuple[str, ...] = ()
+    """Notes on overrides of this request that none of its jobs uses."""
     kept: KeptWork = NOTHING_KEPT
     """Work that counts although the code has changed."""
     repeated: Mapping[str, RepeatedWork] = field(default_factory=dict)
@@ -272,6 +276,9 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         cleaned_note=cleaned_note(paths),
         shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
+        unused_settings=unused_settings(
+            read_resolved_spec(paths), spec, request.overrides, plan, preparation.done.active
+        ),
         kept=kept,
         repeated=repeated_work(paths, run, _slices_by_stage(plan)),
         asked_again=again,

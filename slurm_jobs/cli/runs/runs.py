@@ -147,16 +147,20 @@ def _lines_below(catalogue: Catalogue, sizes: Mapping[Path, DiskUse]) -> list[st
     lines = []
     if sizes:
         uses = sizes.values()
-        text = f"together {num_bytes(sum(use.num_bytes for use in uses))}"
-        if linked := sum(use.linked_elsewhere_bytes for use in uses):
-            text += f", of which {num_bytes(linked)} in files with hard links elsewhere, too"
+        text = f"these runs use {num_bytes(sum(use.num_bytes for use in uses))} together"
+        linked = sum(use.linked_elsewhere_bytes for use in uses)
+        if linked:
+            text += f", of which {num_bytes(linked)} are in files that have hard links elsewhere"
         lines.append(text)
     if catalogue.num_left_out:
-        lines.append(f"and {catalogue.num_left_out} older: --number shows more")
+        older = number_text(catalogue.num_left_out, "older run")
+        are = "is" if catalogue.num_left_out == 1 else "are"
+        lines.append(f"{older} {are} not listed; --number shows more")
     for listed in catalogue.runs:
         lines += [*source_lines(listed.status), *listed.use.problems]
     for use in sizes.values():
-        lines += [f"not in the size: {shown_path(d)}, which cannot be read" for d in use.unreadable]
+        for folder in use.unreadable:
+            lines.append(f"the size leaves out {shown_path(folder)}, which cannot be read")
     lines += [f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()]
     return list(dict.fromkeys(lines))
 

@@ -129,4 +129,4 @@ def _retried_lines(run_dir: Path, status: RunStatus) -> list[str]:
         f"{name} ({number_text(num, 'slice')})" if num > 1 else name for name, num in retried
     )
     command = command_text("status", shown_path(run_dir), "--stage", retried[0][0])
-    return [f"tried again: {names}; how each attempt ended: {command}"]
+    return [f"tried again: {names}. To see how each attempt ended: {command}"]
