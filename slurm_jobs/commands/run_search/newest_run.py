@@ -184,11 +184,10 @@ def newest_of_spec(file: Path) -> Path:
         InputError: there is no such run.
         OSError: its folder of runs cannot be listed.
     """
-    from slurm_jobs.commands.spec_reading.disk_files import disk_files
-    from slurm_jobs.spec.load import name_and_runs_dir
+    # Here, because it imports pydantic, and most commands name no spec.
+    from slurm_jobs.commands.run_search.spec_place import name_and_runs_dir
 
-    name, spec_runs_dir = name_and_runs_dir(str(file), disk_files())
-    runs_dir = Path(spec_runs_dir)
+    name, runs_dir = name_and_runs_dir(file)
     runs = [run.absolute() for run in runs_by_age(runs_dir) if RUN_STAMP.sub("", run.name) == name]
     if not runs:
         refuse_missing_place(runs_dir)
