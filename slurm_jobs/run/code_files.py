@@ -142,7 +142,7 @@ def _entries(source: Path, tops: Sequence[Path] | None) -> Iterator[_Entry]:
         yield _Entry(source.name, source)
         return
     visited: set[str] = set()
-    for root, folders, files in os.walk(source, onerror=_refuse_closed, followlinks=True):
+    for root, folders, files in os.walk(source, onerror=refuse_closed, followlinks=True):
         real_root = os.path.realpath(root)
         names = sorted(set(folders) - _NEVER_COPIED)
         folders.clear()  # `os.walk` enters those that are added below
@@ -167,7 +167,7 @@ def _entries(source: Path, tops: Sequence[Path] | None) -> Iterator[_Entry]:
             yield _Entry(str(path.relative_to(source.parent)), path, private)
 
 
-def _refuse_closed(error: OSError) -> None:
+def refuse_closed(error: OSError) -> None:
     """Raise the error of a folder that this user may not list, but not of a deleted one."""
     if isinstance(error, PermissionError):
         raise error

@@ -99,11 +99,12 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
     if by_user:
         named = [slices_name(status.stage(name), parts) for name, parts in by_user.items()]
         lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
-    ending = {
-        stage.stage.name: [part for part in stage.slices if _is_being_cancelled(part)]
-        for stage in status.stages
-    }
-    named = [slices_name(status.stage(name), parts) for name, parts in ending.items() if parts]
+    named = []
+    for stage in status.stages:
+        running = [part for part in stage.slices if part.status == "running"]
+        ending = [part for part in running if part.cause == "cancelled here"]
+        if ending:
+            named.append(slices_name(stage, ending))
     if named:
         lines.append(f"cancelled, and still ending: {', '.join(named)}")
     unstartable = [
@@ -129,10 +130,6 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
     ):
         lines += _note_lines(run_dir, status, notes, verb)
     return [*lines, *next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
-
-
-def _is_being_cancelled(part: SliceStatus) -> bool:
-    return part.status == "running" and part.cause == "cancelled here"
 
 
 def _note_lines(
