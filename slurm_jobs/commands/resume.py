@@ -309,13 +309,11 @@ def _adjusted_resources(
         trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
         if profile.scheduler == "local":
             trouble = replace(trouble, nodes=())  # this machine has no more
-        set_by_user = {
-            key
-            for key in RAISED
-            for name in (stage.name, stage.origin)
-            for override in overrides
-            if sets_value(override, ("stages", name, "resources", key))
-        }
+        set_by_user = set()
+        for key in RAISED:
+            paths = [("stages", name, "resources", key) for name in (stage.name, stage.origin)]
+            if any(sets_value(override, path) for override in overrides for path in paths):
+                set_by_user.add(key)
         resources[stage.name], changes = adjusted(
             stage.resources,
             spec.stages[stage.name].on_resume,

@@ -36,7 +36,7 @@ from slurm_jobs.worker.ignored_end import ignored_end_text
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus
-    from slurm_jobs.status.slice_status import SliceStatus
+    from slurm_jobs.status.slice_status import SliceStatus, Status
 
 
 MAX_NOTES_READ = 100
@@ -88,25 +88,14 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    by_user: dict[str, list[SliceStatus]] = {}
-    others = []
-    for stage, part in failed:
-        if part.cause == "cancelled here":
-            by_user.setdefault(stage.stage.name, []).append(part)
-        else:
-            others.append((stage, part))
+    others = [(stage, part) for stage, part in failed if part.cause != "cancelled here"]
     lines += _shortened(run_dir, others, where_all_are="--json has all", with_logs=with_logs)
-    if by_user:
-        named = [slices_name(status.stage(name), parts) for name, parts in by_user.items()]
-        lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
-    named = []
-    for stage in status.stages:
-        running = [part for part in stage.slices if part.status == "running"]
-        ending = [part for part in running if part.cause == "cancelled here"]
-        if ending:
-            named.append(slices_name(stage, ending))
-    if named:
-        lines.append(f"cancelled, and still ending: {', '.join(named)}")
+    ended = _cancelled_here(status, "cancelled")
+    if ended:
+        lines.append(f"cancelled by `slurm-jobs cancel`: {ended}")
+    ending = _cancelled_here(status, "running")
+    if ending:
+        lines.append(f"cancelled, and still ending: {ending}")
     unstartable = [
         stage.stage.name
         for stage in status.stages
@@ -120,9 +109,8 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
             if part.wait not in {"", "unmet"}:
                 stuck.setdefault((stage.stage.name, part.reason), []).append(part)
     for (name, reason), parts in stuck.items():
-        is_array = status.stage(name).stage.is_array
-        slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
-        lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
+        remedy = _REMEDIES[parts[0].wait].format(reason, _ids_text(parts))
+        lines.append(f"{slices_name(status.stage(name), parts)} {remedy}")
     for notes, verb in (
         (place_notes(run_dir, status, "running"), "runs, but"),
         (completed_notes(run_dir, status), "completed, with a note:"),
@@ -130,6 +118,16 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
     ):
         lines += _note_lines(run_dir, status, notes, verb)
     return [*lines, *next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
+
+
+def _cancelled_here(status: RunStatus, word: Status) -> str:
+    """Return the slices of this status that `slurm-jobs cancel` cancelled: `a slices 0-2, b`."""
+    named = []
+    for stage in status.stages:
+        parts = [p for p in stage.slices if p.status == word and p.cause == "cancelled here"]
+        if parts:
+            named.append(slices_name(stage, parts))
+    return ", ".join(named)
 
 
 def _note_lines(

@@ -233,7 +233,7 @@ def test_elements_that_are_held_are_released_with_one_command() -> None:
         for n, part in enumerate(held.slices)
     )
     assert lines_of(dataclasses.replace(held, slices=slices))[0] == (
-        "a slice 0,2-3 held (JobHeldUser): `scontrol release 7_[0,2-3]` lets it start"
+        "a slices 0,2-3 held (JobHeldUser): `scontrol release 7_[0,2-3]` lets it start"
     )
 
 
