@@ -20,7 +20,7 @@ PURE = {
     "slurm_jobs/commands/limit_checks.py",
     *(f"slurm_jobs/nodes/doctor/{name}.py" for name in ("node_checks", "slurm_settings")),
     *(f"slurm_jobs/plan/{name}.py" for name in ("fingerprints", "make_plan", "missing_work")),
-    *(f"slurm_jobs/plan/{name}.py" for name in ("array_pieces", "planned")),
+    *(f"slurm_jobs/plan/{name}.py" for name in ("array_pieces", "planned", "stage_dependencies")),
     *(f"slurm_jobs/report/numbers/{name}.py" for name in ("build_report", "projection")),
     *(f"slurm_jobs/report/comparison/{name}.py" for name in ("compare", "scaling")),
     *(f"slurm_jobs/report/comparison/{name}.py" for name in ("speed_verdict", "scaling_base")),

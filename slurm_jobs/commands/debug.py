@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_stage_records
-from slurm_jobs.run_folder.run_values import StageRecords
 from slurm_jobs.schedulers.batch_script import setup_lines
 from slurm_jobs.worker.rank import context_path
 from slurm_jobs.worker.rank_command import rank_environment
@@ -122,7 +121,11 @@ def _choose(paths: RunPaths, stage: str, slice_index: int | None) -> tuple[int, 
         message = f"no slice of `{stage}` has started yet, so there is no call to repeat"
         raise InputError(message)
     if slice_index is None:
-        failed = _failed(records, started)
+        failed = []
+        for index in started:
+            endings = records.endings.get(index, {})
+            if endings and endings[max(endings)].outcome == "failed":
+                failed.append(index)
         slice_index = min(failed or started)
     if slice_index not in started:
         message = (
@@ -131,15 +134,6 @@ def _choose(paths: RunPaths, stage: str, slice_index: int | None) -> tuple[int, 
         )
         raise InputError(message)
     return slice_index, started[slice_index]
-
-
-def _failed(records: StageRecords, started: Collection[int]) -> list[int]:
-    failed = []
-    for index in started:
-        endings = records.endings.get(index, {})
-        if endings and endings[max(endings)].outcome == "failed":
-            failed.append(index)
-    return failed
 
 
 def _as_only_rank(context: TaskContext, scratch: Path) -> TaskContext:

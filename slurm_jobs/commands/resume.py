@@ -36,12 +36,13 @@ from slurm_jobs.commands.resuming.slice_requests import (
     with_kinds,
 )
 from slurm_jobs.commands.resuming.training_starts import Start, training_starts
+from slurm_jobs.commands.resuming.unused_settings import unused_settings
 from slurm_jobs.commands.shell_variables import effective_variables, shell_notes
 from slurm_jobs.commands.submit import OnJob, run_context
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.plan.planned import Plan, PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run.code_review import CodeReview
 from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.parents import SubmittedJob
@@ -57,6 +58,7 @@ from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import (
     read_all_plans,
     read_meta,
@@ -101,6 +103,8 @@ class Resumption:
     shell_notes: tuple[str, ...] = ()
     """SBATCH_... variables, of this shell and of the submission: those that apply and those
     ignored."""
+    unused_settings: tuple[str, ...] = ()
+    """Notes on overrides of this request that none of its jobs uses."""
     kept: KeptWork = NOTHING_KEPT
     """Work that counts although the code has changed."""
     repeated: Mapping[str, RepeatedWork] = field(default_factory=dict)
@@ -272,6 +276,9 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         cleaned_note=cleaned_note(paths),
         shell_notes=tuple(shell_notes(plan, profile, recorded)),
         left_out=given.loaded.left_out if given.loaded is not None else (),
+        unused_settings=unused_settings(
+            read_resolved_spec(paths), spec, request.overrides, plan, preparation.done.active
+        ),
         kept=kept,
         repeated=repeated_work(paths, run, _slices_by_stage(plan)),
         asked_again=again,
@@ -302,13 +309,11 @@ def _adjusted_resources(
         trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
         if profile.scheduler == "local":
             trouble = replace(trouble, nodes=())  # this machine has no more
-        set_by_user = {
-            key
-            for key in RAISED
-            for name in (stage.name, stage.origin)
-            for override in overrides
-            if sets_value(override, ("stages", name, "resources", key))
-        }
+        set_by_user = set()
+        for key in RAISED:
+            paths = [("stages", name, "resources", key) for name in (stage.name, stage.origin)]
+            if any(sets_value(override, path) for override in overrides for path in paths):
+                set_by_user.add(key)
         resources[stage.name], changes = adjusted(
             stage.resources,
             spec.stages[stage.name].on_resume,

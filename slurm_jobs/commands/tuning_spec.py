@@ -168,11 +168,16 @@ def _with_data_of(
 
 
 def _referenced_stages(value: Any) -> set[str]:
+    stages: set[str] = set()
     if isinstance(value, str):
-        return {stage for text in REFERENCE.findall(value) if (stage := referenced_stage(text))}
-    items = value.values() if isinstance(value, Mapping) else value
-    is_nested = isinstance(value, (Mapping, list))
-    return {stage for item in items for stage in _referenced_stages(item)} if is_nested else set()
+        for reference in REFERENCE.findall(value):
+            stage = referenced_stage(reference)
+            if stage is not None:
+                stages.add(stage)
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            stages |= _referenced_stages(item)
+    return stages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.placement import job_room
-from slurm_jobs.dependencies import stage_dependencies
 from slurm_jobs.formats.records.job_resources import JobResources, gpus_of_options
 from slurm_jobs.plan.array_pieces import by_request, cut_slices, pack_for
 from slurm_jobs.plan.fingerprints import deciding_fields, hash_of
 from slurm_jobs.plan.missing_work import Missing, missing_parts, reasons_text
 from slurm_jobs.plan.planned import Done, Plan, PlannedJob, PlannedStage, SliceRequest
+from slurm_jobs.plan.stage_dependencies import stage_dependencies
 from slurm_jobs.spec.combinations import matrix_variables, origin_of
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import RunSpec, Stage
@@ -122,7 +122,7 @@ def _jobs(
     )
     jobs: list[PlannedJob] = []
     for part in parts:
-        stage, resources = part.stage, part.stage.resources
+        stage = part.stage
         slices_per_task = packed[stage.name] if stage.is_array else 1
         pieces = cut_slices(
             alike[stage.name],
@@ -130,25 +130,22 @@ def _jobs(
             max_running=part.max_running,
             max_array_size=limits.max_array_size if stage.is_array else None,
         )
-        jobs += [
-            PlannedJob(
+        for piece in pieces:
+            resources = piece.request.applied_to(stage.resources)
+            # A task processes its slices one after the other.
+            timeout_min = resources.timeout_min * slices_per_task
+            job = PlannedJob(
                 stage=stage.name,
                 slices=piece.slices,
                 slices_per_task=piece.slices_per_task,
-                resources=_for_tasks(piece.request.applied_to(resources), slices_per_task),
+                resources=replace(resources, timeout_min=timeout_min),
                 max_running=piece.max_running,
                 after_active=part.after_active,
                 after_previous=piece.after_previous,
                 why=reasons_text(part.reasons, piece.slices, stage.num_slices),
             )
-            for piece in pieces
-        ]
+            jobs.append(job)
     return tuple(jobs)
-
-
-def _for_tasks(resources: JobResources, slices_per_task: int) -> JobResources:
-    """Return the resources of tasks that process so many slices, one after the other."""
-    return replace(resources, timeout_min=resources.timeout_min * slices_per_task)
 
 
 def gpu_hours_asked(job: PlannedJob) -> float:

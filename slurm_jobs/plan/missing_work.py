@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.base.index_ranges import ranges_text
-from slurm_jobs.dependencies import Slices, barred_slices
 from slurm_jobs.plan.planned import Done, PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices, barred_slices
 from slurm_jobs.spec.model import RunSpec
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from slurm_jobs.dependencies import Dependency, Slices
 from slurm_jobs.formats.records.job_resources import JobResources
+from slurm_jobs.plan.stage_dependencies import Dependency, Slices
 from slurm_jobs.run_folder.orders import StageWork, array_indices
 
 

@@ -309,9 +309,9 @@ def _reason(
     has_stopped = completion is not None and completion.outcome == "stopped"
     cause = _CAUSES.get(ending, "")
     if ending == "time limit":
-        cause = (
-            "its time limit came near" if has_stopped else f"its time limit{_limit(row)} was over"
-        )
+        limit_s = row.time_limit_s if row is not None else None
+        limit = f" of {limit_s / 60:g} min" if limit_s else ""
+        cause = "its time limit came near" if has_stopped else f"its time limit{limit} was over"
     elif ending == "cancelled" and is_ours:
         cause = _CANCELLED_HERE
     elif ending in {"out of memory", "node failure"} and local:
@@ -321,8 +321,3 @@ def _reason(
     if has_stopped:
         return f"{cause}; it stopped in time"
     return f"{cause}; {detail or 'it was killed before it could record its end'}"
-
-
-def _limit(row: TaskAccounting | None) -> str:
-    limit_s = row.time_limit_s if row is not None else None
-    return f" of {limit_s / 60:g} min" if limit_s else ""

@@ -102,19 +102,25 @@ def list_runs(
     Raises:
         OSError: one of the folders itself cannot be listed.
     """
-    run_dirs, unreadable = _chosen_by_age(runs_dirs, choice)
+    unreadable: dict[Path, str] = {}
+    chosen = _chosen_by_age(runs_dirs, choice, unreadable)
+    num_left_out = 0
+    if choice.status is None:
+        num_left_out = max(0, len(chosen) - number)
+        chosen = chosen[:number]
     runs: dict[Path, RunRecords] = {}
+    on_slurm: dict[Path, RunRecords] = {}
     answered: dict[Path, Answer] = {}
-    for run_dir in run_dirs if choice.status is not None else run_dirs[:number]:
+    for run_dir in chosen:
         with _noting(run_dir, unreadable):
             run = read_run(run_dir)
             if run.meta.scheduler == "local":  # its queue is in the folder
                 answered |= answers({run_dir: run}, fresh=False)
+            else:
+                on_slurm[run_dir] = run
             runs[run_dir] = run
-    on_slurm = {run_dir: run for run_dir, run in runs.items() if run_dir not in answered}
     answered |= answers(on_slurm, fresh=False)
     listed: list[ListedRun] = []
-    num_left_out = 0 if choice.status is not None else max(0, len(run_dirs) - number)
     now_unix_s = time.time()
     for run_dir, run in runs.items():
         with _noting(run_dir, unreadable):
@@ -162,27 +168,26 @@ def _reason(run_dir: Path, error: OSError) -> str:
 
 
 def _chosen_by_age(
-    runs_dirs: Iterable[Path], choice: RunChoice
-) -> tuple[list[Path], dict[Path, str]]:
-    """Return the chosen folders, newest first, and the reasons for unreadable folders.
+    runs_dirs: Iterable[Path], choice: RunChoice, unreadable: dict[Path, str]
+) -> list[Path]:
+    """Return the chosen folders, newest first, and record the unreadable ones.
 
     A folder is a run if it has a `run.json`; its status is not known here.
     """
     ages: dict[Path, tuple[float, str, str]] = {}
-    unreadable: dict[Path, str] = {}
-    folders: list[Path] = []
     for runs_dir in runs_dirs:
-        folders += sorted(filter(choice.has_name, runs_dir.iterdir()))
-    for folder in folders:
-        try:
-            ages[folder] = age_key(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            unreadable[folder] = _reason(folder, error)
+        for folder in sorted(runs_dir.iterdir()):
+            if not choice.has_name(folder):
+                continue
+            try:
+                ages[folder] = age_key(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                unreadable[folder] = _reason(folder, error)
     chosen: list[Path] = []
     for folder in sorted(ages, key=ages.__getitem__, reverse=True):
         with _noting(folder, unreadable):
             if choice.has_age_and_note(folder):
                 chosen.append(folder)
-    return chosen, unreadable
+    return chosen

@@ -141,66 +141,66 @@ def _entries(source: Path, tops: Sequence[Path] | None) -> Iterator[_Entry]:
     if source.is_file():
         yield _Entry(source.name, source)
         return
-
-    def refuse_closed(error: OSError) -> None:
-        if isinstance(error, PermissionError):  # another folder was deleted meanwhile
-            raise error
-
-    seen: set[str] = set()
-    for root, folders, names in os.walk(source, onerror=refuse_closed, followlinks=True):
-        if os.path.realpath(root) in seen:  # a link that leads back
-            folders.clear()
+    visited: set[str] = set()
+    for root, folders, files in os.walk(source, onerror=refuse_closed, followlinks=True):
+        real_root = os.path.realpath(root)
+        names = sorted(set(folders) - _NEVER_COPIED)
+        folders.clear()  # `os.walk` enters those that are added below
+        if real_root in visited:  # a link that leads back
             continue
-        seen.add(os.path.realpath(root))
-        entered: list[str] = []
-        for path in (Path(root, name) for name in sorted(folders) if name not in _NEVER_COPIED):
-            private = _private_by_name(path, tops)
+        visited.add(real_root)
+        for name in names:
+            path = Path(root, name)
+            private = None if tops is None else _private_by_name(path, tops)
             if private is not None:
                 yield _Entry(str(path.relative_to(source.parent)), path, private)
             elif not _holds_runs(path):
-                entered.append(path.name)
-        folders[:] = entered
-        for path in (Path(root, name) for name in sorted(names)):
-            private = _private_by_name(path, tops)
-            if private is not None or (path.is_file() and path.suffix != ".pyc"):
-                private = private or _private_by_content(path, tops)
-                yield _Entry(str(path.relative_to(source.parent)), path, private)
+                folders.append(name)
+        for name in sorted(files):
+            path = Path(root, name)
+            private = None if tops is None else _private_by_name(path, tops)
+            if private is None:
+                if not path.is_file() or path.suffix == ".pyc":
+                    continue
+                if tops is not None and _holds_private_key(path):
+                    private = "key"
+            yield _Entry(str(path.relative_to(source.parent)), path, private)
 
 
-def _private_by_name(path: Path, tops: Sequence[Path] | None) -> Private | None:
+def refuse_closed(error: OSError) -> None:
+    """Raise the error of a folder that this user may not list, but not of a deleted one."""
+    if isinstance(error, PermissionError):
+        raise error
+
+
+def _private_by_name(path: Path, tops: Sequence[Path]) -> Private | None:
     """Return why a file or folder is private, by its name and by where a link leads."""
-    if tops is None:
-        return None
     if path.name.startswith("."):
         return "hidden"
     if not path.is_symlink():
         return None
     real = Path(os.path.realpath(path))
     inside = [real.relative_to(top) for top in tops if real.is_relative_to(top)]
-    if not inside:
-        return "elsewhere" if path.exists() else None
-    return "hidden" if all(map(_is_hidden, inside)) else None
+    if inside:
+        return "hidden" if all(_is_hidden(target) for target in inside) else None
+    return "elsewhere" if path.exists() else None
 
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _private_by_content(path: Path, tops: Sequence[Path] | None) -> Private | None:
-    """Return whether a file holds a private key, as far as its beginning shows."""
-    if tops is None:
-        return None
+def _holds_private_key(path: Path) -> bool:
+    """Check whether a file holds a private key, as far as its beginning shows."""
     try:
         with open_regular(path) as stream:
             head = stream.read(_HEAD_BYTES)
     except PermissionError:  # the check of all files reports it
-        return None
+        return False
     text = head.replace(b"\0", b"")  # as if UTF-16 were ASCII
-    if not _KEY.search(text):
-        return None
-    is_source_code = Path(os.path.realpath(path)).suffix in _SOURCE_CODE
-    is_key = not is_source_code or _KEY.match(text.lstrip(_BYTES_BEFORE_TEXT))
-    return "key" if is_key else None
+    if Path(os.path.realpath(path)).suffix in _SOURCE_CODE:
+        return _KEY.match(text.lstrip(_BYTES_BEFORE_TEXT)) is not None
+    return _KEY.search(text) is not None
 
 
 def _holds_runs(folder: Path) -> bool:

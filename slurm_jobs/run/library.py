@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from slurm_jobs.base.shipped_files import shipped_path
-from slurm_jobs.run.code_files import reporting_unreadable_code
+from slurm_jobs.run.code_files import refuse_closed, reporting_unreadable_code
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _MAGIC = importlib.util.MAGIC_NUMBER
@@ -88,7 +88,7 @@ def _our_files() -> Iterator[tuple[str, str]]:
 
 def _files_below(folder: Path, *, prefix: str) -> Iterator[tuple[str, str]]:
     # Texts and not paths: a Path for each of 850 files takes as long as reading all of them.
-    for root, folders, names in os.walk(folder, onerror=_refuse_unreadable):
+    for root, folders, names in os.walk(folder, onerror=refuse_closed):
         folders[:] = [name for name in folders if name != "__pycache__" and name[0] != "."]
         inside = prefix + root[len(str(folder)) :]
         for name in names:
@@ -96,11 +96,6 @@ def _files_below(folder: Path, *, prefix: str) -> Iterator[tuple[str, str]]:
             # An editor's lock is a link that leads nowhere.
             if not name.endswith(".pyc") and os.path.isfile(path):  # noqa: PTH113 - as above
                 yield f"{inside}/{name}", path
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    if isinstance(error, PermissionError):  # another folder was deleted meanwhile
-        raise error
 
 
 class _Source(SourceFileLoader):

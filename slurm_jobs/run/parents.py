@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.base.errors import SchedulerError
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.formats.config import DependencyKind
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.planned import PlannedJob
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run_folder.orders import array_indices, slices_of_element
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_stage_records

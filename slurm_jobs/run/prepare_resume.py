@@ -13,11 +13,11 @@ from typing import Any
 
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.base.index_ranges import ranges_text
-from slurm_jobs.dependencies import Slices, barred_slices, corresponds
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.formats.records.stage_outputs import named_outputs, wrong_outputs
 from slurm_jobs.plan.planned import Done
+from slurm_jobs.plan.stage_dependencies import Slices, barred_slices, corresponds
 from slurm_jobs.run.doubts import doubts_text
 from slurm_jobs.run.observe import question_about
 from slurm_jobs.run.submission import Connections

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +99,13 @@ def _gpu_hours(paths: RunPaths, run: RunRecords, status: RunStatus, now_unix_s: 
         return missing(_HOURS, _NOT_STARTED)
     gpus = _gpus_by_token(paths, run)
     stages = {intent.stage for intent in run.intents if gpus.get(intent.token)}
-    attempts = [attempt for attempt in _attempts(run) if attempt.stage in stages]
+    attempts: list[_Attempt] = []
+    for stage, records in run.records.items():
+        if stage in stages:
+            for index, numbers in records.attempts.items():
+                attempts.extend(
+                    _Attempt(stage=stage, slice_index=index, attempt=number) for number in numbers
+                )
     if len(attempts) > _MOST_READ:
         return missing(_HOURS, f"it has over {_MOST_READ:,} attempts; `report` reads them")
     running = {
@@ -124,13 +130,6 @@ def _gpu_hours(paths: RunPaths, run: RunRecords, status: RunStatus, now_unix_s: 
         else:
             gpu_s += gpus.get(start.token, 0) * max(0.0, now_unix_s - start.started_unix_s)
     return known(gpu_s / 3600, _HOURS, at_least=reason)
-
-
-def _attempts(run: RunRecords) -> Iterator[_Attempt]:
-    for stage, records in run.records.items():
-        for slice_index, numbers in records.attempts.items():
-            for number in numbers:
-                yield _Attempt(stage=stage, slice_index=slice_index, attempt=number)
 
 
 def _gpus_by_token(paths: RunPaths, run: RunRecords) -> Mapping[str, int]:

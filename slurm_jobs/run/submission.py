@@ -25,11 +25,11 @@ from slurm_jobs.base.files import (
 )
 from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.base.machine import user_name
-from slurm_jobs.dependencies import Slices, corresponds, not_side_by_side
 from slurm_jobs.formats.config import DependencyKind
 from slurm_jobs.formats.records import ParentStage
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.planned import Plan, PlannedJob
+from slurm_jobs.plan.stage_dependencies import Slices, corresponds, not_side_by_side
 from slurm_jobs.run.parents import Parents, SubmittedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run_folder.ledger import append_entry

@@ -63,7 +63,6 @@ from slurm_jobs.spec.yaml.reader import read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
 _DATA_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
-_ANY_STAGES = {"stages": {"any": {"shell": "true"}}}
 
 
 def load_spec(
@@ -111,28 +110,6 @@ def load_spec(
         raise SpecError(marked_earlier(located, earlier, typed)) from None
     notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
     return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)
-
-
-def name_and_runs_dir(file: str, files: Files) -> tuple[str, str]:
-    """Return a spec's name and absolute folder of runs, whatever is wrong with its other keys.
-
-    Raises:
-        SpecError: the file is not valid YAML, or one of these two keys is wrong.
-    """
-    document = read_yaml(read_text_of(file, files), file)
-    values = document.value if isinstance(document.value, dict) else {}
-    needed = {key: values[key] for key in ("name", "runs_dir") if key in values}
-    spec, problems = validate_values(RunSpec, document, needed | _ANY_STAGES, ())
-    if spec is None:
-        raise SpecError(_sorted([*document.problems] or problems))
-    places = {(key,) for key in needed}
-    if problems := [p for p, path in document.repeated.items() if path in places]:
-        raise SpecError(problems)
-    around = files.around(str(PurePosixPath(file).parent))
-    plain, marked = resolve_marked(RunSpec, spec.model_dump(mode="json"), around)
-    if problems := list(path_problems(marked, document, files.holds)):
-        raise SpecError(problems)
-    return plain["name"], plain["runs_dir"]
 
 
 def load_document(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from slurm_jobs.dependencies import Slices
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run_folder.ledger import Intent
 
 Ages = Mapping[int, int]

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run_folder.run_values import StageSummary
 from slurm_jobs.schedulers.job_states import Wait
 from slurm_jobs.schedulers.protocol import Doubt

@@ -144,7 +144,7 @@ def slice_status(
     failed = ending if outcome == "failed" else None
     job = intent.element(index)
     task = answer.tasks.get(job) if job is not None else None
-    status = SliceStatus(
+    known = SliceStatus(
         slice_index=index,
         status="unknown",
         source="ledger",
@@ -154,38 +154,33 @@ def slice_status(
     )
     completed = completion_of(index, intent, records)
     if completed is not None:
-        reason = _time_limit_reason(task) if task is not None and task.state == "TIMEOUT" else ""
-        status = replace(status, attempt=completed.attempt, ending=completed, reason=reason)
-        return replace(status, status="completed", source="record")
-    if task is not None:
-        status = replace(status, source=task.source, start_unix_s=task.start_unix_s)
-        if task.state in PENDING_STATES:
-            status = _pending(status, task, several_partitions=several_partitions)
-        else:
-            status = _running_or_ended(status, task, intent, failed)
-        if _has_local_reason(task) and task.state == "FAILED":
-            return status  # it was not started, so no other slice or attempt explains this
-        is_open = attempt > 0 and ending is None
-        if intent.slices_per_task and not is_open:
-            status = _of_shared_task(status, intent, records, failed)
-        if status.status == "failed" and outcome == "stopped":
-            return replace(status, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
-        return status
-    if failed is not None:
-        return replace(status, status="failed", source="record", ending=failed)
-    if intent.job_id is None and is_submitting and index not in intent.cancelled_slices:
-        return replace(status, status="waiting", reason="it is being submitted")
-    if index not in intent.cancelled_slices and _is_open(job, answer):
-        return replace(status, status="running" if attempt else "waiting", reason=_OPEN)
-    return _without_scheduler(status, intent, answer)
-
-
-_OPEN = "no source of Slurm says yet whether it lives"
-
-
-def _is_open(job: JobKey | None, answer: Answer) -> bool:
-    """Check whether a job that no source lists may be alive all the same."""
-    return job is not None and not answer.doubts.keys().isdisjoint((job, job.job))
+        return replace(
+            known,
+            status="completed",
+            source="record",
+            attempt=completed.attempt,
+            ending=completed,
+            reason=_time_limit_reason(task) if task is not None and task.state == "TIMEOUT" else "",
+        )
+    if task is None:
+        if failed is not None:
+            return replace(known, status="failed", source="record", ending=failed)
+        return _without_task(known, intent, answer, is_submitting=is_submitting)
+    known = replace(known, source=task.source, start_unix_s=task.start_unix_s)
+    if task.state in PENDING_STATES:
+        status = _pending(known, task, several_partitions=several_partitions)
+    elif task.state in RUNNING_STATES:
+        status = _running(known, task, intent, failed)
+    else:
+        status = _ended(known, task, intent, failed)
+    if _has_local_reason(task) and task.state == "FAILED":
+        return status  # it was not started, so no other slice or attempt explains this
+    is_in_progress = attempt > 0 and ending is None
+    if intent.slices_per_task and not is_in_progress:
+        status = _of_shared_task(status, intent, records, failed)
+    if status.status == "failed" and outcome == "stopped":
+        return replace(status, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
+    return status
 
 
 def to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceStatus:
@@ -209,23 +204,22 @@ def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bo
     wait, meaning = wait_of(task.state, task.reason)
     if wait == "unmet":
         return replace(known, status="stranded", reason=NEVER, wait=wait)
-    if task.source not in _CURRENT or not wait:
+    may_start_in_another = several_partitions and wait in {"never", "blocked"}
+    if not wait or may_start_in_another or task.source not in _CURRENT:
         return replace(known, status="waiting", reason=task.reason)
-    if several_partitions and wait in {"never", "blocked"}:
-        return replace(known, status="waiting", reason=task.reason)
-    words = task.reason or task.state
-    words = f"{words}: {meaning}" if meaning else words
-    if wait not in _STRANDING:
-        return replace(known, status="waiting", reason=words, wait=wait)
-    return replace(known, status="stranded", reason=f"{_STRANDING[wait]} ({words})", wait=wait)
+    reason = task.reason or task.state
+    if meaning:
+        reason = f"{reason}: {meaning}"
+    if wait in _STRANDING:
+        reason = f"{_STRANDING[wait]} ({reason})"
+        return replace(known, status="stranded", reason=reason, wait=wait)
+    return replace(known, status="waiting", reason=reason, wait=wait)
 
 
-def _running_or_ended(
+def _running(
     known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
 ) -> SliceStatus:
-    """Return the status of a task that runs or has ended, without a completion."""
-    if task.state not in RUNNING_STATES:
-        return _ended(known, task, intent, failed)
+    """Return the status of a task that runs or is ending, without a completion."""
     if failed is not None and task.state == "COMPLETING":
         return replace(known, status="failed", source="record", ending=failed)
     is_cancelled = known.slice_index in intent.cancelled_slices
@@ -310,41 +304,53 @@ def _has_local_reason(task: TaskAccounting) -> bool:
 def _of_shared_task(
     status: SliceStatus, intent: Intent, records: StageRecords, failed: CompletionName | None
 ) -> SliceStatus:
-    """Adjust a status where one array task processes several slices, one at a time."""
-    others = (
-        newest_attempt(i, intent, records)
-        for i in intent.slices_of_same_element(status.slice_index)
-        if i != status.slice_index
-    )
-    if status.status == "failed" and not status.attempt:
-        if any(attempt for attempt, _ in others):
-            return replace(status, reason=f"{status.state} before its turn came")
-    elif status.status == "running" and any(a and ending is None for a, ending in others):
+    """Return the status of a slice whose array task processes several, one at a time.
+
+    `status` is what the task's state alone would mean. The slice is not in progress itself.
+    """
+    has_begun = is_busy = False
+    for other in intent.slices_of_same_element(status.slice_index):
+        if other != status.slice_index:
+            attempt, ending = newest_attempt(other, intent, records)
+            has_begun |= attempt > 0
+            is_busy |= attempt > 0 and ending is None
+    if status.status == "failed" and not status.attempt and has_begun:
+        return replace(status, reason=f"{status.state} before its turn came")
+    if status.status == "running" and is_busy:
         if failed is not None:
             return replace(status, status="failed", source="record", ending=failed)
         return replace(status, status="waiting", reason="its array task processes another slice")
     return status
 
 
-def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
-    if status.slice_index in intent.cancelled_slices:
-        return _cancelled_here(status)
-    if intent.job_id is None:
+def _without_task(
+    known: SliceStatus, intent: Intent, answer: Answer, *, is_submitting: bool
+) -> SliceStatus:
+    """Return the status of a slice without records whose job no source lists."""
+    job = known.job
+    if known.slice_index in intent.cancelled_slices:
+        return _cancelled_here(known)
+    if job is None:
+        if is_submitting:
+            return replace(known, status="waiting", reason="it is being submitted")
         reason = "its submission was cut off; `resume` looks for the job and continues"
-        return replace(status, reason=reason)
+        return replace(known, reason=reason)
+    if job in answer.doubts or job.job in answer.doubts:
+        reason = "no source of Slurm says yet whether it lives"
+        return replace(known, status="running" if known.attempt else "waiting", reason=reason)
     unreachable = ", ".join(problem.source for problem in answer.problems)
-    lags = answer.lagging.get(status.job) if status.job is not None else None
+    lags = answer.lagging.get(job)
     if lags is not None:
         reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"
     elif unreachable:
         reason = f"no source knows it, and {unreachable} could not be queried"
     else:
         reason = "the scheduler does not know it"
-    if status.attempt:
+    if known.attempt:
         reason = f"it started, has no completion record, and {reason}"
-        return replace(status, source="record", reason=reason)
+        return replace(known, source="record", reason=reason)
     if lags is None and not unreachable:
         # squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it.
         reason += " (an array task that was cancelled while it waited looks like this)"
         reason += "; `resume` runs it"
-    return replace(status, reason=reason)
+    return replace(known, reason=reason)

@@ -44,9 +44,15 @@ class Proposal:
     """Empty where there is a change."""
 
 
+@dataclass(frozen=True, slots=True)
+class _NotTried:
+    knob: str
+    why: str
+
+
 _Values = Mapping[str, Any]
-_Knob = Callable[[_Values, Hardware], Change | tuple[str, str] | None]
-"""Returns a change, or name and reason of what is not tried, or None if it does not apply."""
+_Knob = Callable[[_Values, Hardware], Change | _NotTried | None]
+"""Returns a change, or what is not tried and why, or None if it does not apply."""
 
 
 def propose(causes: Sequence[TrialFinding], train: _Values, hardware: Hardware) -> list[Proposal]:
@@ -60,17 +66,13 @@ def propose(causes: Sequence[TrialFinding], train: _Values, hardware: Hardware) 
     proposals: list[Proposal] = []
     for cause in by_strength(causes):
         knobs = KNOBS.get(f"{cause.rule}:{cause.kind}") or KNOBS.get(cause.rule, (_unknown,))
-        answers = [knob(train, hardware) for knob in knobs]
-        for answer in answers:
-            if answer is None:
-                continue
-            if isinstance(answer, Change):
-                assert answer.key.partition(".")[0] in MAY_CHANGE, answer.key
-                proposals.append(Proposal(cause=cause, change=answer, name=answer.text))
-            else:
-                proposals.append(
-                    Proposal(cause=cause, change=None, name=answer[0], why_not=answer[1])
-                )
+        for knob in knobs:
+            match knob(train, hardware):
+                case Change() as change:
+                    assert change.key.partition(".")[0] in MAY_CHANGE, change.key
+                    proposals.append(Proposal(cause=cause, change=change, name=change.text))
+                case _NotTried(name, why):
+                    proposals.append(Proposal(cause=cause, change=None, name=name, why_not=why))
     return proposals
 
 
@@ -79,15 +81,15 @@ def by_strength(causes: Sequence[TrialFinding]) -> list[TrialFinding]:
     return sorted(causes, key=lambda cause: -(cause.times or 0.0))
 
 
-def _unknown(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
-    return ("-", NO_KNOB)
+def _unknown(_train: _Values, _hardware: Hardware) -> _NotTried:
+    return _NotTried("-", NO_KNOB)
 
 
-def _loader_threads(train: _Values, hardware: Hardware) -> Change | tuple[str, str]:
+def _loader_threads(train: _Values, hardware: Hardware) -> Change | _NotTried:
     doubled = 2 * int(train["num_loader_threads"])
     most = max(2, _MOST_THREADS_A_CORE * hardware.cpus_per_task)
     if doubled > most:
-        return (
+        return _NotTried(
             f"num_loader_threads: {doubled}",
             f"{HARDWARE}: more than {_MOST_THREADS_A_CORE} a core; ask for more cpus_per_task",
         )
@@ -100,24 +102,25 @@ def _prefetch(train: _Values, _hardware: Hardware) -> Change:
 
 
 def _staging(train: _Values, _hardware: Hardware) -> Change | None:
-    is_off = train["staging"]["mode"] == "off" and train["reader"] == "index"
-    return Change(key="staging.mode", value="beside") if is_off else None
+    if train["staging"]["mode"] != "off" or train["reader"] != "index":
+        return None
+    return Change(key="staging.mode", value="beside")
 
 
 def _compute_threads(train: _Values, hardware: Hardware) -> Change | None:
     """Leave cores to the loader: on a CPU the model shares them."""
-    given = train["num_compute_threads"] or hardware.cpus_per_task
-    if hardware.device != "cpu" or given < 2:
+    num_threads = train["num_compute_threads"] or hardware.cpus_per_task
+    if hardware.device != "cpu" or num_threads < 2:
         return None
-    return Change(key="num_compute_threads", value=given // 2)
+    return Change(key="num_compute_threads", value=num_threads // 2)
 
 
-def _cores(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
-    return ("cpus_per_task", "needs another allocation; set it and tune again")
+def _cores(_train: _Values, _hardware: Hardware) -> _NotTried:
+    return _NotTried("cpus_per_task", "needs another allocation; set it and tune again")
 
 
-def _decoding(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
-    return ("smaller stored images (preprocess)", LEARNED)
+def _decoding(_train: _Values, _hardware: Hardware) -> _NotTried:
+    return _NotTried("smaller stored images (preprocess)", LEARNED)
 
 
 def _fewer_microbatches(train: _Values, _hardware: Hardware) -> Change | None:
@@ -129,55 +132,68 @@ def _fewer_microbatches(train: _Values, _hardware: Hardware) -> Change | None:
 
 def _more_microbatches(train: _Values, _hardware: Hardware) -> Change | None:
     number = train["num_microbatches"]
-    return None if number == "auto" else Change(key="num_microbatches", value=2 * number)
+    if number == "auto":
+        return None
+    return Change(key="num_microbatches", value=2 * number)
 
 
-def _compile(train: _Values, hardware: Hardware) -> Change | tuple[str, str] | None:
+def _compile(train: _Values, hardware: Hardware) -> Change | _NotTried | None:
     if train["compile"] is not None:
         return None
     if hardware.device == "cpu":
-        return ("compile", f"{HARDWARE}: it is tried on GPUs alone")
+        return _NotTried("compile", f"{HARDWARE}: it is tried on GPUs alone")
     return Change(key="compile", value={})
 
 
 def _recompute(train: _Values, _hardware: Hardware) -> Change | None:
-    is_on = train["activation_checkpointing"]
-    return None if is_on else Change(key="activation_checkpointing", value=True)
+    if train["activation_checkpointing"]:
+        return None
+    return Change(key="activation_checkpointing", value=True)
 
 
 def _keep_activations(train: _Values, _hardware: Hardware) -> Change | None:
-    is_on = train["activation_checkpointing"]
-    return Change(key="activation_checkpointing", value=False) if is_on else None
+    if not train["activation_checkpointing"]:
+        return None
+    return Change(key="activation_checkpointing", value=False)
 
 
 def _keep_gathered(train: _Values, _hardware: Hardware) -> Change | None:
-    reshards = train["strategy"] == "fsdp2" and train["sharding"]["reshard_after_forward"]
-    return Change(key="sharding.reshard_after_forward", value=False) if reshards else None
+    if train["strategy"] != "fsdp2" or not train["sharding"]["reshard_after_forward"]:
+        return None
+    return Change(key="sharding.reshard_after_forward", value=False)
 
 
 def _gather_ahead(train: _Values, hardware: Hardware) -> Change | None:
-    is_left = train["strategy"] == "fsdp2" and not train["sharding"]["forward_prefetch"]
-    applies = is_left and hardware.device == "cuda"
-    return Change(key="sharding.forward_prefetch", value=1) if applies else None
+    if train["strategy"] != "fsdp2" or hardware.device != "cuda":
+        return None
+    if train["sharding"]["forward_prefetch"]:  # it gathers ahead already
+        return None
+    return Change(key="sharding.forward_prefetch", value=1)
 
 
 def _replicate(train: _Values, _hardware: Hardware) -> Change | None:
-    is_sharded = train["strategy"] == "fsdp2"
-    return Change(key="strategy", value="ddp") if is_sharded else None
+    if train["strategy"] != "fsdp2":
+        return None
+    return Change(key="strategy", value="ddp")
 
 
-def _batching(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
-    return ("batching", f"{LEARNED}: other samples share a global batch, or their order changes")
+def _batching(_train: _Values, _hardware: Hardware) -> _NotTried:
+    why = f"{LEARNED}: other samples share a global batch, or their order changes"
+    return _NotTried("batching", why)
 
 
-def _batch_size(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
-    return ("global_batch_size", LEARNED)
+def _batch_size(_train: _Values, _hardware: Hardware) -> _NotTried:
+    return _NotTried("global_batch_size", LEARNED)
 
 
 KNOBS: Mapping[str, tuple[_Knob, ...]] = {
     "data-wait": (
-        *(_loader_threads, _staging, _prefetch, _compute_threads),
-        *(_cores, _decoding),
+        _loader_threads,
+        _staging,
+        _prefetch,
+        _compute_threads,
+        _cores,
+        _decoding,
     ),
     "data-wait:threads": (_loader_threads, _prefetch, _cores),
     "data-wait:read-ahead": (_prefetch, _loader_threads),

@@ -143,12 +143,21 @@ def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
         if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
             return TuningProgress(probe=probe, ask=_probe(facts))
         advised_min = math.ceil(MARGIN * math.ceil(least_s / 60))
-        problem = _too_small(facts, probe, least_s, advised_min)
+        problem = (
+            f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
+            f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one "
+            f"knob, and before and after need {math.ceil(least_s / 60)} min; give --budget "
+            f"{advised_min} or more, because later trials may take longer"
+        )
         return TuningProgress(probe=probe, problem=problem, advised_budget_min=advised_min)
     length = length_of(probe, facts.budget_s)
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
-    if not control.is_over and _affords_control(state, control):
+    # After the first repeats, one knob and the closing trials must remain affordable.
+    is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
+    kept_back = 2 * CLOSING_TRIALS if is_whole else 0
+    affords_control = afford(control, state.left_s, state.trial_s, kept_back=kept_back)
+    if not control.is_over and affords_control:
         return TuningProgress(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
     if control.is_broken or not control.first:
         why = control.failures[-1].failure if control.failures else BUDGET
@@ -185,25 +194,6 @@ def _probe(facts: Facts) -> Ask:
         num_steps=PROBE_STEPS,
         num_dropped_steps=_num_ahead(facts.train),
         limit_s=_STAGING_S,  # it also stages the data, however long that takes
-    )
-
-
-def _affords_control(state: _State, control: TrialPairs) -> bool:
-    """Check whether the budget covers another repeat of the control.
-
-    After the first `MIN_REPEATS`, one knob and the closing trials must remain affordable.
-    """
-    is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
-    kept_back = 2 * CLOSING_TRIALS if is_whole else 0
-    return afford(control, state.left_s, state.trial_s, kept_back=kept_back)
-
-
-def _too_small(facts: Facts, probe: Trial, least_s: float, advised_min: int) -> str:
-    return (
-        f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
-        f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
-        f"and before and after need {math.ceil(least_s / 60)} min; give --budget {advised_min} or "
-        "more, because later trials may take longer"
     )
 
 

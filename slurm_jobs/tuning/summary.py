@@ -10,7 +10,7 @@ from slurm_jobs.base.files import plain_json
 from slurm_jobs.report.comparison.speed_verdict import Verdict
 from slurm_jobs.tuning.knobs import NOT_MEASURED
 from slurm_jobs.tuning.pairs import MIN_REPEATS, TrialPairs
-from slurm_jobs.tuning.trial_model import Change, Trial
+from slurm_jobs.tuning.trial_model import Trial
 from slurm_jobs.tuning.tuning_progress import Facts, Tried, TuningProgress
 
 FORMAT_NAME = "slurm-jobs-tuning-1"
@@ -30,7 +30,23 @@ def result_of(
     assert tuning.control is not None
     assert tuning.probe is not None
     first = tuning.control.first
+    last_by_key = {change.key: change for change in tuning.kept}
+    kept = []
+    for key, change in last_by_key.items():
+        before: Any = facts.train
+        for name in key.split("."):
+            before = before[name]
+        kept.append({"key": key, "value": change.value, "was": before})
     data_wait = next((cause for cause in tuning.causes if cause.rule == "data-wait"), None)
+    closing = None
+    if tuning.closing is not None:
+        pairs = tuning.closing
+        closing = {
+            "before": arm_values(pairs.first) if pairs.first else None,
+            "after": arm_values(pairs.second) if pairs.second else None,
+            "failure": pairs.second_failure,
+            **_verdict(None if pairs.second_failure else verdict_of_closing(pairs)),
+        }
     values: dict[str, Any] = {
         "format": FORMAT_NAME,
         "stage": stage,
@@ -54,9 +70,9 @@ def result_of(
         "not_tried": [asdict(entry) for entry in tuning.not_tried],
         "more_budget_min": tuning.more_budget_min,
         "not_measured": list(NOT_MEASURED),
-        "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(tuning)],
+        "kept": kept,
         "is_taken_back": _is_no_gain(tuning),
-        "closing": None if tuning.closing is None else _closing(tuning.closing),
+        "closing": closing,
     }
     plain: dict[str, Any] = plain_json(values)
     return plain
@@ -96,18 +112,6 @@ def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
     return {"num_repeats": len(trials), "memory_peak_bytes": most, **{n: mean(n) for n in names}}
 
 
-def _last(tuning: TuningProgress) -> list[Change]:
-    """Return one change per key: the last one counts."""
-    return list({change.key: change for change in tuning.kept}.values())
-
-
-def _was(facts: Facts, change: Change) -> Any:
-    value: Any = facts.train
-    for name in change.key.split("."):
-        value = value[name]
-    return value
-
-
 def _result_tried(entry: Tried) -> dict[str, Any]:
     change = entry.proposal.change
     assert change is not None
@@ -123,15 +127,6 @@ def _result_tried(entry: Tried) -> dict[str, Any]:
         "why": entry.why,
         "num_repeats": [len(entry.pairs.first), len(entry.pairs.second)],
         **_verdict(entry.pairs.verdict),
-    }
-
-
-def _closing(pairs: TrialPairs) -> dict[str, Any]:
-    return {
-        "before": arm_values(pairs.first) if pairs.first else None,
-        "after": arm_values(pairs.second) if pairs.second else None,
-        "failure": pairs.second_failure,
-        **_verdict(None if pairs.second_failure else verdict_of_closing(pairs)),
     }
 
 

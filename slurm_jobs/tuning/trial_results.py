@@ -14,7 +14,6 @@ from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings
 from slurm_jobs.report.numbers.trainings.training_numbers import TRAIN_RUN, training_numbers
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.steps.attempt_steps import split_attempts
-from slurm_jobs.report.values.finding_model import Finding
 from slurm_jobs.tuning.knobs import by_strength
 from slurm_jobs.tuning.trial_config import WARMUP_STEPS
 from slurm_jobs.tuning.trial_model import TrialFinding
@@ -70,6 +69,18 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
         raise StageError(message.removesuffix("; "))
     numbers = training_numbers(inputs, (), WARMUP_STEPS)
     findings, _ = find((), numbers, (), "")
+    causes = []
+    for finding in findings:
+        rule = finding.rule_id.partition(":")[0]
+        if rule not in _NO_REMEDY:
+            cause = TrialFinding(
+                rule=rule,
+                title=finding.title.removesuffix(f" ({stage})"),
+                ceiling=finding.ceiling,
+                times=finding.ceiling_times,
+                kind=finding.cause,
+            )
+            causes.append(cause)
     memory = numbers[0].memory_peak_bytes.value
     return Reading(
         tokens_per_s=speed.tokens_per_s,
@@ -83,21 +94,5 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
             for span in timing.spans
             if span["name"] == "stage_in"
         ),
-        causes=tuple(
-            by_strength([_cause(finding, stage) for finding in findings if _counts(finding)])
-        ),
-    )
-
-
-def _counts(finding: Finding) -> bool:
-    return finding.rule_id.partition(":")[0] not in _NO_REMEDY
-
-
-def _cause(finding: Finding, stage: str) -> TrialFinding:
-    return TrialFinding(
-        rule=finding.rule_id.partition(":")[0],
-        title=finding.title.removesuffix(f" ({stage})"),
-        ceiling=finding.ceiling,
-        times=finding.ceiling_times,
-        kind=finding.cause,
+        causes=tuple(by_strength(causes)),
     )

@@ -637,7 +637,7 @@ def test_lost_output_of_a_completed_slice_is_made_again(local: Driver) -> None:
     local.wait(run_dir)
     (run_dir / "data/first/out-2").unlink()
     done = local.run("resume", str(run_dir))
-    assert "output of first is missing or cut short: slice 2" in done.stdout
+    assert "the output of first, slice 2, is missing or cut short" in done.stdout
     assert "runs again: first, slice 2" in done.stdout
     assert local.wait(run_dir)["status"] == "completed"
     assert (run_dir / "data/first/out-2").read_text() == "done"

@@ -99,10 +99,10 @@ def test_each_process_of_a_slice_records_what_it_uses(local: Driver, run_dir: Pa
     assert "repeats complete work: work, 4 slices that took" in said
     said = again("--update-code", "--keep-complete")
     assert "nothing is missing" in said
-    assert "stays, though made by earlier code: work, slices 1-4" in said
+    assert "work, slices 1-4: kept, although earlier code made it" in said
     assert "nothing is missing" in again()
     said = again("--update-code", "--keep-complete", "--set", "stages.work.mixed_code=forbid")
-    assert "keeps nothing of work that changed code made: it has `mixed_code: forbid`" in said
+    assert "work keeps nothing that changed code made: it has `mixed_code: forbid`" in said
     assert "runs again: work, slices 1-4" in said
     assert "runs again: work, slice 0 (asked for)" in again("--again", "work:0")
     mixed = ("--update-code", "--keep-complete", "--again", "work:0")

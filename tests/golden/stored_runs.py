@@ -156,4 +156,4 @@ def _without_times(value: Any) -> Any:
 
 def _as_text(output: Output) -> str:
     text = f"exit code {output.exit_code}\n{output.stdout}{output.stderr}"
-    return re.sub(r"(submitted|asked) [^():]+ ago", r"\1 @TIME@ ago", text)
+    return re.sub(r"(submitted to \w+|checked) [^():]+? ago", r"\1 @TIME@ ago", text)

@@ -89,10 +89,11 @@ def main() -> None:
 def _run_all(options: argparse.Namespace) -> int:
     cases: Sequence[Case] = importlib.import_module(options.suite).CASES
     if options.only:
-        unknown = set(options.only) - {case.name for case in cases}
+        unknown = sorted(set(options.only) - {case.name for case in cases})
         if unknown:
-            sys.exit(f"no such case: {', '.join(sorted(unknown))}; "
-                     f"there are: {', '.join(case.name for case in cases)}")  # fmt: skip
+            names = " or ".join(f"`{name}`" for name in unknown)
+            listed = "\n".join(f"  {case.name}" for case in cases)
+            sys.exit(f"--only: there is no case {names}. The cases are:\n{listed}")
         cases = [case for case in cases if case.name in options.only]
     if options.budget_s is None:
         options.budget_s = BUDGET_S if options.device == "cuda" else math.inf

@@ -80,9 +80,11 @@ def test_patience_multiplies_the_limits_of_cases(tmp_path):
 
 
 def test_an_unknown_case_is_refused_with_the_names(tmp_path):
-    done = run(tmp_path, "--only", "nothing")
+    done = run(tmp_path, "--only", "nothing", "4 bits", "no bits")
     assert done.returncode == 1
-    assert done.stderr.startswith("no such case: nothing; there are: facts, ")
+    message, *names = done.stderr.splitlines()
+    assert message == "--only: there is no case `no bits` or `nothing`. The cases are:"
+    assert {"  facts", "  4 bits"} <= set(names)
 
 
 def test_the_page_gets_the_table_in_the_place_of_the_last_one(planted, tmp_path):

@@ -105,17 +105,13 @@ def _share(run_dir: Path, report: RunReport, path: Path, *, with_names: bool) ->
     share_report(report, path)
     content = "with paths and names" if with_names else "paths and names replaced"
     lines = [f"shared: {shown_path(path)} ({content})"]
-    closed = next((folder for folder in path.absolute().parents if not _lets_in_all(folder)), None)
+    closed = next((d for d in path.absolute().parents if not d.stat().st_mode & stat.S_IXOTH), None)
     if closed is not None:
         lines.append(
             f"others cannot open it there, because {closed} does not let them in: send it, or copy "
             "it to a folder that they can enter"
         )
     return lines
-
-
-def _lets_in_all(folder: Path) -> bool:
-    return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
 def _epochs(text: str) -> float:

@@ -69,8 +69,12 @@ def attempt_of_log(log: Path) -> tuple[int, int] | None:
 
 def ranks_with_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> set[int]:
     """Return the ranks of which any attempt at these slices has a log."""
-    logs = rank_logs(paths, stage, slices, since={})
-    return {int(match[3]) for log in logs if (match := _RANK_LOG.fullmatch(log.name))}
+    ranks = set()
+    for log in rank_logs(paths, stage, slices, since={}):
+        match = _RANK_LOG.fullmatch(log.name)
+        if match is not None:
+            ranks.add(int(match[3]))
+    return ranks
 
 
 def supervisor_logs(
@@ -98,9 +102,11 @@ def explaining_logs(
 
     With a full disk, the supervisor cannot write the record, and reports it in its log.
     """
-    with_output = {
-        int(match[1]) for log in shown if (match := _RANK_LOG.match(log.name)) and has_text(log)
-    }
+    with_output = set()
+    for log in shown:
+        match = _RANK_LOG.match(log.name)
+        if match is not None and has_text(log):
+            with_output.add(int(match[1]))
     unexplained = [p for p in slices if failed_unrecorded(p) and p.slice_index not in with_output]
     logs = supervisor_logs(paths, stage, unexplained)
     return [log for log in logs if log not in {*shown} and has_text(log)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +33,13 @@ _EXPLAINING_STATES = frozenset({"NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIME
 """Slurm's words that say why its processes were ended from outside."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Cause:
     """Slices of a stage that are not complete for the same reason."""
 
     stage: StageStatus
-    parts: tuple[SliceStatus, ...]
-    reasons: tuple[Reason, ...]
+    parts: list[SliceStatus] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     """Of each slice; they differ in attempt, rank and node at most."""
 
     @property
@@ -67,22 +66,17 @@ def slices_name(stage: StageStatus, parts: Sequence[SliceStatus]) -> str:
 
 def causes_of(run_dir: Path, failed: Sequence[tuple[StageStatus, SliceStatus]]) -> list[Cause]:
     """Return the causes of the first `MAX_SLICES_READ` slices, in the order of these."""
-    alike: dict[tuple[object, ...], list[tuple[StageStatus, SliceStatus, Reason]]] = {}
-    for stage, part in itertools.islice(failed, MAX_SLICES_READ):
+    alike: dict[tuple[object, ...], Cause] = {}
+    for stage, part in failed[:MAX_SLICES_READ]:
         reason = read_reason(run_dir, stage.stage.name, part)
         # A record has the reason whatever the scheduler says, which may be late for some slices.
         state = None if part.ending is not None else (part.source, part.state)
         place = stage.stage.name, part.status, state
         key = (*place, reason.kind, reason.without_place, reason.last_line)
-        alike.setdefault(key, []).append((stage, part, reason))
-    return [
-        Cause(
-            stage=members[0][0],
-            parts=tuple(part for _, part, _ in members),
-            reasons=tuple(reason for _, _, reason in members),
-        )
-        for members in alike.values()
-    ]
+        cause = alike.setdefault(key, Cause(stage=stage))
+        cause.parts.append(part)
+        cause.reasons.append(reason)
+    return list(alike.values())
 
 
 def read_reason(run_dir: Path, stage: str, part: SliceStatus) -> Reason:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from slurm_jobs.base.errors import DamagedFileError, InputError
 from slurm_jobs.base.failure_kinds import FailureKind
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _PLACEHOLDERS = frozenset({"VALUE", "FOLDER"})
 """Words that the user replaces by a value."""
+_LIMITS = {"TIMEOUT": "timeout_min", "OUT_OF_MEMORY": "mem_gb"}
+"""Keys of the limits that a failed slice has reached, by Slurm's state."""
 _FACTORS = {"timeout_min": 2, "mem_gb": 1.5}
 """How much more of a limit is offered after a stage reached it."""
 _FIX_SPEC = "fix the spec's file, or give `--set KEY=VALUE` instead of --update-spec"
@@ -224,8 +226,8 @@ def _raised_limits(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]])
     reached: dict[tuple[str, str], list[int]] = {}
     stages = {}
     for stage, part in failed:
-        limit_key = _limit_reached(part)
-        if limit_key is not None:
+        limit_key = _LIMITS.get(part.state or "")
+        if limit_key and part.status == "failed" and part.cause != "stopped and left":
             reached.setdefault((stage.stage.name, limit_key), []).append(part.slice_index)
             stages[stage.stage.name] = stage
     try:
@@ -263,12 +265,3 @@ def _own_requests(
         overrides = read_json(RunPaths(run_dir).spec_origin).get("slice_overrides", [])
         return slice_requests(overrides, stages)
     return {}
-
-
-def _limit_reached(part: SliceStatus) -> Literal["mem_gb", "timeout_min"] | None:
-    """Return the key of the limit that a failed slice has reached."""
-    if part.status != "failed" or part.cause == "stopped and left":
-        return None
-    if part.state == "OUT_OF_MEMORY":
-        return "mem_gb"
-    return "timeout_min" if part.state == "TIMEOUT" else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slurm_jobs.base.errors import DamagedFileError
+from slurm_jobs.base.files import read_json
 from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.cli.run_logs.log_files import (
@@ -25,6 +26,8 @@ from slurm_jobs.cli.run_view.causes import (
 )
 from slurm_jobs.cli.run_view.next_commands import next_commands
 from slurm_jobs.cli.terminal.shown_paths import shown_path
+from slurm_jobs.formats.records.failure_reason import rank_place
+from slurm_jobs.formats.records.joined_reasons import Reason, joined_text
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.job_states import Wait
@@ -33,7 +36,7 @@ from slurm_jobs.worker.ignored_end import ignored_end_text
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus
-    from slurm_jobs.status.slice_status import SliceStatus
+    from slurm_jobs.status.slice_status import SliceStatus, Status
 
 
 MAX_NOTES_READ = 100
@@ -85,24 +88,14 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    by_user: dict[str, list[SliceStatus]] = {}
-    others = []
-    for stage, part in failed:
-        if part.cause == "cancelled here":
-            by_user.setdefault(stage.stage.name, []).append(part)
-        else:
-            others.append((stage, part))
+    others = [(stage, part) for stage, part in failed if part.cause != "cancelled here"]
     lines += _shortened(run_dir, others, where_all_are="--json has all", with_logs=with_logs)
-    if by_user:
-        named = [slices_name(status.stage(name), parts) for name, parts in by_user.items()]
-        lines.append(f"cancelled by `slurm-jobs cancel`: {', '.join(named)}")
-    ending = {
-        stage.stage.name: [part for part in stage.slices if _is_being_cancelled(part)]
-        for stage in status.stages
-    }
-    named = [slices_name(status.stage(name), parts) for name, parts in ending.items() if parts]
-    if named:
-        lines.append(f"cancelled, and still ending: {', '.join(named)}")
+    ended = _cancelled_here(status, "cancelled")
+    if ended:
+        lines.append(f"cancelled by `slurm-jobs cancel`: {ended}")
+    ending = _cancelled_here(status, "running")
+    if ending:
+        lines.append(f"cancelled, and still ending: {ending}")
     unstartable = [
         stage.stage.name
         for stage in status.stages
@@ -116,30 +109,61 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
             if part.wait not in {"", "unmet"}:
                 stuck.setdefault((stage.stage.name, part.reason), []).append(part)
     for (name, reason), parts in stuck.items():
-        is_array = status.stage(name).stage.is_array
-        slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
-        lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
-    lines += _note_lines(status, place_notes(run_dir, status, "running"), "runs, but")
-    lines += _note_lines(status, completed_notes(run_dir, status), "completed, with a note:")
-    lines += _note_lines(
-        status, place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"
-    )
+        remedy = _REMEDIES[parts[0].wait].format(reason, _ids_text(parts))
+        lines.append(f"{slices_name(status.stage(name), parts)} {remedy}")
+    for notes, verb in (
+        (place_notes(run_dir, status, "running"), "runs, but"),
+        (completed_notes(run_dir, status), "completed, with a note:"),
+        (place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"),
+    ):
+        lines += _note_lines(run_dir, status, notes, verb)
     return [*lines, *next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
 
 
-def _is_being_cancelled(part: SliceStatus) -> bool:
-    return part.status == "running" and part.cause == "cancelled here"
+def _cancelled_here(status: RunStatus, word: Status) -> str:
+    """Return the slices of this status that `slurm-jobs cancel` cancelled: `a slices 0-2, b`."""
+    named = []
+    for stage in status.stages:
+        parts = [p for p in stage.slices if p.status == word and p.cause == "cancelled here"]
+        if parts:
+            named.append(slices_name(stage, parts))
+    return ", ".join(named)
 
 
-def _note_lines(status: RunStatus, notes: Mapping[tuple[str, int], str], verb: str) -> list[str]:
-    """Return the first notes on slices, a line each, and the number of others."""
+def _note_lines(
+    run_dir: Path, status: RunStatus, notes: Mapping[tuple[str, int], str], verb: str
+) -> list[str]:
+    """Return the first notes on slices, equal ones as one line, and the number of others.
+
+    Notes are equal if they differ at most in the folder of the attempt, and in rank and node. The
+    line names the folder of the first slice.
+    """
+    paths = RunPaths(run_dir)
+    alike: dict[tuple[str, ...], list[tuple[SliceStatus, Reason]]] = {}
+    for (name, index), note in notes.items():
+        part = status.stage(name).slices[index]
+        task_dir = paths.task_dir(name, index, part.attempt)
+        reason = _reason_of_note(note, task_dir)
+        without_folder = [text.replace(str(task_dir), "") for text in reason.without_place]
+        alike.setdefault((name, *without_folder), []).append((part, reason))
     lines = []
-    for (name, index), note in list(notes.items())[:MAX_PROBLEMS_SHOWN]:
-        which = f" slice {index}" if status.stage(name).stage.is_array else ""
-        lines.append(f"{name}{which} {verb} {note}")
-    if len(notes) > MAX_PROBLEMS_SHOWN:
-        lines.append(f"... and {len(notes) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
+    for (name, *_), members in list(alike.items())[:MAX_PROBLEMS_SHOWN]:
+        which = slices_name(status.stage(name), [part for part, _ in members])
+        lines.append(f"{which} {verb} {joined_text([reason for _, reason in members])}")
+    if len(alike) > MAX_PROBLEMS_SHOWN:
+        lines.append(f"... and {len(alike) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
     return lines
+
+
+def _reason_of_note(note: str, task_dir: Path) -> Reason:
+    """Return a note with the rank and node that it names, if it names one of this attempt."""
+    for started in sorted(task_dir.glob("rank-*.started.json")):
+        with suppress(OSError, DamagedFileError, KeyError, TypeError, ValueError):
+            rank = int(started.name.removeprefix("rank-").removesuffix(".started.json"))
+            node = str(read_json(started)["node"])
+            if rank_place(rank, node) in note:
+                return Reason(text=note, rank=rank, node=node)
+    return Reason(text=note)
 
 
 def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:

@@ -24,6 +24,8 @@ STYLES: dict[Status, str] = {
     "stranded": "yellow",
     "unknown": "magenta",
 }
+_VERBS: dict[Status, str] = {"failed": "has ", "unknown": "has the status "}
+"""What joins a status to the name of the run in a sentence, if it is not `is`."""
 WIDE_ENOUGH = 80
 """Below this many characters the least helpful columns are omitted."""
 
@@ -36,9 +38,10 @@ def title_text(view: RunView, now_unix_s: float) -> Text:
     asked_s = status.asked_unix_s
     return Text.assemble(
         (view.run_id, "bold"),
-        f" on {view.scheduler}, submitted {age_text(view.created_unix_s, now_unix_s)}: ",
+        f" was submitted to {view.scheduler} {age_text(view.created_unix_s, now_unix_s)} and ",
+        _VERBS.get(status.status, "is "),
         (status.status, STYLES[status.status]),
-        f" (asked {age_text(asked_s, now_unix_s)})" if asked_s is not None else "",
+        f" (checked {age_text(asked_s, now_unix_s)})" if asked_s is not None else "",
     )
 
 

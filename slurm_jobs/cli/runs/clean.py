@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from slurm_jobs.commands.cleaning.clean import CleanPlan, CleanResult
 
-_NOTHING = "nothing to remove"
-_MORE = "; --keep KINDS names what stays of a run, and --all removes the whole run"
+_NOTHING = "there is nothing to remove"
+_MORE = ". To remove more, name what stays of a run (--keep KINDS), or remove the whole run (--all)"
 
 
 def add_clean_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +112,7 @@ def run_clean(options: argparse.Namespace) -> int:
         if message:
             print(message)
         for run_dir, error in removed.refused.items() if removed is not None else ():
-            print(f"not cleaned: {shown_path(run_dir)}: {error}")
+            print(f"{shown_path(run_dir)} was not cleaned: {error}")
     is_named = bool(options.runs)
     refused = [*(result.refused.values() if is_named else ())]
     refused += removed.refused.values() if removed is not None else ()
@@ -164,14 +164,14 @@ def _print_plans(plans: Sequence[CleanPlan], result: CleanResult) -> None:
         table = _table(plans, has_kept=True)
         if not fits_screen(table, screen):
             table = _table(plans, has_kept=False)
-            lines += dict.fromkeys(f"stays: {_kept_text(plan)}" for plan in plans)
+            lines += dict.fromkeys(f"what stays: {_kept_text(plan)}" for plan in plans)
         screen.print(table)
-    lines += [
-        f"interrupted before, and finished now: {p.run_dir.name}" for p in plans if p.finishes
-    ]
     for plan in plans:
-        lines += [f"a link, which is not followed: {link}" for link in plan.links]
-    lines += [f"not cleaned: {shown_path(d)}: {error}" for d, error in result.refused.items()]
+        if plan.finishes:
+            lines.append(f"this finishes a clean of {plan.run_dir.name} that was interrupted")
+    for plan in plans:
+        lines += [f"{link} is a link, which clean does not follow" for link in plan.links]
+    lines += [f"{shown_path(d)} is not cleaned: {error}" for d, error in result.refused.items()]
     for line in lines:
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -134,12 +134,12 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
     for problem in preparation.problems:
         print(f"could not be queried: {problem}")
     for stage, job_id in preparation.adopted.items():
-        print(f"found the job of {stage} again: {job_id}")
+        print(f"found the job of {stage} again, whose id was not recorded: {job_id}")
     for stage, damaged in preparation.damaged.items():
         if damaged:
             numbers = ranges_text(sorted(damaged))
             word = "slice" if len(damaged) == 1 else "slices"
-            print(f"output of {stage} is missing or cut short: {word} {numbers}")
+            print(f"the output of {stage}, {word} {numbers}, is missing or cut short")
     if preparation.cancel:
         ids = " ".join(job.job_id for job in preparation.cancel)
         print(f"jobs that block the resume and {cancelled}: {ids}")
@@ -163,12 +163,12 @@ def _print_work(resumption: Resumption) -> None:
     for stage, repeated in resumption.repeated.items():
         print(f"repeats complete work: {_repeated_text(stage, repeated)}")
     for stage in resumption.kept.forbidden:
-        print(f"keeps nothing of {stage} that changed code made: it has `mixed_code: forbid`")
+        print(f"{stage} keeps nothing that changed code made: it has `mixed_code: forbid`")
     for stage, by_token in resumption.kept.other_code.items():
         kept = {index for ranges in by_token.values() for index in parse_ranges(ranges)}
         if stays := sorted(kept - again.get(stage, set())):
             text = _slices_text(stays, is_array=resumption.plan.stage(stage).is_array)
-            print(f"stays, though made by earlier code: {stage}{text}")
+            print(f"{stage}{text}: kept, although earlier code made it")
 
 
 def _slices_text(slices: Sequence[int], *, is_array: bool) -> str:
@@ -248,6 +248,7 @@ def notes_of(resumption: Resumption) -> list[str]:
         *([] if resumption.private_note is None else [resumption.private_note]),
         *([] if resumption.cleaned_note is None else [resumption.cleaned_note]),
         *resumption.left_out,
+        *resumption.unused_settings,
         *dependency_notes(resumption.plan, resumption.preparation.connections),
         *resumption.shell_notes,
         *[_STARTS[start].format(name) for name, start in resumption.trainings.items()],

@@ -97,7 +97,13 @@ def run_runs(options: argparse.Namespace) -> int:
     lost = lost_jobs_if_known()
     sizes = _sizes(catalogue) if options.size else {}
     if options.json:
-        print_json({**_catalogue_values(catalogue, sizes), "lost_jobs": lost_values(lost)})
+        values = {
+            "runs": [_run_values(listed, sizes.get(listed.run_dir)) for listed in catalogue.runs],
+            "num_left_out": catalogue.num_left_out,
+            "unreadable": {str(folder): why for folder, why in catalogue.unreadable.items()},
+            "lost_jobs": lost_values(lost),
+        }
+        print_json(values)
     else:
         from slurm_jobs.cli.terminal.console import console
 
@@ -105,18 +111,15 @@ def run_runs(options: argparse.Namespace) -> int:
         if catalogue.runs:
             screen.print(_runs_table(catalogue, runs_dir, sizes, screen))
         elif choice != EVERY_RUN:
-            print(f"no run in {_places(searched.there or [runs_dir])} matches {_words(choice)}")
+            first, *others = searched.there or [runs_dir]
+            more = f" and {number_text(len(others), 'more folder')}" if others else ""
+            print(f"no run in {shown_path(first)}{more} matches {_words(choice)}")
         elif not catalogue.unreadable:
             advice = "" if options.dir is not None else where_else(runs_dir)
             print(f"no run in {shown_path(runs_dir)}{advice}")
         for line in [*_lines_below(catalogue, sizes), *lost_lines(lost)]:
             screen.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0 if all(listed.status.knows_the_living for listed in catalogue.runs) else 3
-
-
-def _places(folders: Sequence[Path]) -> str:
-    more = f" and {number_text(len(folders) - 1, 'more folder')}" if len(folders) > 1 else ""
-    return f"{shown_path(folders[0])}{more}"
 
 
 def _words(choice: RunChoice) -> str:
@@ -147,16 +150,20 @@ def _lines_below(catalogue: Catalogue, sizes: Mapping[Path, DiskUse]) -> list[st
     lines = []
     if sizes:
         uses = sizes.values()
-        text = f"together {num_bytes(sum(use.num_bytes for use in uses))}"
-        if linked := sum(use.linked_elsewhere_bytes for use in uses):
-            text += f", of which {num_bytes(linked)} in files with hard links elsewhere, too"
+        text = f"these runs use {num_bytes(sum(use.num_bytes for use in uses))} together"
+        linked = sum(use.linked_elsewhere_bytes for use in uses)
+        if linked:
+            text += f", of which {num_bytes(linked)} are in files that have hard links elsewhere"
         lines.append(text)
     if catalogue.num_left_out:
-        lines.append(f"and {catalogue.num_left_out} older: --number shows more")
+        older = number_text(catalogue.num_left_out, "older run")
+        are = "is" if catalogue.num_left_out == 1 else "are"
+        lines.append(f"{older} {are} not listed; --number shows more")
     for listed in catalogue.runs:
         lines += [*source_lines(listed.status), *listed.use.problems]
     for use in sizes.values():
-        lines += [f"not in the size: {shown_path(d)}, which cannot be read" for d in use.unreadable]
+        for folder in use.unreadable:
+            lines.append(f"the size leaves out {shown_path(folder)}, which cannot be read")
     lines += [f"cannot read {shown_path(d)}: {why}" for d, why in catalogue.unreadable.items()]
     return list(dict.fromkeys(lines))
 
@@ -196,13 +203,10 @@ def _runs_table(
         del columns[omitted]
     if not has_notes or room <= _GAP_CHARS + len("note"):
         return table
-    notes = [_cut(run.note, room - _GAP_CHARS) for run in catalogue.runs]
-    rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
+    most = room - _GAP_CHARS
+    for row, run in zip(rows, catalogue.runs, strict=True):
+        row.append(run.note if len(run.note) <= most else f"{run.note[: most - 3]}...")
     return table_of([*columns, "note"], rows)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _columns(
@@ -235,17 +239,11 @@ def _text(quantity: Quantity, write: Callable[[float], str]) -> str:
     return write(quantity.value) + ("+" if quantity.at_least else "")
 
 
-def _catalogue_values(catalogue: Catalogue, sizes: Mapping[Path, DiskUse]) -> dict[str, Any]:
-    """Return the list as JSON values."""
-    return {
-        "runs": [_run_values(listed, sizes.get(listed.run_dir)) for listed in catalogue.runs],
-        "num_left_out": catalogue.num_left_out,
-        "unreadable": {str(folder): why for folder, why in catalogue.unreadable.items()},
-    }
-
-
 def _run_values(listed: ListedRun, size: DiskUse | None) -> dict[str, Any]:
     use = listed.use
+    sizes = None
+    if size is not None:
+        sizes = {**asdict(size), "unreadable": [str(folder) for folder in size.unreadable]}
     return {
         "run_id": listed.run_dir.name,
         "run_dir": str(listed.run_dir),
@@ -260,7 +258,7 @@ def _run_values(listed: ListedRun, size: DiskUse | None) -> dict[str, Any]:
         "is_gpu_hours_at_least": bool(use.gpu_hours.at_least),
         "not_known": list(filter(None, (use.duration_s.missing, use.gpu_hours.missing))),
         "note": listed.note,
-        "size": None if size is None else _size_values(size),
+        "size": sizes,
         "scheduler": listed.meta.scheduler,
         "asked_unix_s": listed.status.asked_unix_s,
         "problems": [*listed.status.problems, *use.problems],
@@ -268,5 +266,3 @@ def _run_values(listed: ListedRun, size: DiskUse | None) -> dict[str, Any]:
     }
 
 
-def _size_values(size: DiskUse) -> dict[str, Any]:
-    return {**asdict(size), "unreadable": [str(folder) for folder in size.unreadable]}

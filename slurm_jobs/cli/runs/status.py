@@ -50,7 +50,10 @@ def run_status(options: argparse.Namespace) -> int:
 
     run_dir = named_run(options.run)
     view = read_view(run_dir, fresh=options.fresh)
-    stages = [] if options.stage is None else _stages_named(options.stage, view.status)
+    stages = []
+    if options.stage is not None:
+        origins = {stage.stage.name: stage.stage.origin for stage in view.status.stages}
+        stages = [view.status.stage(name) for name in stages_named(options.stage, origins)]
     if options.json:
         values = status_values(run_dir, view.status, time.time())
         print_json(_with_attempts(values, run_dir, stages))
@@ -79,12 +82,6 @@ def run_status(options: argparse.Namespace) -> int:
     return exit_code(view.status)
 
 
-def _stages_named(name: str, status: RunStatus) -> list[StageStatus]:
-    """Return the stages with this name; for a matrix, all of its combinations."""
-    origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
-    return [status.stage(each) for each in stages_named(name, origins)]
-
-
 def _with_attempts(
     values: dict[str, Any], run_dir: Path, stages: Sequence[StageStatus]
 ) -> dict[str, Any]:
@@ -107,26 +104,21 @@ def _with_attempts(
     return {**values, "stages": listed}
 
 
-def _waits_again(part: SliceStatus) -> bool:
-    """Check whether a slice was begun, and its job is in the queue once more."""
-    return part.status == "waiting" and part.attempt > 0
-
-
 def _retried_lines(run_dir: Path, status: RunStatus) -> list[str]:
     """Return a line with the stages that were tried again, and the command that says why.
 
     A report is made again by every resume.
     """
-    counts = {
-        stage.stage.name: sum(_waits_again(part) or part.attempt > 1 for part in stage.slices)
-        for stage in status.stages
-        if stage.stage.run != "report"
-    }
-    retried = [(name, num) for name, num in counts.items() if num]
+    retried = []
+    for stage in status.stages:
+        waiting_again = [p for p in stage.slices if p.status == "waiting" and p.attempt == 1]
+        num = len(waiting_again) + sum(part.attempt > 1 for part in stage.slices)
+        if num and stage.stage.run != "report":
+            retried.append((stage.stage.name, num))
     if not retried:
         return []
     names = ", ".join(
         f"{name} ({number_text(num, 'slice')})" if num > 1 else name for name, num in retried
     )
     command = command_text("status", shown_path(run_dir), "--stage", retried[0][0])
-    return [f"tried again: {names}; how each attempt ended: {command}"]
+    return [f"tried again: {names}. To see how each attempt ended: {command}"]

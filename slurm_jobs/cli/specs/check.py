@@ -31,7 +31,7 @@ def run_check(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.spec_reading.manifest_tables import table_notes
     from slurm_jobs.commands.spec_reading.read_spec import load
     from slurm_jobs.commands.spec_reading.stage_packages import package_notes
-    from slurm_jobs.dependencies import stage_dependencies
+    from slurm_jobs.plan.stage_dependencies import stage_dependencies
     from slurm_jobs.run.code_files import private_files_note
     from slurm_jobs.run.snapshot import code_sources, refuse_uncopyable
 

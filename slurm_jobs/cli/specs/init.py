@@ -137,9 +137,12 @@ def _print_written(
     from slurm_jobs.commands.starter.first_spec import NONE_READ
     from slurm_jobs.commands.starter.gpu_choice import room_text
 
-    where = "jobs run on this machine"
-    here = f"{where} (--local)" if is_local else f"no Slurm here: {where}"
-    print(f"cluster: {place.name}" if place.is_slurm else here)
+    if place.is_slurm:
+        print(f"cluster: {place.name}")
+    elif is_local:
+        print("jobs run on this machine, because of --local")
+    else:
+        print("there is no Slurm here, so jobs run on this machine")
     print(f"CPU jobs: {room_text(place.cpu)}")
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
     unread = [] if problems else [line for line in written.said if line.startswith(NONE_READ)]
@@ -149,7 +152,7 @@ def _print_written(
     for path in written.files:
         print(f"wrote {shown_path(path.absolute())}")
     for path in written.kept:
-        print(f"kept {shown_path(path.absolute())}: it is as it would be written")
+        print(f"kept {shown_path(path.absolute())}, which already has this content")
     for note in notes:
         print(f"note: {note}")
     spec = shown_path(written.spec.absolute())

@@ -135,19 +135,24 @@ def _with_overrides(
     try:
         loaded = _load_with(text, origin, overrides)
     except SpecError as error:
-        without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
         before = messages(())
+        messages_without = [
+            messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))
+        ]
         problems = []
         for problem in error.problems:
-            pairs = zip(overrides, without, strict=True)
-            causes = [override for override, left in pairs if problem.message not in left]
-            source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
-            if problem.message in before:
-                source = str(paths.resolved_spec)
-            is_elsewhere = problem.file != origin["spec_file"]
-            problems.append(
-                problem if is_elsewhere else problem.changed(file=source, line=0, column=0)
-            )
+            if problem.file != origin["spec_file"]:
+                problems.append(problem)
+                continue
+            source = str(paths.resolved_spec)
+            if problem.message not in before:
+                causes = [
+                    override
+                    for n, override in enumerate(overrides)
+                    if problem.message not in messages_without[n]
+                ]
+                source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
+            problems.append(problem.changed(file=source, line=0, column=0))
         raise SpecError(problems) from None
     if not loaded.notes:
         return loaded.spec, ()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.planned import PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run.earlier_fields import EarlierFields
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
 from slurm_jobs.run_folder.orders import read_order

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.index_ranges import parse_ranges
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.planned import PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run_folder.run_values import stages_named
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.commands.resuming.kept_work import ChangedCode
-from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan.fingerprints import changed_fields, parents_of
 from slurm_jobs.plan.planned import PlannedStage
+from slurm_jobs.plan.stage_dependencies import Slices
 from slurm_jobs.run.prepare_resume import Preparation
 
 DAMAGED = "its output is missing or cut short"
@@ -43,16 +43,11 @@ def why_not_complete(
             own |= dict.fromkeys(range(stage.num_slices), "changed: after")
         for index, files in outdated.get(stage.name, {}).items():
             if files:
-                own[index] = f"code changed: {_names_text(files)}"
+                others = len(files) - _MOST_FILES_NAMED
+                more = f" and {others} more" if others > 0 else ""
+                own[index] = f"code changed: {', '.join(files[:_MOST_FILES_NAMED])}{more}"
         own |= dict.fromkeys(again.get(stage.name, ()), "asked for")
         if keys and keys != ["code"]:
             every = f"changed: {', '.join(key for key in keys if key != 'code')}"
             own |= dict.fromkeys(range(stage.num_slices), every)
     return reasons
-
-
-def _names_text(files: Sequence[str]) -> str:
-    """Return the names of the first files, and the number of the others."""
-    others = len(files) - _MOST_FILES_NAMED
-    more = f" and {others} more" if others > 0 else ""
-    return ", ".join(files[:_MOST_FILES_NAMED]) + more

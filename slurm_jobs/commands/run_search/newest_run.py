@@ -60,47 +60,51 @@ def newest_run() -> NewestRun:
         OSError: the folder of runs cannot be listed.
     """
     runs_dir, here = default_runs_dir(), Path.cwd()
-    runs = runs_by_age(runs_dir)
+    usual_runs = runs_by_age(runs_dir)
+    usual = usual_runs[-1] if usual_runs else None
     if VARIABLE in os.environ:
-        if runs:
-            return NewestRun(run_dir=runs[-1], scope="usual")
+        if usual is not None:
+            return NewestRun(run_dir=usual, scope="usual")
         refuse_missing_place(runs_dir)
         message = f"no run in {runs_dir}{where_else(runs_dir)}"
         raise InputError(message)
-    entries = remembered_dirs()
-    from_here = searchable_dirs([entry for entry in entries if entry.is_of(here)])
-    others = [d for d in from_here.there if os.path.realpath(d) != os.path.realpath(runs_dir)]
-    run = _newest_from(here, [*runs, *_own_runs(others)])
-    if run is None and runs:
-        run = runs[-1]
-    if run is not None:
-        is_usual = bool(runs) and run == runs[-1]
-        scope: Scope = "usual" if is_usual else "from here"
-        return NewestRun(run_dir=run, scope=scope, away=from_here.away)
+    remembered = remembered_dirs()
+    of_here = searchable_dirs([entry for entry in remembered if entry.is_of(here)])
+    others = [d for d in of_here.there if os.path.realpath(d) != os.path.realpath(runs_dir)]
+    from_here = _newest_from(here, [*usual_runs, *_own_runs(others)])
+    if from_here is not None and from_here != usual:
+        return NewestRun(run_dir=from_here, scope="from here", away=of_here.away)
+    if usual is not None:
+        return NewestRun(run_dir=usual, scope="usual", away=of_here.away)
     refuse_missing_place(runs_dir)
     near = _nearby_run(here)
     if near is not None:
-        return NewestRun(run_dir=near, scope="near", away=from_here.away)
-    known = searchable_dirs(entries)
-    run = max(_own_runs(known.there), key=age_key, default=None)
-    if run is not None:
-        return NewestRun(run_dir=run, scope="anywhere", away=known.away)
-    message = f"no run in {runs_dir}{_first_steps(runs_dir, known.away)}"
-    raise InputError(message if known.away else f"there is no run here yet: {message}")
+        return NewestRun(run_dir=near, scope="near", away=of_here.away)
+    everywhere = searchable_dirs(remembered)
+    anywhere = max(_own_runs(everywhere.there), key=age_key, default=None)
+    if anywhere is not None:
+        return NewestRun(run_dir=anywhere, scope="anywhere", away=everywhere.away)
+    message = f"no run in {runs_dir}{_first_steps(runs_dir, everywhere.away)}"
+    raise InputError(message if everywhere.away else f"there is no run here yet: {message}")
 
 
 def where_else(runs_dir: Path) -> str:
     """Return the end of a message that a folder of runs has none: why, and where to look."""
-    here = Path.cwd()
-    run, place = _nearby_run(here), "The newest run near this folder"
-    if run is None:
-        known = searchable_dirs(remembered_dirs())
-        run, place = max(_own_runs(known.there), key=age_key, default=None), "Your newest run"
-        if run is None:
-            return _first_steps(runs_dir, known.away)
+    near = _nearby_run(Path.cwd())
+    if near is not None:
+        return _elsewhere("The newest run near this folder", near)
+    everywhere = searchable_dirs(remembered_dirs())
+    anywhere = max(_own_runs(everywhere.there), key=age_key, default=None)
+    if anywhere is not None:
+        return _elsewhere("Your newest run", anywhere)
+    return _first_steps(runs_dir, everywhere.away)
+
+
+def _elsewhere(description: str, run: Path) -> str:
+    """Return what to do about a run in another folder; `description` says which run it is."""
     return (
-        f", where commands look unless you name a run. {place} is {run}: name it, or first type "
-        f"`export SLURM_JOBS_RUNS_DIR={shlex.quote(str(run.parent))}`"
+        f", where commands look unless you name a run. {description} is {run}: name it, or first "
+        f"type `export SLURM_JOBS_RUNS_DIR={shlex.quote(str(run.parent))}`"
     )
 
 
@@ -144,18 +148,22 @@ def _nearby_run(here: Path) -> Path | None:
     `here`, and the newest in `runs` of a folder above, from that folder if possible. Other folders
     are not listed: `/home` may mount each of its entries.
     """
-    for folder in (here, *here.parents):
+    folders = (here, *here.parents)
+    for folder in folders:
         with suppress(OSError):
             if is_run(folder):
                 return folder
     with suppress(OSError):
-        if runs := runs_by_age(here):
+        runs = runs_by_age(here)
+        if runs:
             return runs[-1]
-        if (run := max(_newest_of_specs(here), key=age_key, default=None)) is not None:
-            return run
-    for folder in (here, *here.parents):
+        runs_of_specs = list(_newest_of_specs(here))
+        if runs_of_specs:
+            return max(runs_of_specs, key=age_key)
+    for folder in folders:
         with suppress(OSError):
-            if runs := runs_by_age(folder / "runs"):
+            runs = runs_by_age(folder / "runs")
+            if runs:
                 return _newest_from(folder, runs) or runs[-1]
     return None
 
@@ -176,11 +184,10 @@ def newest_of_spec(file: Path) -> Path:
         InputError: there is no such run.
         OSError: its folder of runs cannot be listed.
     """
-    from slurm_jobs.commands.spec_reading.disk_files import disk_files
-    from slurm_jobs.spec.load import name_and_runs_dir
+    # Here, because it imports pydantic, and most commands name no spec.
+    from slurm_jobs.commands.run_search.spec_place import name_and_runs_dir
 
-    name, spec_runs_dir = name_and_runs_dir(str(file), disk_files())
-    runs_dir = Path(spec_runs_dir)
+    name, runs_dir = name_and_runs_dir(file)
     runs = [run.absolute() for run in runs_by_age(runs_dir) if RUN_STAMP.sub("", run.name) == name]
     if not runs:
         refuse_missing_place(runs_dir)

@@ -81,11 +81,10 @@ def missing_modules(python: str, modules: Collection[str]) -> set[str]:
     folders = list(_package_folders(Path(python))) if "/" in python else []
     if not folders:
         return set()
-    return {name for name in modules if not any(_has(folder, name) for folder in folders)}
-
-
-def _has(folder: Path, module: str) -> bool:
-    return (folder / module).is_dir() or any(folder.glob(f"{module}.*"))
+    missing = set(modules)
+    for folder in folders:
+        missing -= {m for m in missing if (folder / m).is_dir() or any(folder.glob(f"{m}.*"))}
+    return missing
 
 
 def _package_folders(python: Path) -> Iterator[Path]:

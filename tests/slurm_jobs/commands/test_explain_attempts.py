@@ -28,7 +28,7 @@ def test_a_job_that_waits_for_its_second_start_is_explained_at_once(
     began(paths, 1, 2000.0)
     slurm.says("squeue", queue_row("7", "PENDING", "BeginTime", name=NAME))
     slurm.says("sacct", row("NODE_FAIL", 1999, 2031))
-    assert "tried again: train;" in command("status", paths.run_dir, code=0).out
+    assert "tried again: train." in command("status", paths.run_dir, code=0).out
     out = command("status", paths.run_dir, "--stage", "train", code=0).out
     assert "attempt 1: its node failed, or was taken down; it was killed before" in out
 

@@ -176,7 +176,7 @@ def test_a_job_accepted_with_a_nonsense_answer_is_adopted_by_a_resume(
     (intent,) = resumed(paths)
     assert (intent.token, intent.job_id) == (token, "77")
     assert sum(" --version" not in call for call in nonsense.calls("sbatch")) == 1
-    assert "found the job of a again: 77" in capsys.readouterr().out
+    assert "found the job of a again, whose id was not recorded: 77" in capsys.readouterr().out
 
 
 def test_a_job_refused_with_a_nonsense_answer_is_submitted_by_a_resume(

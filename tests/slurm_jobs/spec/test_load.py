@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.commands.spec_reading.read_spec import load
-from slurm_jobs.spec.load import load_spec, name_and_runs_dir
+from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.spec_files import Files
 from tests.slurm_jobs.spec.conftest import Check
 
@@ -144,19 +144,3 @@ def test_a_mutated_demo_is_a_spec_or_a_spec_error(data: st.DataObject) -> None:
         )
         lines[at] = data.draw(st.sampled_from(changes))
     load_text("\n".join(lines))
-
-
-@pytest.mark.parametrize(
-    ("text", "line"), [("name: a\nname: b\n", 2), ("name: a\nstages: {x: {name: 1, name: 2}}\n", 0)]
-)
-def test_a_repeated_key_hides_a_runs_name_only_at_the_top(
-    tmp_path: Path, text: str, line: int
-) -> None:
-    file = tmp_path / "spec.yaml"
-    file.write_text(text)
-    if not line:
-        assert name_and_runs_dir(str(file), disk_files())[0] == "a"
-        return
-    with pytest.raises(SpecError, match="key `name` is repeated") as raised:
-        name_and_runs_dir(str(file), disk_files())
-    assert [problem.line for problem in raised.value.problems] == [line]

@@ -272,7 +272,11 @@ def _labels(folder: Path, texts: dict[Path, str]) -> list[str]:
     Raises:
         InputError: most texts are labels, also where they are in a folder of their own.
     """
-    kinds = {file: kind for file, text in texts.items() if (kind := label_kind(text))}
+    kinds: dict[Path, str] = {}
+    for file, text in texts.items():
+        kind = label_kind(text)
+        if kind is not None:
+            kinds[file] = kind
     num_filled = sum(bool(text.strip()) for text in texts.values())
     if kinds and 2 * len(kinds) > num_filled:
         first, kind = next(iter(kinds.items()))

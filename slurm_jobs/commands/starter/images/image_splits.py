@@ -131,14 +131,14 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
     notes: list[str] = []
     if not splits:
         by_split, notes = _by_files(images)
-    unused = [  # folders with the name of a split that are trained on all the same
-        "/".join((*parent, name))
-        for parent, names in sorted(names_below.items())
-        for name in sorted(names)
-        if (*parent, name) not in splits
-        and (above_it := _split_at((*parent, name), splits)) in {None, "train"}
-        and (split_and_rest(name)[0] or above_it) != above_it
-    ]
+    unused = []  # folders with the name of a split that are trained on all the same
+    for parent, names in sorted(names_below.items()):
+        for name in sorted(names):
+            parts = (*parent, name)
+            above_it = _split_at(parts, splits)
+            named_split = split_and_rest(name)[0] or above_it
+            if parts not in splits and above_it in {None, "train"} and named_split != above_it:
+                unused.append("/".join(parts))
     if unused:
         more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
         notes.insert(

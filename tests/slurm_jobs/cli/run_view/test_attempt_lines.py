@@ -37,7 +37,7 @@ def test_status_alone_names_the_command_that_explains(
     command: Command, stopped_twice: RunPaths
 ) -> None:
     out = command("status", stopped_twice.run_dir, code=1).out
-    assert "tried again: train; how each attempt ended:" in out
+    assert "tried again: train. To see how each attempt ended:" in out
     assert f"{stopped_twice.run_dir} --stage train" in out
     assert "attempts of" not in out
 

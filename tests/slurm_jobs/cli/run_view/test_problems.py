@@ -95,6 +95,24 @@ def test_where_an_idle_slice_waits_is_shown_while_it_runs(paths: RunPaths) -> No
     assert lines == [f"a slice 1 runs, but {text} (and 1 more idle)"]
 
 
+def test_where_cancelled_slices_were_is_one_line_if_it_is_one_place(paths: RunPaths) -> None:
+    for index, node in enumerate(("n1", "n2", "n1")):
+        folder = paths.task_dir("a", index, 1)
+        folder.mkdir(parents=True)
+        write_json_atomic(folder / "rank-00000.started.json", {"node": node})
+        line = 12 if index == 2 else 9
+        text = f"rank 0 on {node} was at run (forks.py:{line}). Stacks: {folder}/rank-*"
+        write_json_atomic(folder / "ignored-end.json", {"text": text})
+    first, last = paths.task_dir("a", 0, 1), paths.task_dir("a", 2, 1)
+    lines = lines_of(stage("a", ["cancelled"] * 3, cause="cancelled here", attempt=1))
+    where = "cancelled, with a note: rank 0 on"
+    assert lines[:3] == [
+        "cancelled by `slurm-jobs cancel`: a slices 0-2",
+        f"a slices 0-1 {where} n1, n2 was at run (forks.py:9). Stacks: {first}/rank-*",
+        f"a slice 2 {where} n1 was at run (forks.py:12). Stacks: {last}/rank-*",
+    ]
+
+
 @pytest.mark.parametrize(
     ("state", "limit", "on_resume", "cause", "sets"),
     [
@@ -215,7 +233,7 @@ def test_elements_that_are_held_are_released_with_one_command() -> None:
         for n, part in enumerate(held.slices)
     )
     assert lines_of(dataclasses.replace(held, slices=slices))[0] == (
-        "a slice 0,2-3 held (JobHeldUser): `scontrol release 7_[0,2-3]` lets it start"
+        "a slices 0,2-3 held (JobHeldUser): `scontrol release 7_[0,2-3]` lets it start"
     )
 
 

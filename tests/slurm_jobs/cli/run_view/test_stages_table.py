@@ -13,7 +13,7 @@ def test_age_source_and_expected_start_are_shown() -> None:
         status="waiting",
     )
     text = " ".join(" ".join(shown(view, 160)).split())
-    assert "(asked 4 s ago)" in text
+    assert "(checked 4 s ago)" in text
     assert "squeue, 4 s ago" in text
     assert "Priority; expected to start" in text
     assert "(in 2 h 05 min)" in text

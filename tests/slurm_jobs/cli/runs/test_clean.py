@@ -55,7 +55,7 @@ def test_without_a_terminal_yes_is_needed(paths: RunPaths, command: Command) -> 
     assert "in 1 run\n" in command("clean", paths.run_dir, "--yes").result
     assert files_gone(paths)
     nothing = command("clean", paths.run_dir).result
-    assert nothing.startswith("nothing to remove; --keep KINDS names what stays")
+    assert nothing.startswith("there is nothing to remove. To remove more, name what stays")
 
 
 @pytest.mark.parametrize(("answer", "is_removed"), [("", False), ("no\n", False), ("y\n", True)])
@@ -97,11 +97,11 @@ def test_links_and_other_users_runs_are_left_out_of_a_search(
     make_old(paths, 40)
     elsewhere = paths.run_dir.rename(tmp_path / "elsewhere")
     paths.run_dir.symlink_to(elsewhere)
-    assert command("clean", "--older-than", "30d", "--yes").result == "nothing to remove\n"
+    assert command("clean", "--older-than", "30d", "--yes").result == "there is nothing to remove\n"
     paths.run_dir.unlink()
     elsewhere.rename(paths.run_dir)
     monkeypatch.setattr("slurm_jobs.cli.runs.clean.os.getuid", lambda: 12345)
-    assert command("clean", "--older-than", "30d", "--yes").result == "nothing to remove\n"
+    assert command("clean", "--older-than", "30d", "--yes").result == "there is nothing to remove\n"
     assert files_gone(paths) == set()
 
 
@@ -113,7 +113,7 @@ def test_a_named_run_that_lives_is_an_error_and_an_old_one_is_left_out(
     assert "has jobs that have not ended: 4 (RUNNING)" in refused.out
     assert "nothing to remove" not in refused.out
     make_old(paths, 40)
-    assert "not cleaned: " in command("clean", "--older-than", "30d", "--yes", code=0).out
+    assert " is not cleaned: " in command("clean", "--older-than", "30d", "--yes", code=0).out
     assert files_gone(paths) == set()
 
 

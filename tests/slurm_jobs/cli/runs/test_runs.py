@@ -88,7 +88,7 @@ def test_the_size_is_measured_only_if_asked_for(
     (tmp_path / "runs" / "big" / "weights").write_bytes(os.urandom(3 << 20))
     assert "size" not in runs().out
     out = runs("--size").out
-    assert "together 3." in out
+    assert "these runs use 3." in out
     (run,) = json.loads(runs("--size", "--json").out)["runs"]
     assert round(run["size"]["num_bytes"] / 2**20) == 3
 

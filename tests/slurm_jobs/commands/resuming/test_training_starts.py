@@ -10,11 +10,11 @@ from slurm_jobs.commands.resuming.training_starts import (
     start_of,
     training_starts,
 )
-from slurm_jobs.dependencies import Dependency
 from slurm_jobs.formats.records.attempt_records import CompletionName
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.fingerprints import hash_of
 from slurm_jobs.plan.planned import Plan, PlannedJob, PlannedStage
+from slurm_jobs.plan.stage_dependencies import Dependency
 from slurm_jobs.run_folder.paths import RunPaths
 
 FIELDS = {

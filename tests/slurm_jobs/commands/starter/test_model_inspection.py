@@ -23,7 +23,7 @@ def test_a_model_on_the_hub_needs_one_module_which_the_spec_names(
     images(tmp_path / "pics")
     said = init("specs", "--data", "pics", "--model", "Some/Model", "--yes").out
     assert "note: there is no folder Some/Model here, so it is taken as a name on the" in said
-    assert said.startswith("jobs run on this machine (--local)\n")
+    assert said.startswith("jobs run on this machine, because of --local\n")
     spec = (tmp_path / "specs/finetune.yaml").read_text()
     assert sorted(path.name for path in (tmp_path / "specs").glob("*.py")) == ["recipes.py"]
     assert "add `source: FOLDER` to `config`" in spec

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_jobs.dependencies import barred_slices, corresponds, stage_dependencies
+from slurm_jobs.plan.stage_dependencies import barred_slices, corresponds, stage_dependencies
 from slurm_jobs.spec.model import RunSpec
 
 
