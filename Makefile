@@ -7,7 +7,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.installed-docs
 ROUNDS ?= 1
-JOBS   ?= 2
+JOBS   ?= 3
+# Each fault needs a cluster of its own, and slow tests meet limits of seconds.
+SLOW_JOBS ?= 2
 
 DEVICE ?= cuda
 GPU_OUT ?= build/gpu
@@ -46,7 +48,7 @@ $(DOCS): pyproject.toml constraints.txt
 demo: venv  ## one YAML file to a trained model and a report, on this machine
 	@$(BIN)/slurm-jobs run configs/demo.yaml
 
-test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on Debian or Ubuntu on a real Slurm too)
+test: venv  ## the tests without the slow ones, on JOBS processes (3; as root on Debian or Ubuntu on a real Slurm too)
 	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
@@ -57,17 +59,18 @@ test-unit: venv  ## the tests that need neither Slurm nor a training, in two min
 	@$(BIN)/python -m pytest -m "not slow and not cluster" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(UNIT) $(PYTEST_ARGS)
 
-test-slow: venv  ## the slow tests without the faults: on JOBS processes, then those that measure, one at a time
+test-slow: venv  ## the slow tests without the faults, all examples of the fuzz tests, then what measures, one at a time
 	@failed=0; \
-	$(BIN)/python -m pytest -m "slow and not faults and not alone" -n $(JOBS) --dist loadscope \
+	$(BIN)/python -m pytest -m "slow and not faults and not alone" -n $(SLOW_JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS) || test $$? -eq 5 || failed=1; \
+	$(if $(PYTEST_ARGS),:,SLURM_JOBS_FUZZ=1 $(BIN)/python -m pytest -m "not slow" -n $(SLOW_JOBS) tests/fuzz) || failed=1; \
 	SLURM_JOBS_CAUSES_PAGE=docs/explanation/report-causes.md $(BIN)/python -m pytest -m "slow and alone" $(PYTEST_ARGS) \
 	  || test $$? -eq 5 || failed=1; \
 	exit $$failed  # 5: none of the tests that were asked for is of this part
 
-test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test clusters; writes docs/explanation/reliability.md
+test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on SLOW_JOBS test clusters; writes docs/explanation/reliability.md
 	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/explanation/reliability.md \
-	  $(BIN)/python -m pytest -m faults -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
+	  $(BIN)/python -m pytest -m faults -n $(SLOW_JOBS) --dist loadscope $(PYTEST_ARGS)
 
 test-all: test test-slow test-faults  ## every test
 

@@ -48,7 +48,7 @@ _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"
 _OWNED = re.compile(rf"{_PREFIX}(\d+)(?:-(\d+))?")
 """Process and its start; a folder of an older version has the process alone."""
-_TOGETHER = ("tests/pipeline/train/strategies/",)
+_TOGETHER = ("tests/pipeline/train/strategies/", "tests/pipeline/train/trials/")
 """Folders whose files share what takes long to make."""
 _TOGETHER_LIMIT_S = 1200
 """Time limit of their tests. The first of them waits for what all share, which took 200 s on a slow

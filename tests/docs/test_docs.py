@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ from tests.docs.pages import (
     shown_output,
     write_files,
 )
+from tests.slurm_jobs.cli.command import Command, command
+
+__all__ = ["command"]
 
 BIN = Path(sys.executable).parent
 _TOP = ("benchmarks", "configs", "docs", "pipeline", "slurm_jobs", "templates", "tests")
@@ -75,25 +79,36 @@ def _bash(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def _check(folder: Path, spec: str) -> None:
-    output = _bash(f"slurm-jobs check {shlex.quote(spec)}", folder)
-    assert "no problems found" in output, output
+@pytest.fixture
+def check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> Callable[[Block, str], None]:
+    """A function that checks a spec in the folder of a page's files."""
+    for name, value in _environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def check_spec(block: Block, spec: str) -> None:
+        write_files(block.page, tmp_path)
+        assert "no problems found" in command("check", spec).out
+
+    return check_spec
 
 
 @pytest.mark.parametrize("block", _spec_blocks(), ids=lambda block: block.place)
-def test_spec_on_a_page_passes_check(block: Block, tmp_path: Path) -> None:
-    write_files(block.page, tmp_path)
+def test_spec_on_a_page_passes_check(block: Block, check: Callable[[Block, str], None]) -> None:
     assert block.name is not None
-    _check(tmp_path, block.name[1])
+    check(block, block.name[1])
 
 
 @pytest.mark.parametrize("block", _profile_blocks(), ids=lambda block: block.place)
-def test_profile_on_a_page_can_be_named_by_a_spec(block: Block, tmp_path: Path) -> None:
-    write_files(block.page, tmp_path)
+def test_profile_on_a_page_can_be_named_by_a_spec(
+    block: Block, check: Callable[[Block, str], None], tmp_path: Path
+) -> None:
     assert block.name is not None
     text = f"name: any\ncluster: {block.name[1]}\nstages: {{a: {{shell: 'true'}}}}\n"
     (tmp_path / "any.yaml").write_text(text)
-    _check(tmp_path, "any.yaml")
+    check(block, "any.yaml")
 
 
 def _typed_commands(page: Path) -> list[tuple[str, list[str]]]:

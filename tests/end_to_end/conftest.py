@@ -35,6 +35,15 @@ def local(tmp_path: Path) -> Iterator[Driver]:
     end_processes(str(tmp_path))
 
 
+@pytest.fixture(scope="module")
+def local_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """The same for a whole file, whose tests look at one run."""
+    folder = tmp_path_factory.mktemp("local")
+    (folder / "user_stages.py").write_bytes(STAGES.read_bytes())
+    yield Driver(folder)
+    end_processes(str(folder))
+
+
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The small demo, run on this machine to its end with nothing going wrong."""

@@ -17,10 +17,14 @@ import pytest
 
 from slurm_jobs.base.processes.process_table import living_process
 from slurm_jobs.base.processes.python_commands import module_command
+from slurm_jobs.run.observe import status_of
+from slurm_jobs.run.polling import GOING
 from tests.cluster.cluster import Cluster
 
 T = TypeVar("T")
 COMMAND = tuple(module_command("slurm_jobs"))
+ASK_AGAIN_S = 5.0
+"""Interval between two questions to the command while something runs."""
 
 
 def wait_for(look: Callable[[], T | None], what: str, *, timeout_s: float = 120.0) -> T:
@@ -75,11 +79,16 @@ class Driver:
         """Wait until nothing of the run runs or waits, and return the status."""
 
         status: Any = None
+        asked_s = time.monotonic()
 
         def over() -> Any:
-            nonlocal status
+            nonlocal status, asked_s
+            if self._works(run_dir) and time.monotonic() - asked_s < ASK_AGAIN_S:
+                time.sleep(0.1)
+                return None
             status = self.status(run_dir)
-            if status["status"] not in {"running", "waiting"} and not status["problems"]:
+            asked_s = time.monotonic()
+            if status["status"] not in GOING and not status["problems"]:
                 return status
             time.sleep(0.3)
             return None
@@ -89,6 +98,12 @@ class Driver:
         except pytest.fail.Exception as error:
             queue = self.cluster.squeue() if self.cluster is not None else []
             pytest.fail(f"{error}: {json.dumps(status, indent=1)}\n{queue}")
+
+    def _works(self, run_dir: Path) -> bool:
+        """Whether something runs that may be the run's, without the half second of the command."""
+        if self.cluster is None:
+            return status_of(run_dir).status in GOING
+        return any(row["state"] == "RUNNING" for row in self.cluster.squeue())
 
     def write(self, name: str, text: str) -> Path:
         """Put a file of the user's into the folder."""

@@ -11,102 +11,101 @@ import pytest
 from slurm_jobs.worker.late_exit import PATIENCE_VARIABLE
 from tests.end_to_end.driver import Driver, kill, processes_naming, stage_of, wait_for
 
-SPEC = """
-name: late
-cluster: {cluster}
-stages:
-  a:
-    run: "user_stages:outlives"
-    setup: ["export {variable}={patience}"]
-    resources: {{tasks_per_node: {num_ranks}, timeout_min: {timeout_min}, signal_lead_s: {lead_s}}}
-    config: {config}
-"""
+
+def stage(
+    patience: float,
+    *,
+    num_ranks: int = 1,
+    timeout_min: float = 10,
+    lead_s: float = 60,
+    **config: Any,
+) -> dict[str, Any]:
+    resources = {
+        "tasks_per_node": num_ranks,
+        "timeout_min": timeout_min,
+        "signal_lead_s": lead_s,
+    }
+    setup = [f"export {PATIENCE_VARIABLE}={patience}"]
+    run = "user_stages:outlives"
+    return {"run": run, "setup": setup, "resources": resources, "config": config}
 
 
-def submitted(driver: Driver, patience: float, num_ranks: int = 1, **config: Any) -> Path:
-    text = SPEC.format(
-        cluster="local" if driver.cluster is None else "auto",
-        variable=PATIENCE_VARIABLE,
-        patience=patience,
-        num_ranks=num_ranks,
-        timeout_min=config.pop("timeout_min", 10),
-        lead_s=config.pop("lead_s", 60),
-        config=json.dumps(config),
-    )
-    driver.write("spec.yaml", text)
+def submitted(driver: Driver, **stages: dict[str, Any]) -> Path:
+    cluster = "local" if driver.cluster is None else "auto"
+    spec = {"name": "late", "cluster": cluster, "stages": stages}
+    driver.write("spec.yaml", json.dumps(spec))
     return driver.submit("spec.yaml")
 
 
-def completion(run_dir: Path) -> Any:
-    (path,) = (run_dir / "completions/a").iterdir()
+def completion(run_dir: Path, name: str = "a") -> Any:
+    (path,) = (run_dir / "completions" / name).iterdir()
     return json.loads(path.read_text())
 
 
-@pytest.mark.parametrize(
-    ("kept_by", "words"),
-    [
-        ("thread", "thread `uploader` (target `outlives.<locals>.forever`, in "),
-        ("exit handler", "exit handler `forever`, "),
-        ("pool", "child process `ForkProcess-1`"),
-        ("child", "child process `loader`"),
-        ("lock", "Python could not end it itself"),
-    ],
-)
-def test_what_a_function_returned_counts_whatever_keeps_its_process(
-    local: Driver, kept_by: str, words: str
-) -> None:
-    run_dir = submitted(local, 0.5, kept_by=kept_by)
-    assert local.wait(run_dir)["status"] == "completed"
-    record = completion(run_dir)
-    assert (record["exit_code"], record["result"]) == (0, {"rank": 0})
+KEPT = {
+    "by_thread": (
+        stage(0.5, kept_by="thread"),
+        "thread `uploader` (target `outlives.<locals>.forever`, in ",
+    ),
+    "with_many_files": (stage(0.5, kept_by="thread", num_files=1100), "thread `uploader`"),
+    "by_exit_handler": (stage(0.5, kept_by="exit handler"), "exit handler `forever`, "),
+    "by_pool": (stage(0.5, kept_by="pool"), "child process `ForkProcess-1`"),
+    "by_child": (stage(0.5, kept_by="child"), "child process `loader`"),
+    "by_lock": (stage(0.5, kept_by="lock"), "Python could not end it itself"),
+}
+"""By name, the stage and what is said of it. A process with many open files ends itself, too."""
+FAILED = {
+    "raises": ({"how": "raise"}, "ValueError: a bad row"),
+    "exits_with_3": ({"how": "exit", "code": 3}, "ended with exit code 3"),
+    "exits": ({"how": "exit"}, "ended with exit code 0 before its function returned"),
+    "leaves": ({"how": "os._exit"}, "ended with exit code 0 before its function returned"),
+}
+
+
+@pytest.fixture(scope="module")
+def ended(local_of_file: Driver) -> Path:
+    """A run whose processes go on living, or would, each in a way of its own."""
+    stages = {name: kept for name, (kept, _) in KEPT.items()}
+    stages["pipe"] = stage(100, kept_by="pipe")
+    stages["crash"] = stage(100, kept_by="crash")
+    for name, (how, _) in FAILED.items():
+        stages[name] = stage(100, kept_by="thread", **how)
+    run_dir = submitted(local_of_file, **stages)
+    local_of_file.wait(run_dir)
+    return run_dir
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_function_returned_counts_whatever_keeps_its_process(ended: Path, name: str) -> None:
+    record = completion(ended, name)
+    assert (record["outcome"], record["exit_code"]) == ("completed", 0)
+    assert record["result"] == {"rank": 0}
     assert record["reason"].startswith("rank 0 on ")
     assert "its function had returned, and its process was ended" in record["reason"]
-    assert words in record["reason"]
-    assert processes_naming(str(run_dir / "tasks")) == []
+    assert KEPT[name][1] in record["reason"]
+    assert processes_naming(str(ended / "tasks" / name)) == []
 
 
-def test_a_process_with_many_open_files_is_ended_by_its_own_thread(local: Driver) -> None:
-    run_dir = submitted(local, 0.5, kept_by="thread", num_files=1100)
-    assert local.wait(run_dir)["status"] == "completed"
-    assert "thread `uploader`" in completion(run_dir)["reason"]
+def test_a_child_that_holds_the_output_open_keeps_nothing(ended: Path) -> None:
+    record = completion(ended, "pipe")
+    assert (record["outcome"], record["reason"]) == ("completed", "")
 
 
-def test_a_child_that_holds_the_output_open_keeps_nothing(local: Driver) -> None:
-    run_dir = submitted(local, 100, kept_by="pipe")
-    assert local.wait(run_dir, timeout_s=60)["status"] == "completed"
-    assert completion(run_dir)["reason"] == ""
+def test_a_crash_after_the_return_is_noted_and_the_result_counts(ended: Path) -> None:
+    record = completion(ended, "crash")
+    assert record["outcome"] == "completed"
+    assert "had returned before its process ended with SIGSEGV" in record["reason"]
 
 
-def test_a_crash_after_the_return_is_noted_and_the_result_counts(local: Driver) -> None:
-    run_dir = submitted(local, 100, kept_by="crash")
-    assert local.wait(run_dir)["status"] == "completed"
-    assert "had returned before its process ended with SIGSEGV" in completion(run_dir)["reason"]
-
-
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [
-        ({"how": "raise"}, "ValueError: a bad row"),
-        pytest.param({"how": "exit", "code": 3}, "ended with exit code 3", marks=pytest.mark.slow),
-        pytest.param(
-            {"how": "exit"},
-            "ended with exit code 0 before its function returned",
-            marks=pytest.mark.slow,
-        ),
-        ({"how": "os._exit"}, "ended with exit code 0 before its function returned"),
-    ],
-)
-def test_a_failure_with_a_thread_that_lives_has_its_own_reason(
-    local: Driver, how: dict[str, Any], reason: str
-) -> None:
-    run_dir = submitted(local, 100, kept_by="thread", **how)
-    (part,) = stage_of(local.wait(run_dir, timeout_s=60), "a")["slices"]
-    assert part["status"] == "failed"
-    assert reason in part["reason"]
+@pytest.mark.parametrize("name", FAILED)
+def test_a_failure_with_a_thread_that_lives_has_its_own_reason(ended: Path, name: str) -> None:
+    record = completion(ended, name)
+    assert record["outcome"] == "failed"
+    assert FAILED[name][1] in record["reason"]
 
 
 def test_a_request_to_end_does_not_wait_for_the_patience(local: Driver) -> None:
-    run_dir = submitted(local, 1000, kept_by="thread", timeout_min=0.2, lead_s=6)
+    run_dir = submitted(local, a=stage(1000, kept_by="thread", timeout_min=0.2, lead_s=6))
     assert local.wait(run_dir, timeout_s=60)["status"] == "completed"
     assert "thread `uploader`" in completion(run_dir)["reason"]
 
@@ -114,7 +113,7 @@ def test_a_request_to_end_does_not_wait_for_the_patience(local: Driver) -> None:
 def test_one_of_several_ranks_that_does_not_exit_is_named_everywhere(
     local: Driver,
 ) -> None:
-    run_dir = submitted(local, 0.5, num_ranks=2, kept_by="thread", ranks=[1])
+    run_dir = submitted(local, a=stage(0.5, num_ranks=2, kept_by="thread", ranks=[1]))
     assert local.wait(run_dir)["status"] == "completed"
     note = completion(run_dir)["reason"]
     assert note.startswith("rank 1 on ")
@@ -127,7 +126,7 @@ def test_one_of_several_ranks_that_does_not_exit_is_named_everywhere(
 
 
 def test_a_result_counts_also_where_its_keeper_is_killed(local: Driver) -> None:
-    run_dir = submitted(local, 1000, kept_by="thread")
+    run_dir = submitted(local, a=stage(1000, kept_by="thread"))
     started = run_dir / "tasks/a/s00000.a0001/rank-00000.started.json"
     wait_for(started.with_name("rank-00000.returned.json").exists, "the return of the function")
     kill(json.loads(started.read_text())["keeper_pid"])
@@ -139,11 +138,8 @@ def test_a_result_counts_also_where_its_keeper_is_killed(local: Driver) -> None:
 def test_a_time_limit_that_ends_a_complete_stage_is_named_before_a_resume(
     local: Driver,
 ) -> None:
-    text = SPEC + "  b: {{shell: 'true', after: a}}\n"
-    values = {"cluster": "local", "variable": PATIENCE_VARIABLE, "patience": 1000, "num_ranks": 1}
-    limits = {"timeout_min": 0.2, "lead_s": 0}
-    local.write("spec.yaml", text.format(config='{"kept_by": "thread"}', **values, **limits))
-    run_dir = local.submit("spec.yaml")
+    limited = stage(1000, kept_by="thread", timeout_min=0.2, lead_s=0)
+    run_dir = submitted(local, a=limited, b={"shell": "true", "after": "a"})
     status = local.wait(run_dir, timeout_s=60)
     assert [stage_of(status, name)["status"] for name in "ab"] == ["completed", "stranded"]
     lines = local.run("status", str(run_dir), check=None).stdout.splitlines()

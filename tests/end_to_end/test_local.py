@@ -214,28 +214,6 @@ stages:
     assert shown.endswith("--set stages.a.resources.timeout_min=1\n")
 
 
-@pytest.mark.parametrize(
-    ("body", "offered"),
-    [
-        ("    return {'x': object()}\n", " --update-code"),
-        ("    return undefined_name\n", " --update-code"),
-        ("    raise ValueError('no number')\n", ""),
-    ],
-)
-def test_the_suggested_resume_takes_current_code_where_code_was_at_fault(
-    local: Driver, body: str, offered: str
-) -> None:
-    local.write("own.py", f"def run(config, context):\n{body}")
-    spec = "name: own\ncluster: local\nstages:\n  a: {run: 'own:run'}\n"
-    local.write("spec.yaml", spec)
-    run_dir = local.submit("spec.yaml")
-    local.wait(run_dir)
-    shown = local.run("status", str(run_dir), check=1).stdout
-    *_, last = shown.splitlines()
-    assert last.startswith("then: ")
-    assert last.partition(str(run_dir.name))[2] == offered
-
-
 def test_stop_signal_before_the_limit_saves_requeues_and_goes_on(local: Driver) -> None:
     local.write(
         "spec.yaml",
@@ -346,26 +324,6 @@ def test_cancel_ends_everything_and_leaves_no_process(local: Driver) -> None:
     wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
     local.run("resume", str(run_dir))
     assert local.wait(run_dir)["status"] == "completed"
-
-
-def test_failing_setup_line_fails_the_job_before_the_stage(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: setup
-cluster: local
-stages:
-  a: {run: "user_stages:work", setup: ["echo loading", "false", "echo not reached"]}
-""",
-    )
-    run_dir = local.submit("spec.yaml")
-    status = local.wait(run_dir)
-    assert "before its supervisor started" in stage_of(status, "a")["slices"][0]["reason"]
-    log = local.run("logs", str(run_dir), "a").stdout
-    assert "loading" in log
-    assert "the job ended in set-up line 2, exit code 1: false" in log
-    assert "not reached" not in log
-    assert not (run_dir / "attempts").exists()
 
 
 @pytest.mark.slow
@@ -510,33 +468,6 @@ def test_interrupt_of_run_ends_the_watching_and_not_the_run(local: Driver) -> No
     assert local.wait(next((local.folder / "runs").iterdir()))["status"] == "completed"
 
 
-def test_the_exit_code_or_signal_of_a_stage_is_the_reason_of_its_failure(
-    local: Driver,
-) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: ends
-cluster: local
-stages:
-  exits: {run: "user_stages:work", config: {exit: 7}}
-  dies: {run: "user_stages:work", config: {die: SIGSEGV}}
-  shell: {shell: "exit 3"}
-  quoted:
-    shell: printf '%s' "$TEXT" > "$SLURM_JOBS_OUTPUT_DIR/t"
-    environment: {TEXT: "a'b $(touch pwned) `x`"}
-""",
-    )
-    run_dir = local.submit("spec.yaml")
-    status = local.wait(run_dir)
-    reasons = {s["name"]: s["slices"][0]["reason"] for s in status["stages"]}
-    assert reasons["exits"].endswith("exit code 7")
-    assert reasons["dies"].endswith("killed by SIGSEGV")
-    assert reasons["shell"].endswith("exit code 3")
-    assert (run_dir / "data/quoted/t").read_text() == "a'b $(touch pwned) `x`"
-    assert not (local.folder / "pwned").exists()
-
-
 @pytest.mark.slow
 def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [0, 1]"))
@@ -642,27 +573,3 @@ def test_lost_output_of_a_completed_slice_is_made_again(local: Driver) -> None:
     assert local.wait(run_dir)["status"] == "completed"
     assert (run_dir / "data/first/out-2").read_text() == "done"
     assert (run_dir / "data/first/log-1").read_text().count("begins") == 1
-
-
-def test_a_set_up_line_that_ends_the_job_well_is_named_as_the_cause(local: Driver) -> None:
-    local.write(
-        "spec.yaml", "name: s\ncluster: local\nstages:\n  a: {shell: 'true', setup: [exit 0]}\n"
-    )
-    run_dir = local.submit("spec.yaml")
-    part = stage_of(local.wait(run_dir), "a")["slices"][0]
-    assert part["status"] == "unknown"
-    assert "a line of `setup:` has ended the job (`exit 0`, `exec`)" in part["reason"]
-
-
-@pytest.mark.parametrize("how", ["sys.exit(75)", "raise StageStoppedError('as it likes')"])
-def test_a_function_that_says_unasked_that_it_stopped_has_failed(local: Driver, how: str) -> None:
-    local.write(
-        "unasked.py",
-        "import sys\nfrom slurm_jobs.base.errors import StageStoppedError\n"
-        f"def run(config, context):\n    {how}\n",
-    )
-    local.write("spec.yaml", "name: u\ncluster: local\nstages:\n  a: {run: 'unasked:run'}\n")
-    run_dir = local.submit("spec.yaml")
-    part = stage_of(local.wait(run_dir), "a")["slices"][0]
-    assert part["status"] == "failed"
-    assert "exit code 75 (stopped and saved), and was not asked to stop" in part["reason"]

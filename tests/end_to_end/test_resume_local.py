@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,32 @@ stages:
 """
 
 
-@pytest.fixture
-def done(local: Driver) -> tuple[Driver, Path]:
-    """A run that is complete."""
+def _complete(local: Driver) -> tuple[Driver, Path]:
     local.write("spec.yaml", SPEC.replace("WORD", "one"))
     run_dir = local.submit("spec.yaml")
     assert local.wait(run_dir)["status"] == "completed"
     return local, run_dir
+
+
+@pytest.fixture
+def done(local: Driver) -> tuple[Driver, Path]:
+    """A run that is complete."""
+    return _complete(local)
+
+
+@pytest.fixture(scope="module")
+def done_for_all(local_of_file: Driver) -> tuple[Driver, Path]:
+    return _complete(local_of_file)
+
+
+@pytest.fixture
+def only_asked(done_for_all: tuple[Driver, Path]) -> Iterator[tuple[Driver, Path]]:
+    """A run that is complete, and that no test changes; the user's files are put back."""
+    local, _ = done_for_all
+    kept = {name: (local.folder / name).read_text() for name in ("spec.yaml", "user_stages.py")}
+    yield done_for_all
+    for name, text in kept.items():
+        local.write(name, text)
 
 
 def _planned(local: Driver, run_dir: Path, *words: str) -> list[tuple[str, str, str]]:
@@ -46,8 +66,8 @@ def test_what_is_requested_runs_again_and_what_comes_after_it(done: tuple[Driver
     assert [s["name"] for s in local.status(run_dir)["stages"]] == ["c", "a", "b"]
 
 
-def test_what_cannot_run_again_is_an_input_error(done: tuple[Driver, Path]) -> None:
-    local, run_dir = done
+def test_what_cannot_run_again_is_an_input_error(only_asked: tuple[Driver, Path]) -> None:
+    local, run_dir = only_asked
     wrong = dict.fromkeys(("c:4", "c:x", "c:0-9999999999", "c:9-5"), "slices 0 to 3")
     for words, message in {"d": "did you mean|stages: c, a, b", **wrong}.items():
         error = local.run("resume", str(run_dir), "--again", words, check=2).stderr
@@ -55,9 +75,9 @@ def test_what_cannot_run_again_is_an_input_error(done: tuple[Driver, Path]) -> N
 
 
 def test_a_dry_run_with_other_resources_or_code_writes_nothing(
-    done: tuple[Driver, Path],
+    only_asked: tuple[Driver, Path],
 ) -> None:
-    local, run_dir = done
+    local, run_dir = only_asked
     assert _planned(local, run_dir, "--set", "stages.b.resources.mem_gb=1") == []
     before = sorted((run_dir / "code").iterdir())
     local.write("user_stages.py", "def work(config, context):\n    return {}\n")
@@ -74,9 +94,9 @@ def test_a_dry_run_with_other_resources_or_code_writes_nothing(
 
 
 def test_a_resume_says_because_of_which_field_or_code_a_stage_runs_again(
-    done: tuple[Driver, Path],
+    only_asked: tuple[Driver, Path],
 ) -> None:
-    local, run_dir = done
+    local, run_dir = only_asked
     word = _planned(local, run_dir, "--set", "stages.c.config.word=two")
     assert word == [("c", "0-3", "changed: config.word"), ("a", "0", "comes after c")]
     assert _planned(local, run_dir, "--set", "stages.c.resources.mem_gb=1") == []
@@ -109,11 +129,10 @@ def test_update_spec_takes_the_current_file_and_the_next_resume_keeps_it(
     assert (run_dir / "spec/given.yaml").read_text() == text
 
 
-@pytest.mark.slow
 def test_a_resume_takes_another_file_only_as_spec(
-    done: tuple[Driver, Path],
+    only_asked: tuple[Driver, Path],
 ) -> None:
-    local, run_dir = done
+    local, run_dir = only_asked
     local.write("other.yaml", SPEC.replace("WORD", "two"))
     said = local.run("resume", str(run_dir), "--spec", "other.yaml", "--dry-run").stdout
     assert "changed: config.word" in said
@@ -121,8 +140,8 @@ def test_a_resume_takes_another_file_only_as_spec(
     assert _planned(local, run_dir, "--update-spec") == []
 
 
-def test_update_spec_refuses_another_name(done: tuple[Driver, Path]) -> None:
-    local, run_dir = done
+def test_update_spec_refuses_another_name(only_asked: tuple[Driver, Path]) -> None:
+    local, run_dir = only_asked
     local.write("spec.yaml", SPEC.replace("name: again", "name: other"))
     said = local.run("resume", str(run_dir), "--update-spec", check=2).stderr
     assert "a run keeps its `name` (again, now other)" in said

@@ -77,16 +77,7 @@ def test_status_says_at_once_that_the_runner_was_killed(local: Driver) -> None:
     assert "resume" in watched.splitlines()[-1]
 
 
-def test_a_resume_right_after_the_kill_keeps_what_completes_after_all(local: Driver) -> None:
-    run_dir = _killed(local)
-    resume = subprocess.Popen([*COMMAND, "resume", str(run_dir)], cwd=local.folder)
-    wait_for(LocalBook(run_dir / "local").has_runner, "the resume to wait for what was left")
-    _release(run_dir)
-    assert resume.wait(timeout=60) == 0
-    _assert_all_right(local, run_dir)
-
-
-def test_a_resume_right_after_the_kill_runs_again_what_fails_after_all(local: Driver) -> None:
+def test_a_resume_right_after_the_kill_runs_again_only_what_fails(local: Driver) -> None:
     run_dir = _killed(local, fails="[1]")
     resume = subprocess.Popen([*COMMAND, "resume", str(run_dir)], cwd=local.folder)
     wait_for(LocalBook(run_dir / "local").has_runner, "the resume to wait for what was left")

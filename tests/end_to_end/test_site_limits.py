@@ -55,16 +55,20 @@ def test_what_the_cluster_could_never_run_is_refused_at_its_line(
     assert not (on_slurm.folder / "runs").exists()
 
 
-@pytest.fixture
-def short_arrays() -> Iterator[Driver]:
+@pytest.fixture(scope="module")
+def small() -> Iterator[Cluster]:
     """A cluster of its own whose arrays end at index 2."""
     small = Cluster.up(Path(f"/var/tmp/slurm-jobs-short-{os.getpid()}"), max_array_size=3)
-    try:
-        driver = Driver(small.work_dir("sj"), small)
-        driver.write("user_stages.py", STAGES.read_text())
-        yield driver
-    finally:
-        small.down()
+    yield small
+    small.down()
+
+
+@pytest.fixture
+def short_arrays(small: Cluster) -> Iterator[Driver]:
+    driver = Driver(small.work_dir("sj"), small)
+    driver.write("user_stages.py", STAGES.read_text())
+    yield driver
+    small.cancel_all()
 
 
 @pytest.mark.cluster

@@ -13,12 +13,21 @@ from tests.pipeline.train.chain_config import LEVELS, config_of
 from tests.pipeline.train.tiny_runs import rows_of
 
 
-@pytest.mark.parametrize("kind", [pytest.param("shuffled", marks=pytest.mark.slow), "packed"])
-def test_two_ranks_learn_all_levels_and_say_them_one_after_the_other(chains, make_train_run, kind):
+@pytest.mark.parametrize(
+    ("kind", "num_ranks"),
+    [
+        ("packed", 1),
+        pytest.param("packed", 2, marks=pytest.mark.slow),
+        pytest.param("shuffled", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_all_levels_are_learned_and_said_one_after_the_other(
+    chains, make_train_run, kind, num_ranks
+):
     batching = {"kind": kind} | ({"max_tokens": 512} if kind == "packed" else {})
     evaluate = {"manifest": rows_of(chains), "max_new_tokens": 30}
     run = make_train_run(**config_of(chains, batching=batching, evaluate=evaluate))
-    result = run.run()
+    result = run.run_here() if num_ranks == 1 else run.run(num_ranks)
     assert result["evaluation"]["levels"] == {"colour": 1.0, "thing": 1.0, "report": 1.0}
     assert result["exact_match"] == 1.0
     lines = (run.output_dir / "generations.jsonl").read_text().splitlines()

@@ -104,6 +104,7 @@ def test_a_warning_says_that_it_goes_on_and_on(caplog):
     assert "layers have been compiled more than 1 times" in caplog.text
 
 
+@pytest.mark.slow
 def test_qwen_vision_layers_recompile_per_number_of_sizes_without_borders(
     make_kind,
 ):
@@ -123,7 +124,9 @@ def test_qwen_vision_layers_recompile_per_number_of_sizes_without_borders(
     assert not numbers[3]
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("qwen2_vl", marks=pytest.mark.slow), "qwen2_5_vl", "qwen3_vl"]
+)
 def test_qwen_vision_layers_compile_once_where_attention_takes_borders(make_kind, name):
     kind = make_kind(name)
     plain, model = kind.build().train(), kind.build().train()

@@ -43,6 +43,12 @@ def accelerated_by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[s
     return _run_pair(tmp_path_factory.mktemp("accelerated_pair"), "accelerate")
 
 
+@pytest.fixture(scope="session")
+def searched_by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the searches for microbatches that are slow gave on both ranks."""
+    return _run_pair(tmp_path_factory.mktemp("searching_pair"), "searches")
+
+
 def _run_pair(folder: Path, group: str) -> list[dict[str, Any]]:
     for kind in KINDS:
         own = folder / "kinds" / kind

@@ -1,7 +1,7 @@
 """One rank of two that go through many cases together, because starting them takes longest.
 
-Usage: python rank_pair.py RANK PORT FOLDER GROUP; writes FOLDER/found.RANK.json. GROUP is `ours`
-or `accelerate`: the cases of accelerate's files, and those of ours that they are compared with.
+Usage: python rank_pair.py RANK PORT FOLDER GROUP; writes FOLDER/found.RANK.json. GROUP is `ours`,
+or `accelerate` or `searches` with the cases of ours that those are compared with.
 """
 
 from __future__ import annotations
@@ -55,7 +55,12 @@ def main() -> None:
 def cases_of(group: str) -> dict[str, Case]:
     if group == "accelerate":
         return {name: CASES[name] for name in CASES if name in accelerate_cases.WITH_COMPARED}
-    return {name: CASES[name] for name in CASES if name not in accelerate_cases.OWN}
+    searches = [cases_microbatches.searching(name) for name in cases_microbatches.MORE_STRATEGIES]
+    if group == "searches":
+        compared = [cases_microbatches.given(name) for name in cases_microbatches.MORE_STRATEGIES]
+        return {name: CASES[name] for name in (*searches, *compared)}
+    left = {*accelerate_cases.OWN, *searches}
+    return {name: CASES[name] for name in CASES if name not in left}
 
 
 def attempt(case: Case, alone: Trainer, pair: Trainer) -> Any:

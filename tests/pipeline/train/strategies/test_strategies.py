@@ -16,7 +16,12 @@ from tests.pipeline.train.strategies.cases import (
     RECOMPUTED,
 )
 from tests.pipeline.train.strategies.cases_memory import STRATEGIES as HELD
-from tests.pipeline.train.strategies.cases_microbatches import STRATEGIES as SEARCHED
+from tests.pipeline.train.strategies.cases_microbatches import (
+    MORE_STRATEGIES,
+    STRATEGY,
+    given,
+    searching,
+)
 from tests.pipeline.train.strategies.cases_optimizers import STRATEGIES as OF_BITSANDBYTES
 from tests.pipeline.train.strategies.conftest import needs_newer_torch, relatively
 
@@ -173,22 +178,30 @@ def test_gradients_between_microbatches_are_whole_as_computed(by_rank):
         assert case["held"] == case["computed"] > 0
 
 
-@pytest.mark.parametrize("strategy", SEARCHED)
-def test_the_rank_with_the_least_memory_decides_for_all(by_rank, strategy):
-    cases = [found[f"{strategy}, microbatches for unequal memory"] for found in by_rank]
+@pytest.fixture(
+    params=[STRATEGY, *(pytest.param(s, marks=pytest.mark.slow) for s in MORE_STRATEGIES)]
+)
+def searches(request):
+    """A strategy, and what both ranks found."""
+    strategy = request.param
+    name = "by_rank" if strategy == STRATEGY else "searched_by_rank"
+    return strategy, request.getfixturevalue(name)
+
+
+def test_the_rank_with_the_least_memory_decides_for_all(searches):
+    strategy, by_rank = searches
+    cases = [found[searching(strategy)] for found in by_rank]
     assert [case.get("error") for case in cases] == [None, None]
     assert [case["roomy"] for case in cases] == [1, 1]
     assert [case["settled"] for case in cases] == [[2, 2], [2, 2]]
     assert cases[0]["num_kept"] == [1.0], "by rank 0 alone"
 
 
-@pytest.mark.parametrize("strategy", SEARCHED)
-def test_trials_on_two_ranks_leave_no_trace_in_the_weights(found, strategy):
-    tried = found[f"{strategy}, microbatches for unequal memory"]
+def test_trials_on_two_ranks_leave_no_trace_in_the_weights(searches):
+    strategy, (found, _) = searches
     # Files of accelerate learn what ours do, bit for bit.
-    given = found[f"{strategy.removeprefix('accelerate ')}, 2 microbatches"]
-    assert tried["losses"] == given["losses"]
-    assert tried["weights"] == given["weights"]
+    assert found[searching(strategy)]["losses"] == found[given(strategy)]["losses"]
+    assert found[searching(strategy)]["weights"] == found[given(strategy)]["weights"]
 
 
 @pytest.mark.parametrize("name", OF_BITSANDBYTES)

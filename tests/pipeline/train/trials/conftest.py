@@ -33,7 +33,7 @@ def memory(monkeypatch):
     return Memory(monkeypatch)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def peaks(make_train_run):
     """By rows of a microbatch, where there is memory for all of them."""
     with pytest.MonkeyPatch.context() as patch:
