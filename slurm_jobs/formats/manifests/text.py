@@ -19,7 +19,8 @@ from slurm_jobs.formats.manifests import bounded_lines
 from slurm_jobs.formats.manifests.bounded_lines import HEAD_BYTES, BoundedLines, LongLine
 from slurm_jobs.formats.manifests.keys import PICTURE_NAME, shorten
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.formats.manifests.values import TOO_DEEP, RowOptions, read_row
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.values import TOO_DEEP, read_row
 
 BLOCK_BYTES = 4 * 1024 * 1024
 """Smallest size of a block; a slice parses at most this much before its first row."""
