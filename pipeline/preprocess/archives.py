@@ -25,6 +25,7 @@ import xxhash
 
 from pipeline.preprocess.file_facts import facts_of, kept_file
 from slurm_jobs.base.regular_files import open_at_once
+from slurm_jobs.formats.file_signatures import signature_of
 
 _HEAD = struct.Struct("<16sQQQ")
 _MAGIC = b"slurm-jobs-ar-2\0"
@@ -41,13 +42,6 @@ _LARGEST = 2**63 - 1
 """Limit of the sizes in a header: file systems have no larger ones."""
 _MAX_EXTRA_BYTES = 16 * 1024 * 1024
 """Limit of a header that describes the next member; longer ones are garbage."""
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
-
 _LOCAL = struct.Struct("<4s5H3I2H")
 """Local header of a zip's member; its last two numbers are the lengths of the name and of the
 extra fields."""
@@ -530,14 +524,13 @@ class Archive:
         if self._is_zip:
             table = list_zip(self._fd)
         else:
-            head = read_at(self._fd, 0, 8)
-            for magic, compression in _COMPRESSED.items():
-                if head.startswith(magic):
-                    message = (
-                        f"compressed as a whole ({compression}), so that members cannot be read "
-                        "in place; decompress it and keep the tar"
-                    )
-                    raise CompressedArchiveError(message)
+            signature = signature_of(read_at(self._fd, 0, 8))
+            if signature is not None and signature.group == "compressed":
+                message = (
+                    f"compressed as a whole ({signature.name}), so that members cannot be read "
+                    "in place; decompress it and keep the tar"
+                )
+                raise CompressedArchiveError(message)
             table = list_tar(self._fd, self._num_bytes)
         self._kept.save(table.to_bytes())
         # mapped: uses no memory of this task

@@ -11,11 +11,12 @@ from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifes
 from pipeline.preprocess.manifests.text_manifest import TextManifest
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
-from slurm_jobs.formats.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
+from slurm_jobs.formats.file_signatures import HEAD_BYTES
+from slurm_jobs.formats.manifests.foreign_files import foreign_format, unknown_format
 from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_files import NoTableError, find_table
 from slurm_jobs.formats.manifests.text import CsvFile, JsonLines, JsonList, TextFormat
-from slurm_jobs.formats.manifests.values import RowOptions
 
 _TABLES: dict[str, OpenTable] = {"parquet": ParquetTable, "arrow": ArrowTable}
 

@@ -41,8 +41,8 @@ from slurm_jobs.formats.configs.stages import (
     PreprocessConfig,
 )
 from slurm_jobs.formats.manifests.row_notes import note_text
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.text_rows import text_so_far
-from slurm_jobs.formats.manifests.values import RowOptions
 from slurm_jobs.formats.records.progress_file import Progress
 from slurm_jobs.formats.records.rows_in_progress import RowsInProgress
 from slurm_jobs.formats.records.stage_outputs import describe_outputs

@@ -32,7 +32,7 @@ from pipeline.train.ranks.process_group import join_ranks, leave_ranks
 from pipeline.train.trainer import Trainer
 from pipeline.train.training_data.data_sources import find_datasets, open_sources
 from slurm_jobs.formats.config import build_config
-from slurm_jobs.formats.configs.train import MeasureConfig
+from slurm_jobs.formats.configs.train import TrialConfig
 from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.formats.records.task_context import TaskContext
 
@@ -44,7 +44,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
         StageConfigError, StageError: as in `pipeline.train.run`.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    measured = build_config(MeasureConfig, config)
+    measured = build_config(TrialConfig, config)
     rank_device = prepare_device(measured.train, context)
     job = Job(
         config=measured.train,
@@ -63,7 +63,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
     return result if context.rank == 0 else None
 
 
-def _measure(job: Job, measured: MeasureConfig) -> dict[str, Any]:
+def _measure(job: Job, measured: TrialConfig) -> dict[str, Any]:
     """Open the data, build and plan like `train`, and run the steps of the first phase."""
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)
@@ -98,7 +98,7 @@ def _report_nothing(*_outcome: object) -> None:
     """Replace the reporter."""
 
 
-def _batches(reader: Prefetcher, measured: MeasureConfig) -> Prefetcher | KeptBatches | Dropping:
+def _batches(reader: Prefetcher, measured: TrialConfig) -> Prefetcher | KeptBatches | Dropping:
     if measured.num_kept_steps:
         return KeptBatches(reader, measured.num_kept_steps)
     if measured.num_dropped_steps:

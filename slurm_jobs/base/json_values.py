@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS
+
 END_OF_TIME_S = 1e11
 """Year 5138. A larger time or duration was not written by us, so the record is damaged."""
 MOST = 2**53
@@ -36,3 +38,8 @@ def is_moment(value: Any) -> bool:
 def is_text(value: Any) -> bool:
     """Check for text without control characters except lines and tabs, because it is printed."""
     return isinstance(value, str) and all(c.isprintable() or c in "\n\t" for c in value)
+
+
+def is_line(value: Any) -> bool:
+    """Check for text without control characters that is no longer than a message of ours."""
+    return isinstance(value, str) and len(value) <= MAX_LINE_CHARS and value.isprintable()

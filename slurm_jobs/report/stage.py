@@ -48,11 +48,11 @@ def ask(paths: RunPaths) -> SchedulerAnswers:
         answer = answer_of(paths.run_dir)
     except (InputError, DamagedFileError):  # reports on broken runs are needed most
         answer = None
-    problems = (*accounted.problems, *(answer.problems if answer is not None else ()))
+    problems = (*accounted.problem_texts, *(answer.problem_texts if answer is not None else ()))
     return SchedulerAnswers(
         accounting=accounted.starts,
         answer=answer,
-        problems=tuple(dict.fromkeys(map(str, problems))),
+        problems=tuple(dict.fromkeys(problems)),
     )
 
 

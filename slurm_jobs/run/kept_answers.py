@@ -50,7 +50,7 @@ def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:
         "kept_unix_s": time.time(),
         "asked_unix_s": answer.asked_unix_s,
         "tasks": [[getattr(t, name) for name in _TASK_FIELDS] for t in answer.tasks.values()],
-        "problems": list(map(str, answer.problems)),  # as earlier versions read them
+        "problems": answer.problem_texts,  # as earlier versions read them
         "failed_sources": answer.problems,
         "notes": answer.notes,
         "lagging": [[key.name, key.job_id, state] for key, state in answer.lagging.items()],

@@ -372,12 +372,12 @@ def prepare_resume(
     if run.jobs:
         answer = scheduler.query(question_about([run], acts=True))
     if not answer.knows_the_living:
-        reasons = "; ".join(map(str, answer.problems))
+        reasons = "; ".join(answer.problem_texts)
         message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
     if answer.doubts:
-        problems = [str(problem) for problem in answer.problems]
-        message = f"cannot resume yet: {doubts_text(run, answer.doubts, problems)}"
+        doubts = doubts_text(run, answer.doubts, answer.problem_texts)
+        message = f"cannot resume yet: {doubts}"
         raise SchedulerError(message)
     # The records are read after the query, see observe.status_of.
     run = read_run(paths.run_dir, also=tuple(fingerprints))
@@ -390,7 +390,7 @@ def prepare_resume(
         sort_out(run, status, fingerprints, void, kept=kept, living=living, afters=afters),
         adopted=adopted,
         damaged=damaged,
-        problems=tuple(map(str, answer.problems)),
+        problems=answer.problem_texts,
         troubles={
             s.stage.name: trouble_of(paths, newest[s.stage.name], s, answer) for s in status.stages
         },

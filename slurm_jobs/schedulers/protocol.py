@@ -57,6 +57,11 @@ class Answer:
     """Jobs or array elements of which it is open whether they live. An array stands for those of
     its elements that no source lists."""
 
+    @property
+    def problem_texts(self) -> tuple[str, ...]:
+        """Return each source that failed with its reason, for people."""
+        return tuple(map(str, self.problems))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:

@@ -232,10 +232,10 @@ def _without_yaml_consequences(
 ) -> list[Problem]:
     """Return `problems` without those that follow from invalid YAML.
 
-    A value with a refused tag has no known type, so that a problem there follows from the tag.
+    What a value with a refused tag or merge key should be is unknown, so problems there follow.
     """
     listed = [*document.problems]
-    for path in document.tagged:
+    for path in document.refused:
         listed += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
     return _elsewhere(listed, problems)
 

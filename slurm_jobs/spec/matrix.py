@@ -207,7 +207,7 @@ def _wrong_form(matrix: Any) -> tuple[str, ...]:
     if isinstance(matrix, dict):
         for axis, values in matrix.items():
             if not isinstance(values, list) or not values:
-                remedy = "" if values in ({}, []) else list_remedy(axis, values, lambda _list: None)
+                remedy = "" if values in ({}, []) else list_remedy(values, lambda _list: None)
                 return f"expected a list of values, found {describe(values)}{remedy}", axis
     is_list = isinstance(matrix, list) and all(isinstance(each, dict) and each for each in matrix)
     if not matrix or not (is_list or isinstance(matrix, dict)):
@@ -303,7 +303,7 @@ def _moved_places(
         "key_places": document.key_places,
         "value_places": document.value_places,
         "sources": document.sources,
-        "tagged": dict.fromkeys(document.tagged),
+        "refused": dict.fromkeys(document.refused),
     }
     moved: dict[str, Any] = {}
     for table, given in tables.items():
@@ -324,4 +324,4 @@ def _moved_places(
                     for new in families[parent].names:
                         places["stages", member, "after", new] = below[place]
         moved[table] = places
-    return {**moved, "tagged": frozenset(moved["tagged"])}
+    return {**moved, "refused": frozenset(moved["refused"])}

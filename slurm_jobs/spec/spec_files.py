@@ -15,7 +15,7 @@ from slurm_jobs.formats.processors.image_plans import ImageRules, Size
 from slurm_jobs.spec.marked_paths import Surroundings
 
 if TYPE_CHECKING:
-    from slurm_jobs.formats.manifests.values import RowOptions
+    from slurm_jobs.formats.manifests.row_options import RowOptions
 
 _UNSEARCHABLE = (OSError, ValueError, RuntimeError)
 """Errors for a name that is too long, a folder without access, and an unknown ~user."""

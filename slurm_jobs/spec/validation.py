@@ -23,7 +23,7 @@ from slurm_jobs.formats.config import problems_in
 from slurm_jobs.spec.hints.foreign_keys import Hint, foreign_key, places_elsewhere
 from slurm_jobs.spec.hints.list_remedies import list_remedy
 from slurm_jobs.spec.hints.mapping_remedies import mapping_remedy
-from slurm_jobs.spec.hints.number_remedies import split_number, value_remedy
+from slurm_jobs.spec.hints.number_remedies import value_remedy
 from slurm_jobs.spec.model_keys import known_keys, refusal
 from slurm_jobs.spec.sbatch_options import option_hint
 from slurm_jobs.spec.yaml.document import KeyPath, YamlDocument, path_text, problem_at, was_set
@@ -168,9 +168,6 @@ def _problem(
 def _unknown_key(target: Any, values: Any, prefix: KeyPath, location: KeyPath, value: Any) -> str:
     key = str(location[-1])
     holder = location[:-1]
-    siblings = values
-    for part in holder:
-        siblings = siblings.get(part) if isinstance(siblings, dict) else None
     known = known_keys(target, holder)
     foreign = foreign_key(target, values, location)
     meant = _foreign_hint(foreign, prefix) if foreign is not None else ""
@@ -180,7 +177,6 @@ def _unknown_key(target: Any, values: Any, prefix: KeyPath, location: KeyPath, v
     is_below = all(place[: len(holder)] == holder for place in places)
     is_above = all(place[:-1] == holder[: len(place) - 1] for place in places)
     hints = (
-        split_number(key, value, siblings),
         option_hint(key, known, value),
         meant if foreign is not None and foreign.is_near else "",
         elsewhere if is_below else "",
@@ -223,7 +219,7 @@ def _wrong_value(target: Any, name: str, location: KeyPath, entries: Sequence[An
     if kind == "string_type" and value is None:
         remedy = "; YAML reads an empty value, `null` and `~` without quotes as nothing"
     elif expected == "a list":
-        remedy = list_remedy(name, value, functools.partial(refusal, target, location))
+        remedy = list_remedy(value, functools.partial(refusal, target, location))
     elif expected != "keys and values":
         remedy = value_remedy(name, kind, value)
     if expected in {"a list", "keys and values"}:

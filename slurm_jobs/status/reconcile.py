@@ -69,7 +69,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     return RunStatus(
         status=next((word for word in order if word in words), "completed"),
         stages=tuple(stages.values()),
-        problems=tuple(map(str, answer.problems)),
+        problems=answer.problem_texts,
         notes=answer.notes,
         asked_unix_s=answer.asked_unix_s or None,
         knows_the_living=answer.knows_the_living,

@@ -71,7 +71,7 @@ class Ask:
     num_steps: int
     """Warm-up included."""
     num_kept_steps: int = 0
-    """Above 0 the data path is removed; see `MeasureConfig`."""
+    """Above 0 the data path is removed; see `TrialConfig`."""
     num_dropped_steps: int = 0
     """Read at the end of the warm-up and dropped; equal for both arms, so that they train on the
     same samples."""

@@ -23,8 +23,8 @@ from slurm_jobs.formats.manifests.keys import (
     says_nothing,
 )
 from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.text import first_rows
-from slurm_jobs.formats.manifests.values import RowOptions
 from tests.fuzz.budget import bounded, examples
 
 NO = frozenset({"false", "0", "0.0", "-0.0", "no"})

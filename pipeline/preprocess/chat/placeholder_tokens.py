@@ -110,14 +110,11 @@ def _try(
         sequence = TokenSequence(input_ids=at_once, supervised=nothing, of_image=nothing)
         if np.array_equal(tokens.expand(sequence, [plan] * num_images).input_ids, expected):
             return
+    marks = sorted(piece for piece in images.pieces() if piece.strip())
     message = (
         f"{folder / 'tokenizer.json'}: it encodes {text.replace('{}', '[image]')!r} with the "
         "tokens of an image in it differently from these tokens one by one, so that images "
-        f"could not be counted; {', '.join(map(repr, sorted(_marks(images))[:4]))} must be added "
+        f"could not be counted; {', '.join(map(repr, marks[:4]))} must be added "
         "tokens that do not absorb neighbouring white space (`lstrip`, `rstrip`)"
     )
     raise StageDataError(message)
-
-
-def _marks(images: ImageRules) -> list[str]:
-    return [piece for piece in images.pieces() if piece.strip()]

@@ -24,13 +24,9 @@ from pipeline.preprocess.images.image_formats import (
     check_scans,
     describe_foreign,
 )
-from pipeline.preprocess.images.image_metadata import (
-    PNG_SIGNATURE,
-    TIFF_STARTS,
-    HostileImageError,
-    without_metadata,
-)
+from pipeline.preprocess.images.image_metadata import HostileImageError, without_metadata
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
+from slurm_jobs.formats.file_signatures import PNG_SIGNATURE, TIFF_STARTS
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Mapping
 
 from pipeline.preprocess.images.image_metadata import MAX_PARTS
 from pipeline.preprocess.rejects import SampleRejectedError
+from slurm_jobs.formats.file_signatures import Group, signature_of
 
 FORMATS = (
     "JPEG",  # and MPO, a JPEG followed by further images
@@ -48,52 +50,18 @@ MAX_JPEG_SCANS = 500
 """Limit for the scans of a JPEG, libjpeg-turbo's own for untrusted files: each scan may touch every
 pixel, so a small file of some thousand scans takes hours. Encoders write about ten."""
 CONVERT_REMEDY = "; convert it to PNG or JPEG"
-_DOWNLOAD = ", probably from a failed download; download the picture again"
+_TAKE_FRAMES = "; name pictures of its frames"
 _UNPACK = "; unpack it, and name the pictures in it"
-_SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"%!PS", f"an EPS or PostScript file{CONVERT_REMEDY}"),
-    (0, b"\xc5\xd0\xd3\xc6", f"an EPS file{CONVERT_REMEDY}"),
-    (0, b"%PDF-", "a PDF file; convert its pages to PNG or JPEG"),
-    (0, b"\xd7\xcd\xc6\x9a", f"a WMF file{CONVERT_REMEDY}"),
-    (40, b" EMF", f"an EMF file{CONVERT_REMEDY}"),
-    (0, b"\xff\x0a", f"a JPEG XL file{CONVERT_REMEDY}"),
-    (0, b"\0\0\0\x0cJXL ", f"a JPEG XL file{CONVERT_REMEDY}"),
-    (0, b"II\xbc", f"a JPEG XR file{CONVERT_REMEDY}"),
-    (0, b"Image type:", f"an IM file{CONVERT_REMEDY}"),
-    (2048, b"PCD_", f"a Photo CD file (PCD){CONVERT_REMEDY}"),
-    (0, b"/* XPM */", f"an XPM file{CONVERT_REMEDY}"),
-    (0, b"icns", f"a macOS icon (ICNS){CONVERT_REMEDY}"),
-    (0, b"\0\0\2\0", f"a Windows cursor (CUR){CONVERT_REMEDY}"),
-    (0, b"\x89HDF\r\n", "an HDF5 file; store its pictures as PNG or JPEG"),
-    (0, b"\x93NUMPY", "a NumPy array; store it as PNG"),
-    (0, b"GRIB", "a GRIB file of weather data"),
-    (0, b"BUFR", "a BUFR file of weather data"),
-    (0, b"SIMPLE  =", f"a FITS file{CONVERT_REMEDY}"),
-    (0, b"v/1\x01", f"an OpenEXR file{CONVERT_REMEDY}"),
-    (0, b"#?RADIANCE", f"a Radiance HDR file{CONVERT_REMEDY}"),
-    (128, b"DICM", f"a DICOM file{CONVERT_REMEDY}"),
-    (0, b"\x1a\x45\xdf\xa3", "a WebM or Matroska video; name pictures of its frames"),
-    (0, b"\0\0\1\xba", "an MPEG video; name pictures of its frames"),
-    (0, b"\0\0\1\xb3", "an MPEG video; name pictures of its frames"),
-    (8, b"AVI ", "an AVI video; name pictures of its frames"),
-    (8, b"WAVE", "a WAV sound"),
-    (0, b"ID3", "an MP3 sound"),
-    (0, b"OggS", "an Ogg sound or video"),
-    (0, b"\x1f\x8b", f"a gzip file{_UNPACK}"),
-    (0, b"PK\3\4", f"a zip file{_UNPACK}"),
-    (0, b"BZh", f"a bzip2 file{_UNPACK}"),
-    (0, b"\xfd7zXZ\0", f"an xz file{_UNPACK}"),
-    (0, b"\x28\xb5\x2f\xfd", f"a zstd file{_UNPACK}"),
-    (0, b"7z\xbc\xaf\x27\x1c", f"a 7z file{_UNPACK}"),
-    (0, b"Rar!\x1a\x07", f"a RAR file{_UNPACK}"),
-    (257, b"ustar", f"a tar file{_UNPACK}"),
-    (0, b"PAR1", "a Parquet file"),
-    (0, b"version https://git-lfs", "a Git LFS pointer, not the picture; run `git lfs pull`"),
-    (0, b"data:image/", "a data: URI, not the picture; decode its base64"),
-    (0, b"/9j/", "base64 text of a JPEG, not the picture; decode it"),
-    (0, b"iVBORw0KGgo", "base64 text of a PNG, not the picture; decode it"),
-)
-"""Offset, bytes, and description with the remedy."""
+_DOWNLOAD = ", probably from a failed download; download the picture again"
+_REMEDIES: Mapping[Group, str] = {
+    "picture": CONVERT_REMEDY,
+    "video": _TAKE_FRAMES,
+    "compressed": _UNPACK,
+    "archive": _UNPACK,
+    "array": "; store its pictures as PNG or JPEG",
+    "pointer": ", not the picture; run `git lfs pull`",
+    "base64": ", not the picture; decode it",
+}
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _MAX_TEXT = 4096
 """Bytes in which a text file must be recognisable."""
@@ -101,21 +69,23 @@ _MAX_TEXT = 4096
 
 def describe_foreign(data: bytes) -> str | None:
     """Describe a file of another kind by its content, with the remedy; None if unknown."""
-    for offset, signature, what in _SIGNATURES:
-        if data.startswith(signature, offset):
-            return what
+    signature = signature_of(data)
+    if signature is not None and signature.group == "image":
+        return None
+    if signature is not None:
+        return f"a file of the format {signature.name}{_REMEDIES.get(signature.group, '')}"
     if data[4:8] == b"ftyp":
         brands = {data[8:12], *(data[at : at + 4] for at in range(16, 64, 4))}
         if b"avif" in brands or b"avis" in brands:
             return None
         if brands & _HEIF_BRANDS:
-            return f"a HEIC or HEIF file{CONVERT_REMEDY}"
-        return "an MP4 or QuickTime video; name pictures of its frames"
+            return f"a file of the format HEIC or HEIF{CONVERT_REMEDY}"
+        return f"a file of the format MP4 or QuickTime{_TAKE_FRAMES}"
     if not any(data[:_MAX_TEXT]) and not any(data):
         return f"only zero bytes{_DOWNLOAD}"
     text = data[:_MAX_TEXT].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if text.startswith(b"%!ps"):
-        return f"an EPS or PostScript file{CONVERT_REMEDY}"
+        return f"a file of the format EPS or PostScript{CONVERT_REMEDY}"
     if b"<svg" in text and text.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--")):
         return "an SVG drawing; convert it to PNG"
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")) or b"<html" in text:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 import zlib
 
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+from slurm_jobs.formats.file_signatures import PNG_SIGNATURE, TIFF_STARTS
+
 _TURNING_TEXTS = (b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Keywords of PNG texts that may state an orientation."""
 _MAX_TEXT_BYTES = 1 << 20
@@ -21,7 +22,6 @@ produces, and a bound on memory."""
 _MAX_TAG_VALUES = 1_000_000
 """Limit of the values of a TIFF's tag: Pillow makes a Python number of each."""
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
-TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _TIFF_TAGS = frozenset(
     {
         *(254, 255, 256, 257, 258, 259, 262, 266, 273, 274, 277, 278, 279, 284, 292, 293),

@@ -15,8 +15,8 @@ import xxhash
 
 from pipeline.preprocess.manifests.table_manifest import broken_file, rows_a_batch
 from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.tables import needed_columns, unread_names
-from slurm_jobs.formats.manifests.values import RowOptions
 
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 """End mark of a stream. Without it a stream that is cut between two batches would seem complete."""

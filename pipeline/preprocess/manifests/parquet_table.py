@@ -18,8 +18,8 @@ import xxhash
 
 from pipeline.preprocess.manifests.parquet_pages import HEADER_BYTES, dictionary_bytes
 from pipeline.preprocess.manifests.table_manifest import MAX_SHARED_BYTES, broken_file, rows_a_batch
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.tables import needed_columns, unread_names
-from slurm_jobs.formats.manifests.values import RowOptions
 
 _TAIL_BYTES = 8
 """Length of the footer, and the magic bytes."""

@@ -23,7 +23,8 @@ from pipeline.preprocess.file_facts import FileState, facts_of, kept_file
 from pipeline.preprocess.manifests.interface import changed
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.formats.manifests.values import RowOptions, read_row
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.values import read_row
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Limit of a table's rows in memory at once, as Arrow data; a single row may be more."""

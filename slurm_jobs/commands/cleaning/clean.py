@@ -207,10 +207,9 @@ def _refuse_living(run_dir: Path, state: _Candidate) -> None:
     if run is None:
         return
     if not answer.knows_the_living:
-        raise _unknown(run_dir, "; ".join(map(str, answer.problems)))
+        raise _unknown(run_dir, "; ".join(answer.problem_texts))
     if answer.doubts:
-        problems = [str(problem) for problem in answer.problems]
-        raise _unknown(run_dir, doubts_text(run, answer.doubts, problems))
+        raise _unknown(run_dir, doubts_text(run, answer.doubts, answer.problem_texts))
     living = {key.job_id: t.state for key, t in answer.tasks.items() if t.state in LIVING_STATES}
     if living:
         shown = [f"{job_id} ({word})" for job_id, word in sorted(living.items())[:5]]

@@ -14,9 +14,9 @@ from slurm_jobs.commands.spec_reading.header_sizes import head_of, size_of
 from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
 from slurm_jobs.formats.expand import expand_path, expand_text
 from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_files import find_table
 from slurm_jobs.formats.manifests.text import first_rows, manifest_damage
-from slurm_jobs.formats.manifests.values import RowOptions
 from slurm_jobs.formats.processors.folder import read_processor
 from slurm_jobs.formats.processors.image_plans import ImageRules
 from slurm_jobs.formats.processors.processor_files import processor_checksums

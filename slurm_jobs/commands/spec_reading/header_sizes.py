@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from slurm_jobs.base.regular_files import open_regular
-from slurm_jobs.formats.manifests.image_heads import IMAGE_HEAD_BYTES
+from slurm_jobs.formats.file_signatures import HEAD_BYTES
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import Content
 
@@ -38,9 +38,9 @@ def head_of(image: Content, root: str) -> bytes | None:
     """Return the first bytes of an image as `size_of` finds it; None where it is not read."""
     source = _source_of(image, root)
     if not isinstance(source, Path):
-        return None if source is None else source.read(IMAGE_HEAD_BYTES)
+        return None if source is None else source.read(HEAD_BYTES)
     with suppress(OSError), open_regular(source) as stream:
-        return stream.read(IMAGE_HEAD_BYTES)
+        return stream.read(HEAD_BYTES)
     return None
 
 

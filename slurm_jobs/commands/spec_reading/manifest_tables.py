@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.formats.manifests.text import MAX_BYTES, MAX_ROWS
-from slurm_jobs.formats.manifests.values import RowOptions, read_row
+from slurm_jobs.formats.manifests.values import read_row
 from slurm_jobs.spec.checks.data.manifests import named_manifests
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import TableFacts

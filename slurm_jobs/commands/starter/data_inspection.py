@@ -19,8 +19,8 @@ from slurm_jobs.commands.starter.starter_facts import Data
 from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import Content
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
-from slurm_jobs.formats.manifests.values import RowOptions
 
 _HUGE_BYTES = 4 * 2**30
 """A longer text is not read to count its rows: a busy file server takes seconds per gigabyte."""

@@ -37,8 +37,8 @@ from slurm_jobs.commands.starter.spec_changes import (
 )
 from slurm_jobs.commands.starter.starter_facts import Data, JobPlace
 from slurm_jobs.formats.expand import literal_path
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.row_sizes import RowSize, measure, pick_rows, spread
-from slurm_jobs.formats.manifests.values import RowOptions
 from slurm_jobs.spec.checks.data.manifests import unreadable
 from slurm_jobs.spec.overrides.text_edits import edit_text
 

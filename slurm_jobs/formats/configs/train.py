@@ -78,14 +78,16 @@ class EvaluateConfig(CheckedConfig):
                 f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
                 "rows, or leave every_steps out"
             )
-        answers, most = self.num_answers, self.num_loss_samples
-        if answers > most and answers == _NUM_ANSWERS:  # probably left out
+        most = self.num_loss_samples
+        if self.num_answers <= most:
+            return
+        if self.num_answers == _NUM_ANSWERS:  # probably left out
             yield (
-                f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
+                f"num_loss_samples is {most}, fewer than num_answers, which is {_NUM_ANSWERS} by "
                 f"default: give num_answers, too: {most} or less"
             )
-        elif answers > most:
-            yield f"num_answers is {answers}: give num_loss_samples ({most}) or less"
+        else:
+            yield f"num_answers is {self.num_answers}: give num_loss_samples ({most}) or less"
 
 
 MAY_CHANGE = (
@@ -261,7 +263,7 @@ MEASURE_RUN = "measure"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasureConfig(CheckedConfig):
+class TrialConfig(CheckedConfig):
     """Config of a trial."""
 
     train: TrainConfig

@@ -1,43 +1,37 @@
-"""Formats of manifests that are text, and of files that are not manifests."""
+"""Files that no reader of manifests reads: what they are, and what to do."""
 
 from __future__ import annotations
 
 import posixpath
 import shlex
+from collections.abc import Mapping
+
+from slurm_jobs.formats.file_signatures import Group, signature_of
 
 UNKNOWN_FORMAT = (
     "neither a `.csv` file, nor JSON lines (first character `{`), nor a JSON list (`[`), nor "
     "Parquet"
 )
-_COMPRESSED = (
-    (b"\x1f\x8b", "gzip", "gunzip -k"),
-    (b"BZh", "bzip2", "bunzip2 -k"),
-    (b"\xfd7zXZ\0", "xz", "unxz -k"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "unzstd"),
-    (b"\x04\x22\x4d\x18", "lz4", "unlz4"),
-    (b"PK\x03\x04", "zip", "unzip"),
-    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
-)
+_UNPACKED_BY = {
+    "gzip": "gunzip -k",
+    "bzip2": "bunzip2 -k",
+    "xz": "unxz -k",
+    "zstd": "unzstd",
+    "lz4": "unlz4",
+    "zip": "unzip",
+    "7-Zip": "7z x",
+    "RAR": "unrar x",
+    "tar": "tar -xf",
+}
 _SHEETS = (".xlsx", ".xlsm", ".ods", ".xls")
-_OTHERS = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a spreadsheet of Excel; save it as CSV in UTF-8"),
-    (
-        b"version https://git-lfs.",
-        "a pointer of Git LFS; fetch the file with `git lfs pull`",
-    ),
-    (b"ARROW1", "an Arrow file (Feather); write it as Parquet"),
-    (b"ORC", "an ORC file; write it as Parquet"),
-    (b"Obj\x01", "an Avro file; write it as Parquet"),
-    (b"SQLite format 3\0", "a database of SQLite; export its table as CSV"),
-    (b"\x89HDF", "an HDF5 file; write its rows as Parquet or JSON lines"),
-    (b"\x93NUMPY", "an array of NumPy; write its rows as Parquet or JSON lines"),
-    (b"\xff\xd8\xff", "a picture; a manifest lists pictures and their texts"),
-    (b"\x89PNG", "a picture; a manifest lists pictures and their texts"),
-)
+_TEXTS: Mapping[Group, str] = {
+    "image": "a picture; a manifest lists pictures and their texts",
+    "table": "a file of the format {}; write its rows as Parquet or JSON lines",
+    "array": "a file of the format {}; write its rows as Parquet or JSON lines",
+    "pointer": "a pointer of {}; fetch the file with `git lfs pull`",
+}
+"""Other groups are ignored, because a text may begin with their signatures."""
 _RECORD_MARK = b"\x1e"
-_OLD_TAR_MARK = slice(257, 262)
-HEAD_BYTES = 512
-"""Number of bytes of a file that `foreign_format` reads."""
 
 
 def foreign_format(name: str, head: bytes) -> str:
@@ -45,25 +39,26 @@ def foreign_format(name: str, head: bytes) -> str:
 
     `head` is its first `HEAD_BYTES`.
     """
-    suffix = posixpath.splitext(name)[1].lower()
-    for magic, kind, command in _COMPRESSED:
-        if head.startswith(magic):
-            if suffix in _SHEETS:
-                return f"a spreadsheet ({suffix}); save it as CSV in UTF-8"
-            if suffix in {".npz", ".pt", ".pth"}:
-                return "arrays, not rows; write the rows as Parquet or JSON lines"
-            unpack = f"{command} {shlex.quote(name)}"
-            return f"compressed with {kind}, which is not read; unpack it first: `{unpack}`"
+    stem, suffix = posixpath.splitext(name)
     if head.startswith(_RECORD_MARK):
         # Another name: a shell empties the file of `>` before it reads that of `<`.
-        plain = shlex.quote(f"{posixpath.splitext(name)[0]}.lines.jsonl")
+        plain = shlex.quote(f"{stem}.lines.jsonl")
         return (
             "a JSON text sequence (RFC 7464), in which the character 0x1e begins each row; write "
             f"it as JSON lines: `tr -d '\\036' < {shlex.quote(name)} > {plain}`"
         )
-    if head[_OLD_TAR_MARK] == b"ustar":
-        return "a tar archive; unpack it, and name the list of rows in it"
-    return next((kind for magic, kind in _OTHERS if head.startswith(magic)), "")
+    signature = signature_of(head)
+    if signature is None:
+        return ""
+    command = _UNPACKED_BY.get(signature.name)
+    if suffix.lower() in _SHEETS and (command or signature.name == "Excel"):
+        return f"a spreadsheet ({suffix}); save it as CSV in UTF-8"
+    if command and suffix.lower() in {".npz", ".pt", ".pth"}:
+        return "arrays, not rows; write the rows as Parquet or JSON lines"
+    if command:
+        unpack = f"{command} {shlex.quote(name)}"
+        return f"packed with {signature.name}, which is not read; unpack it first: `{unpack}`"
+    return _TEXTS.get(signature.group, "").format(signature.name)
 
 
 def unknown_format(name: str, head: bytes) -> str:

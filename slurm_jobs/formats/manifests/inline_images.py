@@ -10,18 +10,9 @@ import binascii
 import string
 from urllib.parse import unquote_to_bytes
 
+from slurm_jobs.formats.file_signatures import signature_of
+
 _MIN_BARE_CHARS = 64
-_SIGNATURES = (
-    b"\xff\xd8\xff",
-    b"\x89PNG\r\n\x1a\n",
-    b"GIF87a",
-    b"GIF89a",
-    b"II*\x00",
-    b"MM\x00*",
-    b"\x00\x00\x00\x0cjP  \r\n\x87\n",
-    b"\xff\x4f\xff\x51",
-    b"\x00\x00\x01\x00",
-)
 _BLANKS = b" \t\r\n\v\f"
 _ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
@@ -40,9 +31,10 @@ def is_inline_image(text: str) -> bool:
         head = _from_base64("".join(text[: 2 * _SIGNATURE_CHARS].split())[:_SIGNATURE_CHARS])
     except ValueError:
         return False
-    is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    signature = signature_of(head)
+    is_known = signature is not None and signature.group == "image"
     is_bmp = head[:2] == b"BM" and head[6:10] == bytes(4)
-    if not (head.startswith(_SIGNATURES) or is_riff or is_bmp or head[4:8] == b"ftyp"):
+    if not (is_known or is_bmp or head[4:8] == b"ftyp"):
         return False
     return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
 

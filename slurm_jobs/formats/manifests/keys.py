@@ -116,10 +116,11 @@ _LABEL_WORDS = word_set(
 )
 """Words at the end of a key that holds what is in a picture: `image_classes`."""
 
-_PICTURE_NAME = re.compile(
+PICTURE_NAME = re.compile(
     r"\.(avif|bmp|gif|heic|heif|jfif|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)([?#].*)?$",
     re.IGNORECASE,
 )
+"""End of the name or the address of a picture."""
 _MEDIA_NAME = re.compile(
     r"\.(avi|flac|m4a|m4v|mkv|mov|mp3|mp4|mpeg|mpg|ogg|opus|wav|webm|wmv)([?#].*)?$", re.IGNORECASE
 )
@@ -205,7 +206,7 @@ def says_nothing(value: Any) -> bool:
 
 def looks_like_picture(value: Any) -> bool:
     """Check whether a value is a picture: its bytes, the name of its file, or a list of such."""
-    return _looks_like(value, _PICTURE_NAME, ("data:image/",))
+    return _looks_like(value, PICTURE_NAME, ("data:image/",))
 
 
 def _looks_like_media(value: Any) -> bool:
@@ -214,17 +215,17 @@ def _looks_like_media(value: Any) -> bool:
 
 def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> bool:
     if isinstance(value, str):
-        is_bare = names is _PICTURE_NAME and not value.lower().startswith("data:")
+        is_bare = names is PICTURE_NAME and not value.lower().startswith("data:")
         if value.startswith(starts) or (is_bare and is_inline_image(value)):
             return True
         return len(value) <= _LONGEST_NAME and names.search(value) is not None
     if isinstance(value, bytes):
-        return names is _PICTURE_NAME
+        return names is PICTURE_NAME
     items: Collection[Any] = ()
     if isinstance(value, list | tuple):  # a map of a table is a list of pairs
         items = value[:_MAX_LOOKED_AT]
     elif isinstance(value, Mapping):
-        if names is _PICTURE_NAME and value.get("type") in _PICTURE_TYPES:
+        if names is PICTURE_NAME and value.get("type") in _PICTURE_TYPES:
             return True
         items = [value[key] for key in ("bytes", "path", "image", "url") if key in value]
     return any(_looks_like(item, names, starts) for item in items)

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.base.regular_files import open_regular, read_bytes
+from slurm_jobs.formats.file_signatures import HEAD_BYTES, signature_of
+from slurm_jobs.formats.manifests.keys import PICTURE_NAME
 
-PARQUET_MAGIC = b"PAR1"
-ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
-"""First bytes of a stream of record batches; the file format of Arrow begins with `ARROW1`."""
 _OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
 """Names of the files of a split, as the Hub has them: `train-00000-of-00005.parquet`."""
-
-_PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
-
 
 _MAX_ENTRIES, _MAX_FOLDERS = 1000, 10
 """Bounds of the search for pictures: a folder may hold millions of files."""
@@ -51,12 +47,11 @@ def find_table(path: Path) -> TableFiles | None:
         is_saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
         return _saved_files(path) if is_saved else _parquet_files(path)
     with open_regular(path) as stream:
-        head = stream.read(4)
-    if head == PARQUET_MAGIC:
-        return TableFiles(kind="parquet", files=(path,))
-    if head == ARROW_STREAM_MAGIC:
-        return TableFiles(kind="arrow", files=(path,))
-    return None
+        signature = signature_of(stream.read(HEAD_BYTES))
+    if signature is None or signature.group not in {"parquet", "arrow"}:
+        return None
+    kind: Literal["parquet", "arrow"] = "parquet" if signature.group == "parquet" else "arrow"
+    return TableFiles(kind=kind, files=(path,))
 
 
 def _saved_files(folder: Path) -> TableFiles:
@@ -115,7 +110,7 @@ def _parquet_files(folder: Path) -> TableFiles:
             entries += itertools.islice(path.iterdir(), _MAX_ENTRIES)
     if listed is not None:
         message += f"; {folder / listed} lists its images: name that file as the manifest"
-    elif any(path.suffix.lower() in _PICTURES for path in entries):
+    elif any(PICTURE_NAME.search(path.name) for path in entries):
         message += (
             "; it holds pictures: a manifest lists them with their texts, as CSV "
             "(`image_path,text`) or JSON lines; `slurm-jobs init --data "

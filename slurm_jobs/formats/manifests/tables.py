@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from slurm_jobs.formats.manifests.keys import may_hold_content, names_media
-from slurm_jobs.formats.manifests.values import RowOptions
+from slurm_jobs.formats.manifests.row_options import RowOptions
 
 
 def needed_columns(schema: pa.Schema, options: RowOptions) -> list[str]:

@@ -17,9 +17,10 @@ from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.formats.manifests import bounded_lines
 from slurm_jobs.formats.manifests.bounded_lines import HEAD_BYTES, BoundedLines, LongLine
-from slurm_jobs.formats.manifests.keys import shorten
+from slurm_jobs.formats.manifests.keys import PICTURE_NAME, shorten
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.formats.manifests.values import TOO_DEEP, RowOptions, read_row
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.values import TOO_DEEP, read_row
 
 BLOCK_BYTES = 4 * 1024 * 1024
 """Smallest size of a block; a slice parses at most this much before its first row."""
@@ -83,9 +84,6 @@ _CHECKED_CELL_CHARS = 131_072
 is read, because it may be an unclosed quote that contains all rows up to the next quote."""
 _CUT = "a carriage return (\\r) in the middle of the row; put a text that has one in double quotes"
 
-_IMAGE_NAME = re.compile(
-    r"\.(avif|bmp|gif|heic|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)$", re.IGNORECASE
-)
 _MIN_LINES = 5
 """Fewest lines that look like rows, and from which they must outnumber the others."""
 
@@ -199,7 +197,7 @@ def _find_row(lines: Sequence[str], shape: _Shape) -> str:
         except csv.Error:
             continue
         name = cells[column].strip() if len(cells) == num_columns else ""
-        if _IMAGE_NAME.search(name):
+        if PICTURE_NAME.search(name):
             return shorten(line.rstrip())
         if name and not any(character.isspace() for character in name):
             similar.append(line)

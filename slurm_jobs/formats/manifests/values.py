@@ -5,14 +5,10 @@ Each file format reads values in its own way; this module interprets them for al
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from slurm_jobs.base.errors import did_you_mean
-from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.formats.manifests.first_turns import check_first_question, without_leading_answers
 from slurm_jobs.formats.manifests.keys import (
     FILE_NAMES,
@@ -45,13 +41,12 @@ from slurm_jobs.formats.manifests.keys import (
 from slurm_jobs.formats.manifests.marks import foreign_mark
 from slurm_jobs.formats.manifests.messages import Content, ManifestRow, Message, RowOrigin, bad_row
 from slurm_jobs.formats.manifests.row_notes import RowNote, answer_note
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.row_pictures import WEB, listed_pictures
 from slurm_jobs.formats.manifests.splits import split_of_column
 from slurm_jobs.formats.manifests.turns import (
-    IMAGE_KEYS,
-    INDEX_KEYS,
     check_characters,
     fill_images,
-    image_of,
     name_images,
     printable,
     read_turns,
@@ -60,114 +55,6 @@ from slurm_jobs.formats.manifests.turns import (
 )
 
 TOO_DEEP = "lists or mappings are nested too deeply to be read"
-_MAPPED: tuple[tuple[str, Meaning], ...] = (
-    ("image", "image"),
-    ("text", "text"),
-    ("prompt", "prompt"),
-    ("system", "system"),
-    ("messages", "turns"),
-)
-"""Keys of the config `columns`, with the meaning of the columns that they name."""
-_WEB = ("http://", "https://")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowOptions:
-    """Options for rows from the config."""
-
-    prompt: str = DEFAULT_PROMPT
-    """Prompt next to the image of a caption whose row has none."""
-    system_prompt: str = ""
-    """System prompt of captions and questions whose row has none; empty for no system message."""
-    columns: Columns = KNOWN_COLUMNS
-    _meanings: dict[str, Meaning | None] = field(default_factory=dict, compare=False, repr=False)
-
-    def meaning(self, key: str) -> Meaning | None:
-        """Return the meaning of a column; None if it is not read."""
-        if key not in self._meanings:
-            given = {getattr(self.columns, name): meaning for name, meaning in _MAPPED}
-            given.pop(None, None)
-            meaning = given.get(key) or SPELLINGS.get(normal(key))
-            if key not in given and (meaning in given.values() or self.ignores(key)):
-                meaning = None
-            self._meanings[key] = meaning
-        return self._meanings[key]
-
-    def ignores(self, key: str) -> bool:
-        """Check whether the user ignores a column, or named another one for its meaning."""
-        if key in self.columns.ignore:
-            return True
-        is_picture = SPELLINGS.get(normal(key)) == "image" or normal(key) in FILE_NAMES
-        return is_picture and self.columns.image not in (None, key)
-
-    def reads(self, key: str) -> bool:
-        """Check whether a column is a part of samples."""
-        return self.meaning(key) is not None or (
-            normal(key) in FILE_NAMES and not self.ignores(key)
-        )
-
-    def holds_picture(self, key: str) -> bool:
-        """Check whether a column has pictures, or names of their files."""
-        return self.reads(key) and self.meaning(key) in (None, "image")
-
-    def looks_at(self, key: str) -> bool:
-        """Check whether a column's values are needed: as content, or to detect content."""
-        return self.reads(key) or key not in self.columns.ignore
-
-    def replaced_by(self, key: str) -> tuple[str, str] | None:
-        """Return the key of `columns`, and the column it names, that replaces this one."""
-        name = "image" if normal(key) in FILE_NAMES else SPELLINGS.get(normal(key))
-        option = next((option for option, meaning in _MAPPED if meaning == name), None)
-        column = getattr(self.columns, option) if option else None
-        if option is None or column in (None, key) or key in self.columns.ignore:
-            return None
-        return None if self.meaning(key) is not None else (option, column)
-
-    def wrong_columns(self, names: Sequence[str]) -> str:
-        """Return what is wrong with the columns of a table or CSV; empty if they make samples.
-
-        If several columns have one meaning, the rows decide: all but one may be empty.
-        """
-        missing = missing_columns(self.columns, names)
-        if missing:
-            return missing
-        twice = sorted({name for name in names if self.reads(name) and names.count(name) > 1})
-        if twice:
-            return f"column {', '.join(twice)} named twice"
-        held = {self.meaning(name) for name in names}
-        if any(map(self.holds_picture, names)):
-            held.add("image")
-        if "turns" in held or {"text", "image"} <= held or {"text", "prompt"} <= held:
-            return ""
-        key = "image" if "text" in held else "text"
-        lacks = {
-            "image": "no column has images (`image`, `image_path`, `file_name`, ...)",
-            "text": "no column has turns (`messages`, `conversations`, `texts`) or answers "
-            "(`text`, `caption`, `answer`, ...)",
-        }[key]
-        listed_names = ", ".join(names) or "nothing"
-        if looks_like_picture(list(names)):
-            return f"{lacks}; found: {listed_names}. The first line must name the columns"
-        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-            return f"{lacks}; found: {listed_names}. Put commas between the columns"
-        return f"{lacks}; found: {listed_names}. Name it in the config: `columns: {{{key}: NAME}}`"
-
-
-def missing_columns(columns: Columns, names: Collection[str]) -> str:
-    """Return config columns that do not exist; empty if all do. `ignore` may name any."""
-    mapped = {key: getattr(columns, key) for key, _ in _MAPPED}
-    for key, name in mapped.items():
-        if name is None:
-            continue
-        keys = [f"`columns.{other}`" for other, value in mapped.items() if value == name]
-        if len(keys) > 1:
-            return f"{' and '.join(keys)} name the same column, `{name}`"
-        if name not in names:
-            return (
-                f"no column `{name}`, which `columns.{key}` names"
-                f"{did_you_mean(name, names) or ';'} found: {', '.join(names) or 'nothing'}"
-            )
-    return ""
 
 
 def read_row(
@@ -188,7 +75,7 @@ def read_row(
     messages: tuple[Message, ...] = ()
     try:
         row.check_replaced()
-        pictures = row.pictures()
+        pictures = row.take_pictures()
         source = row.source(pictures)
         messages = row.messages(pictures)
         row.check_unread(has_picture=bool(pictures) or _has_image(messages))
@@ -258,72 +145,19 @@ class _Row:
             if split_of_column(normal(key), value) is not None
         )
 
-    def pictures(self) -> list[Content]:
-        """Return images that the row lists, in any column.
-
-        Exporters write several columns, and leave all but one null or empty. A row in which all are
-        empty has no picture: InternVL's format writes `image: ""` for text alone.
+    def take_pictures(self) -> Sequence[Content]:
+        """Return the images that the row lists.
 
         Raises:
-            BadRowError: two columns contradict each other.
+            BadRowError: two columns contradict each other, or an image has unread content.
         """
-        given = {key: v for key, v in self._held.get("image", {}).items() if not _no_picture(v)}
-        lists = {key: _images(value) for key, value in given.items()}
-        for key in lists:
-            self._check_listed(key, given[key])
-        on_disk = {
-            key: images
-            for key, images in lists.items()
-            if normal(key) not in ("image_url", "image_urls")
-            or any(image.data is not None or not image.value.startswith(_WEB) for image in images)
-        }
-        lists = on_disk or lists
-        self.ignored += [key for key in given if key not in lists]
-        named = {
-            key: _images(value)
-            for key, value in self._others.items()
-            if normal(key) in FILE_NAMES and looks_like_picture(value)
-        }
-        for key in named:
+        listed = listed_pictures(
+            self._held.get("image", {}), self._others, self._options.columns.ignore
+        )
+        self.ignored += listed.ignored
+        for key in listed.file_columns:
             del self._others[key]
-        lists |= named
-        if not lists:
-            return []
-        first_key, first = next(iter(lists.items()))
-        for key, images in lists.items():
-            is_by_name = key in named or first_key in named
-            if len(images) != len(first) or not all(
-                image == other
-                or (
-                    (is_by_name or (image.data is None) != (other.data is None))
-                    and _has_name_of(image, other)
-                )
-                for image, other in zip(images, first, strict=True)
-            ):
-                names = [shorten([image.value for image in listed]) for listed in (first, images)]
-                message = f"`{first_key}` lists {names[0]}, `{key}` {names[1]}"
-                raise BadRowError(message)
-        return next((images for images in lists.values() if any(i.data for i in images)), first)
-
-    def _check_listed(self, column: str, value: Any) -> None:
-        """Record the keys of listed images that are not read.
-
-        Raises:
-            BadRowError: one holds content, or gives the image another index than its place.
-        """
-        for place, item in enumerate(value if isinstance(value, list) else [value]):
-            for key, other in item.items() if isinstance(item, Mapping) else ():
-                if key in self._options.columns.ignore or key in IMAGE_KEYS or says_nothing(other):
-                    continue
-                unread = unread_problem(key, other, has_picture=True)
-                problem = None if unread is None else unread.text
-                if normal(key) in INDEX_KEYS and other != place:
-                    problem = f"`{key}` of image {place} is {shorten(other)}: list them in order"
-                if problem is not None:
-                    message = f"in `{column}`: {problem}"
-                    raise BadRowError(message)
-                if not is_metadata(key):
-                    self.ignored.append(f"{column}[].{key}")
+        return listed.images
 
     def messages(self, pictures: Sequence[Content]) -> tuple[Message, ...]:
         """Return the row's conversation.
@@ -531,7 +365,7 @@ class _Row:
         if names:
             problem = f"`{names[0]}` is empty, and a caption without a picture describes nothing"
         for key, value in self._others.items():
-            if isinstance(value, str) and value.startswith(_WEB):
+            if isinstance(value, str) and value.startswith(WEB):
                 problem += f"; `{key}` is a web address, which is not fetched: download the files"
                 break
         return BadRowError(problem)
@@ -651,33 +485,6 @@ def _texts(value: Any) -> list[str]:
         for item in (values if isinstance(value, list | tuple | Mapping) else ())
         for text in _texts(item)
     ]
-
-
-def _no_picture(value: Any) -> bool:
-    """Check whether the value of a column of pictures names none: `""`, `[null]`, `[""]`.
-
-    Bytes are a picture, and one without any is broken.
-    """
-    if isinstance(value, Mapping):
-        return all(map(_no_picture, value.values()))
-    if isinstance(value, list | tuple):
-        return all(map(_no_picture, value))
-    if isinstance(value, str):
-        return not value.strip() or says_nothing(value)
-    return value is None
-
-
-def _images(listed: Any) -> list[Content]:
-    if isinstance(listed, str) and listed.startswith(('["', "[{")):  # a list in a cell of CSV
-        with contextlib.suppress(ValueError, RecursionError):
-            listed = json.loads(listed)
-    return [image_of(item) for item in (listed if isinstance(listed, list) else [listed])]
-
-
-def _has_name_of(image: Content, other: Content) -> bool:
-    """Check whether two columns may mean the same picture; bytes without a name match any."""
-    names = [item.value.replace("\\", "/").rsplit("/", 1)[-1] for item in (image, other)]
-    return names[0] == names[1] or not all(names)
 
 
 def _has_image(messages: Iterable[Message]) -> bool:

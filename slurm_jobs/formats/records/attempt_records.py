@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
 from slurm_jobs.base.failure_kinds import KINDS, FailureKind
-from slurm_jobs.base.json_values import is_count, is_moment
-from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS, truncated
+from slurm_jobs.base.json_values import is_count, is_line, is_moment
+from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.formats.records.failure_reason import with_last_line
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.formats.records.named_resumes import valid_ways
@@ -248,7 +248,7 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
         ValueError: a value has another type or range.
     """
     kinds: tuple[tuple[str, tuple[Any, ...], Callable[[Any], bool]], ...] = (
-        ("a text that can be printed", texts, _is_name),
+        ("a text that can be printed", texts, is_line),
         ("a count", counts, is_count),
         ("a moment", moments, is_moment),
     )
@@ -257,10 +257,6 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
             if not is_valid(value):
                 message = f"damaged: {value!r:.40} instead of {kind}"
                 raise ValueError(message)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_LINE_CHARS and value.isprintable()
 
 
 def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS
+from slurm_jobs.base.json_values import is_line
 
 _MOST_WAYS = 8
 _MOST_WORDS = 40
@@ -32,7 +32,7 @@ def valid_ways(ways: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def _are_options(words: tuple[Any, ...]) -> bool:
-    if len(words) > _MOST_WORDS or not all(map(_is_word, words)):
+    if len(words) > _MOST_WORDS or not all(map(is_line, words)):
         return False
     remaining = iter(words)
     for word in remaining:
@@ -42,7 +42,3 @@ def _are_options(words: tuple[Any, ...]) -> bool:
         elif word not in _FLAGS:
             return False
     return True
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_LINE_CHARS and value.isprintable()

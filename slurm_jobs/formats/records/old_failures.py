@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from slurm_jobs.base.failure_kinds import FailureKind
 
@@ -41,10 +41,7 @@ def kind_of_text(reason: str, *, retryable: bool) -> FailureKind:
 
 def resumes_in_text(reason: str) -> list[list[str]]:
     """Return the options of each `slurm-jobs resume` in a text, but of those left open."""
-    return [*_ways(reason)]
-
-
-def _ways(reason: str) -> Iterator[list[str]]:
+    ways = []
     for command in _RESUME.findall(reason):
         try:
             _run_dir, *options = shlex.split(command)
@@ -56,4 +53,5 @@ def _ways(reason: str) -> Iterator[list[str]]:
             for key, _, value in keys
         )
         if not is_open:
-            yield options
+            ways.append(options)
+    return ways

@@ -16,7 +16,6 @@ from slurm_jobs.spec.checks.imported_modules import (
 )
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files
-from slurm_jobs.spec.stage_views import StageView
 
 _CALL = "a stage's function is called with two values, `(config, context)`"
 
@@ -186,15 +185,10 @@ def module_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterat
         module, colon, _ = (view.run or "").partition(":")
         module = module.partition(".")[0]
         near = did_you_mean(module, copied) if colon and module not in copied else ""
-        if near and not _looks_elsewhere(view, spec, profile) and not spec.files.has_module(module):
+        settings = [view.keys, spec.document.value, profile.model_dump() if profile else {}]
+        if near and not uses_another_python(settings) and not spec.files.has_module(module):
             message = f"there is no module `{module}` next to the spec or in this Python{near}"
             yield spec.problem(("stages", name, "run"), message)
-
-
-def _looks_elsewhere(view: StageView, spec: CheckedSpec, profile: ClusterProfile | None) -> bool:
-    """Check whether the stage runs in another Python, or set-up or environment may add modules."""
-    settings = [view.keys, spec.document.value, profile.model_dump() if profile else {}]
-    return uses_another_python(settings)
 
 
 def uses_another_python(settings: Sequence[Mapping[str, Any]]) -> bool:

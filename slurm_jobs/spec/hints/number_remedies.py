@@ -1,10 +1,9 @@
-"""Remedies for a number with a unit, quotes, a percent sign or a comma, or a clock time. PURE."""
+"""Remedies for a number with a unit or in quotes, or a clock time. PURE."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -32,8 +31,6 @@ _UNITS = {
 }
 """By the unit that ends a key's name: its name, and the units that can follow a number."""
 _WITH_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?([A-Za-z]+)")
-_PERCENT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?%")
-_DECIMAL_COMMA = re.compile(r"([+-]?[0-9]+),([0-9]+)")
 
 
 def value_remedy(key: str, kind: str, value: Any) -> str:
@@ -46,36 +43,11 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
         return "; remove the quotes"
     if clock := clock_remedy(key, value.strip()):
         return f"; {clock}"
-    if (comma := _DECIMAL_COMMA.fullmatch(value.strip())) and kind == "float_type":
-        return f"; {decimal_comma(comma[1], comma[2])}"
-    if (percent := _PERCENT.fullmatch(value.strip())) and kind == "float_type":
-        return f"; write {_shown(float(percent[1]) / 100)}"
     match = _WITH_UNIT.fullmatch(value.strip())
     converted = _in_unit(key.rpartition("_")[2], match[1], match[2].lower()) if match else None
     if converted is None or not _fits(converted, kind):
         return ""
     return f"; {_counts(key)}: write {_shown(converted)}"
-
-
-def decimal_comma(whole: str, part: str) -> str:
-    """Return what to write instead of a number with a comma in it."""
-    thousands = f", or {whole}{part} for thousands" if len(part) == 3 else ""
-    return f"a decimal number has a point: write {whole}.{part}{thousands}"
-
-
-def split_number(key: str, value: Any, holder: Any) -> str:
-    """Return `; ` and the remedy for a `key` of digits without a value that follows a number.
-
-    In braces `mem_gb: 2,5` is the number 2 and a key `5`.
-    """
-    if value is not None or not key.isdecimal() or not isinstance(holder, Mapping):
-        return ""
-    keys = list(holder)
-    before = keys[keys.index(key) - 1] if key in keys[1:] else None
-    number_before = holder.get(before)
-    if not isinstance(number_before, int) or isinstance(number_before, bool):
-        return ""
-    return f"; it belongs to `{before}: {number_before}`: {decimal_comma(str(number_before), key)}"
 
 
 def clock_remedy(key: str, text: str) -> str:

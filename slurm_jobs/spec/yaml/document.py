@@ -31,8 +31,8 @@ class YamlDocument:
     value_places: dict[KeyPath, Place] = field(default_factory=dict)
     sources: dict[KeyPath, str] = field(default_factory=dict)
     """Origin of the values that are not from the file."""
-    tagged: frozenset[KeyPath] = frozenset()
-    """Values whose tag was refused: their intended kind is unknown."""
+    refused: frozenset[KeyPath] = frozenset()
+    """Values with a refused tag or merge key: what they should have been is unknown."""
     problems: tuple[Problem, ...] = ()
     repeated: dict[Problem, KeyPath] = field(default_factory=dict)
     """Keys that a mapping has twice, by those of the problems that report them."""

@@ -6,16 +6,14 @@ import re
 
 import yaml
 
-from slurm_jobs.spec.yaml.blanks import SpecLoader, odd_blank_before
-
-_KEY_BEFORE = re.compile(r"\s*\S.*:\s")
-"""A key and its value, before a second colon on the line."""
+from slurm_jobs.spec.yaml.blanks import odd_blank_before
 
 _WRITE_QUOTED = "put quotes around the text"
-_TAB_AFTER_DASH = re.compile(r"[ ]*(?:-[ ]+)*-[ ]*\t")
+_REMOVE_OR_QUOTE = "remove it, or put quotes around the text"
+_ALIGN = "begin this line in the same column as the key or item above it"
 _REMEDIES: tuple[tuple[str, str], ...] = (
     ("scanning a tag", "leave out the tag"),
-    ("'\\t'", "indent with spaces, not tabs"),
+    ("'\\t'", "type spaces, not tabs"),
     ("expected a single document", "a spec is one document, so leave out the second `---`"),
     ("'%'", _WRITE_QUOTED),
     ("'@'", _WRITE_QUOTED),
@@ -26,24 +24,27 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("while scanning a quoted scalar", "the quote that opens here is never closed"),
     ("while scanning a simple key", "write `key: value`, with a blank after the colon"),
     ("while scanning a block scalar", "the text after | or > begins on the next line"),
-    ("found '-'", "a list goes below its key, not next to other keys"),
+    ("found '-'", "a list goes below its key, with all its items in one column"),
     ("sequence entries are not", "begin the list on the next line, or write [a, b]"),
     ("expected '<document start>'", "begin this line in the same column as the first key"),
-    ("expected the node content", _WRITE_QUOTED),
     ("unknown escape character", "write \\\\ for a backslash, or put '...' around the text"),
     ("parsing a flow mapping", "put a comma between values, and close { with }"),
     ("parsing a flow sequence", "put a comma between values, and close [ with ]"),
+    ("<stream end>", "close the bracket that is still open"),
+    ("expected the node content", _REMOVE_OR_QUOTE),
+    ("mapping values are not allowed", _ALIGN),
 )
 """Part of the parser's message, and the remedy. The first match counts."""
 
 _AT_CONTEXT = (
-    *("end of stream", "document separator"),
+    *("end of stream", "document separator", "<stream end>"),
     *("scanning a simple key", "scanning an alias", "scanning an anchor"),
 )
 """Messages for which the place where the parser began (an open quote, a line without a colon) says
 more than the place where it stopped."""
 
-_FOUND_EXTRA = re.compile(r"(?:flow node .*|<block end>.*|<document start>.*)found '([],}])'")
+_KEY_BEFORE = re.compile(r"\s*\S.*:\s")
+"""A key and its value, before a second colon on the line."""
 _HAS_KEY = re.compile(r":(\s|$)")
 
 
@@ -53,67 +54,51 @@ def explain(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark | None, s
     if odd is not None:
         return odd
     what = " ".join(part for part in (error.context, error.problem) if part)
-    mark = error.problem_mark or error.context_mark
+    mark, began = error.problem_mark or error.context_mark, error.context_mark
+    if mark is None:
+        return None, what
     lines = text.splitlines()
-    if mark is not None:
-        earlier = _open_above(error, what, text, mark) or _cause_above(what, lines, mark)
-        if earlier is not None:
-            return earlier
-    if error.context_mark is not None and any(words in what for words in _AT_CONTEXT):
-        mark = error.context_mark
-    before = _before(lines, mark) if mark is not None else ""
-    remedy = _remedy(what, before, lines[: mark.line] if mark is not None else [])
+    before = lines[mark.line][: mark.column] if mark.line < len(lines) else ""
+    earlier = _quote_above(error, text) or _line_without_key_above(what, before, lines, mark)
+    if earlier is not None:
+        return earlier
+    is_open_above = "parsing a flow" in what and began is not None and began.line < mark.line
+    if began is not None and (is_open_above or any(words in what for words in _AT_CONTEXT)):
+        mark = began
+    remedy = _remedy(what, before)
     return mark, f"{what}; {remedy}" if remedy else what
 
 
-def _open_above(
-    error: yaml.MarkedYAMLError, what: str, text: str, mark: yaml.Mark
-) -> tuple[yaml.Mark, str] | None:
-    """Return the quote or bracket on an earlier line that should have been closed."""
+def _quote_above(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:
+    """Return the quote that should have been closed on its line, and was closed by a later one."""
+    stopped, after = error.problem_mark, error.problem_mark
+    if error.context is not None and "scanning a quoted scalar" in error.context:
+        after = error.context_mark
     last: yaml.ScalarToken | None = None
-    brackets = []
     try:
-        for token in yaml.scan(text, SpecLoader):
-            if token.start_mark.index >= mark.index:
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if stopped is None or token.start_mark.index >= stopped.index:
                 break
-            if isinstance(token, (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken)):
-                brackets.append(token.start_mark)
-            elif isinstance(token, (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken)):
-                brackets = brackets[:-1]
-            elif isinstance(token, yaml.ScalarToken):
-                last = token
+            last = token if isinstance(token, yaml.ScalarToken) else last
     except yaml.YAMLError:
         pass  # it is being explained
-    after = error.context_mark if "scanning a quoted scalar" in what else None
-    if last is not None and last.style in {"'", '"'}:
-        end = last.end_mark.line
-        if last.start_mark.line < end == (after or mark).line:
-            return last.start_mark, (
-                f"the quote that opens here is closed only on line {end + 1}, where more text "
-                "follows; close it where the text ends"
-            )
-    opened = brackets[-1] if brackets and "<stream end>" in what else None
-    if "parsing a flow sequence" in what or "parsing a flow mapping" in what:
-        opened = error.context_mark
-    if opened is None or opened.line >= mark.line:
+    if last is None or after is None or last.style not in {"'", '"'}:
         return None
-    is_mapping = "flow mapping" in what or text[opened.index : opened.index + 1] == "{"
-    pair = "{ with }" if is_mapping else "[ with ]"
-    return opened, (
-        f"what opens here is still open on line {mark.line + 1}; close {pair}, and put a "
-        "comma between values"
+    end = last.end_mark.line
+    if last.start_mark.line == end or end != after.line:
+        return None
+    return last.start_mark, (
+        f"the quote that opens here is closed only on line {end + 1}, where more text follows; "
+        "close it where the text ends"
     )
 
 
-def _cause_above(what: str, lines: list[str], mark: yaml.Mark) -> tuple[yaml.Mark, str] | None:
-    """Return the tab or the line without a key because of which a colon is refused at `mark`."""
-    before = _before(lines, mark)
-    if "mapping values are not allowed" not in what:
-        return None
-    if tab := _TAB_AFTER_DASH.match(before):
-        at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
-        return at, "there is a tab between the dash and a key; type a space"
-    if _KEY_BEFORE.match(before) or before.lstrip().startswith("- "):
+def _line_without_key_above(
+    what: str, before: str, lines: list[str], mark: yaml.Mark
+) -> tuple[yaml.Mark, str] | None:
+    """Return the line without a key because of which a colon is refused at `mark`."""
+    is_item = before.lstrip().startswith("- ")
+    if "mapping values are not allowed" not in what or _KEY_BEFORE.match(before) or is_item:
         return None
     first = None  # of the last lines without a key, which the parser took for one text
     for number in range(mark.line - 1, -1, -1):
@@ -130,32 +115,10 @@ def _cause_above(what: str, lines: list[str], mark: yaml.Mark) -> tuple[yaml.Mar
     return at, "this line is not `key: value` (a blank follows the colon)"
 
 
-def _before(lines: list[str], mark: yaml.Mark) -> str:
-    """Return the mark's line up to the mark."""
-    return lines[mark.line][: mark.column] if mark.line < len(lines) else ""
-
-
-def _is_below_item(before: str, above: list[str]) -> bool:
-    """Check whether an item of a list is above, before any line that is further to the left."""
-    indent = len(before) - len(before.lstrip())
-    for line in reversed(above):
-        stripped = line.lstrip()
-        if stripped.startswith("- "):
-            return True
-        if stripped and len(line) - len(stripped) < indent:
-            break
-    return False
-
-
-def _remedy(what: str, before: str, above: list[str]) -> str:
-    is_item = "<block sequence start>" in what or "found '-'" in what or before.startswith("-")
-    is_item = is_item or before.lstrip().startswith("- ")
+def _remedy(what: str, before: str) -> str:
+    """Return what to write instead; `before` is the line up to where the parser stopped."""
     if "mapping values are not allowed" in what and _KEY_BEFORE.match(before):
         return "put quotes around a value that holds a colon, or write | and the text below it"
-    if is_item and _is_below_item(before, above):
-        return "begin this line in the same column as the item above it"
-    if "mapping values are not allowed" in what:
-        return "begin this line in the same column as the key above it"
     if "'<scalar>'" in what and before.rstrip().endswith(("'", '"')):
         return (
             "text follows a closing quote: write '' for a quote inside '...', or put "
@@ -163,12 +126,9 @@ def _remedy(what: str, before: str, above: list[str]) -> str:
         )
     if "got '{'" in what and before.endswith("$"):
         return 'put quotes around a value with `${...}` that is inside { } or [ ]: "${...}"'
-    extra = _FOUND_EXTRA.search(what)
-    if extra is not None:
-        return f"there is one {extra[1]} too many: remove it, or put quotes around the text"
     for words, remedy in _REMEDIES:
         if words in what:
             return remedy
-    if "<block end>" in what and not before.strip():
-        return "begin this line in the same column as the other keys of its mapping"
-    return _WRITE_QUOTED if "<block end>" in what else ""
+    if "<block end>" in what:
+        return _REMOVE_OR_QUOTE if before.strip() else _ALIGN
+    return ""

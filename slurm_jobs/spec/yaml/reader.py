@@ -4,9 +4,8 @@ Scalars follow the core schema of YAML 1.2: `true`/`false`, `null`, decimal inte
 (so `1e-4` is a number). What YAML 1.1 readers silently convert (`no`, `1:30`, `0755`, `1_000`, a
 date) is an error that says what to write. Tags are refused, so that a spec cannot make a reader
 build an object. So are repeated keys. ruamel.yaml (0.19) cannot replace this reader: it takes
-`0755` as 755, `1_000` as 1000 and a date as a date, stops at the first repeated key, refuses the
-same tabs as PyYAML, and takes a third longer to load and read a spec (0.060 s instead of 0.046
-s). PURE.
+`0755` as 755, `1_000` as 1000 and a date as a date, stops at the first repeated key, and takes a
+third longer to load and read a spec (0.060 s instead of 0.046 s). PURE.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import yaml
 from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.written_values import BOOLS, NULLS, parse_number, printable, shortened, trap
 from slurm_jobs.spec.hints.number_remedies import clock_remedy
-from slurm_jobs.spec.yaml.blanks import SpecLoader, odd_blanks
+from slurm_jobs.spec.yaml.blanks import odd_blanks
 from slurm_jobs.spec.yaml.document import KeyPath, Place, YamlDocument
 from slurm_jobs.spec.yaml.parser_errors import explain
 
@@ -58,7 +57,7 @@ def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
         value=value,
         key_places=reader.key_places,
         value_places=reader.value_places,
-        tagged=frozenset(reader.tagged),
+        refused=frozenset(reader.refused),
         problems=tuple(reader.problems),
         repeated=reader.repeated,
     )
@@ -72,18 +71,18 @@ def _compose(text: str, reader: _Reader) -> yaml.Node | None:
         reader.problem(place, message)
         return None
     try:
-        return SpecLoader(text).get_single_node()
+        return yaml.SafeLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark, message = explain(error, text)
-        place = _place(mark) if mark is not None else place
+        if mark is not None:
+            place = _place(mark)
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        column = error.position - (before.rfind("\n") + 1) + 1
-        place = Place(line=before.count("\n") + 1, column=column)
+        line = text.count("\n", 0, error.position) + 1
+        line_start = text.rfind("\n", 0, error.position) + 1
+        place = Place(line=line, column=error.position - line_start + 1)
         message = f"the character {text[error.position : error.position + 1]!a} is not allowed"
     except RecursionError:
-        reader.problem(place, f"nested more than {MAX_DEPTH} levels deep")
-        return None
+        message = f"nested more than {MAX_DEPTH} levels deep"
     except (ValueError, OverflowError) as error:  # PyYAML on an escape such as "\UFFFFFFFF"
         message = str(error)
     reader.problem(place, f"not valid YAML: {message}")
@@ -103,7 +102,7 @@ class _Reader:
         self.problems: list[Problem] = []
         self.key_places: dict[KeyPath, Place] = {}
         self.value_places: dict[KeyPath, Place] = {}
-        self.tagged: set[KeyPath] = set()
+        self.refused: set[KeyPath] = set()
         self.repeated: dict[Problem, KeyPath] = {}
         self.size = 0
         self.open_nodes: set[int] = set()
@@ -118,17 +117,7 @@ class _Reader:
         place = _place(node.start_mark)
         self.value_places.setdefault(path, place)
         self.key_places.setdefault(path, place)
-        was_small = self.size < MAX_NODES
-        self.size += 1 + (len(node.value) // 20 if isinstance(node, yaml.ScalarNode) else 0)
-        if self.size >= MAX_NODES:
-            if was_small:
-                self.problem(place, f"aliases make this file larger than {MAX_NODES} values")
-            return None
-        if id(node) in self.open_nodes:
-            self.problem(place, "this alias contains itself")
-            return None
-        if len(path) > MAX_DEPTH:
-            self.problem(place, f"nested more than {MAX_DEPTH} levels deep")
+        if not self._is_within_limits(node, path):
             return None
         if isinstance(node, yaml.ScalarNode):
             self._refuse_tag(node, _implicit_tag(node), path)
@@ -144,10 +133,31 @@ class _Reader:
         finally:
             self.open_nodes.discard(id(node))
 
+    def _is_within_limits(self, node: yaml.Node, path: KeyPath) -> bool:
+        """Count a node; add a problem if it is deeper than allowed, or one with which aliases end.
+
+        Of the nodes after `MAX_NODES` only the first is a problem.
+        """
+        size_before = self.size
+        self.size += 1
+        if isinstance(node, yaml.ScalarNode):
+            self.size += len(node.value) // 20
+        if size_before >= MAX_NODES:
+            return False
+        if self.size >= MAX_NODES:
+            message = f"aliases make this file larger than {MAX_NODES} values"
+        elif id(node) in self.open_nodes:
+            message = "this alias contains itself"
+        elif len(path) > MAX_DEPTH:
+            message = f"nested more than {MAX_DEPTH} levels deep"
+        else:
+            return True
+        self.problem(_place(node.start_mark), message)
+        return False
+
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         self._refuse_tag(node, "tag:yaml.org,2002:map", path)
         values: dict[str, Any] = {}
-        merged: list[tuple[yaml.Node, Place]] = []
         for key_node, value_node in node.value:
             place = _place(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
@@ -155,38 +165,24 @@ class _Reader:
                 continue
             if key_node.value == _MERGE and key_node.style is None:
                 self.problem(place, "merge keys (<<) are not supported; write the keys out")
-                merged.append((value_node, place))
+                self.refused.add(path)
                 continue
             self._refuse_tag(key_node, _implicit_tag(key_node), (*path, key_node.value))
             key = self._text(key_node.value, place)
             key_path = (*path, key)
             if key in values:
-                first = self.key_places[key_path].line
-                self.problem(
-                    place, f"key `{shortened(key)}` is repeated; it is already on line {first}"
-                )
+                line = self.key_places[key_path].line
+                repeated = f"key `{shortened(key)}` is repeated; it is already on line {line}"
+                self.problem(place, repeated)
                 self.repeated[self.problems[-1]] = key_path
                 continue
             self.key_places[key_path] = place
             values[key] = self.value(value_node, key_path)
-        for value_node, place in merged:
-            self._merge(value_node, place, path, values)
         return values
-
-    def _merge(self, node: yaml.Node, place: Place, path: KeyPath, values: dict[str, Any]) -> None:
-        """Add the keys of a refused merge key, so that none of them is reported as missing."""
-        if not isinstance(node, yaml.MappingNode) or id(node) in self.open_nodes:
-            return
-        for key_node, value_node in node.value:
-            key = key_node.value
-            if isinstance(key, str) and key != _MERGE and key not in values:
-                key_path = (*path, key)
-                self.key_places[key_path] = place
-                values[key] = self.value(value_node, key_path)
 
     def _refuse_tag(self, node: yaml.Node, allowed: str, path: KeyPath) -> None:
         if node.tag != allowed:
-            self.tagged.add(path)
+            self.refused.add(path)
             self.problem(
                 _place(node.start_mark),
                 f"the tag {node.tag} is not allowed; a spec holds plain values only",
@@ -201,23 +197,26 @@ class _Reader:
         return text
 
     def _plain(self, text: str, place: Place, key: str) -> Any:
+        """Return the value of a text without quotes; `key` names the unit of a time."""
         if text in NULLS:
             return None
         if text in BOOLS:
             return BOOLS[text]
-        reason = trap(text)
-        if reason is not None:
-            clock = clock_remedy(key, text)
-            reason = f"is not a number; {clock}" if clock else reason
-            self.problem(place, f"`{shortened(text)}` {reason}")
+        refusal = trap(text)
+        if refusal is not None:
+            remedy = clock_remedy(key, text)
+            self.problem(
+                place,
+                f"`{shortened(text)}` {f'is not a number; {remedy}' if remedy else refusal}",
+            )
             return text
-        value = parse_number(text)
-        if value is None:
+        number = parse_number(text)
+        if number is None:
             return self._text(text, place)
-        if isinstance(value, float) and not math.isfinite(value):
+        if not math.isfinite(number):
             message = f"`{shortened(text)}` is not a finite number; none is allowed in a spec"
             self.problem(place, message)
-        return value
+        return number
 
 
 def _implicit_tag(node: yaml.ScalarNode) -> str:

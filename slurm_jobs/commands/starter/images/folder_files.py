@@ -19,8 +19,8 @@ from slurm_jobs.base.units import number_of
 from slurm_jobs.base.written_values import printable
 from slurm_jobs.commands.starter.images.archive_members import member_syntax
 from slurm_jobs.commands.starter.images.suffixes import REMEDIES, Kind, kind_of
-from slurm_jobs.formats.manifests.foreign_files import HEAD_BYTES, foreign_format
-from slurm_jobs.formats.manifests.image_heads import begins_as_image
+from slurm_jobs.formats.file_signatures import HEAD_BYTES, begins_as_image
+from slurm_jobs.formats.manifests.foreign_files import foreign_format
 
 _LEFTOVERS = frozenset(
     {

@@ -74,21 +74,26 @@ def without_drawings(
 
 
 def _drawn_in(parts: Parts, siblings: dict[Parts, set[str]]) -> str | None:
-    """Return the folder of annotations that an image is in, None if it is in none.
-
-    A folder `mask` next to `no_mask` is a class.
-    """
+    """Return the folder of annotations that an image is in; None if it is in none."""
     for depth, name in enumerate(parts):
-        match = _DRAWN.fullmatch(name)
-        if match:
-            word = match["word"].lower().rstrip("s")
-            others = siblings[parts[:depth]] - {name}
-            named = {other for other in others if word in other.lower()}
-            is_common = bool(others) and named == others  # `seg_train` next to `seg_test`
-            is_inner = depth > 0 and word in parts[depth - 1].lower()
-            if not is_common and not is_inner and all(map(_DRAWN.fullmatch, named)):
-                return "/".join(parts[: depth + 1])
+        above = parts[:depth]
+        if _holds_drawings(name, above, siblings[above] - {name}):
+            return "/".join(parts[: depth + 1])
     return None
+
+
+def _holds_drawings(name: str, above: Parts, others: set[str]) -> bool:
+    """Check whether a folder holds annotations, by its name and those above and next to it."""
+    match = _DRAWN.fullmatch(name)
+    if match is None:
+        return False
+    word = match["word"].lower().rstrip("s")
+    if above and word in above[-1].lower():
+        return False
+    similar = {other for other in others if word in other.lower()}
+    if others and similar == others:  # `seg_train` next to `seg_test`
+        return False
+    return all(map(_DRAWN.fullmatch, similar))  # `mask` next to `no_mask` is a class
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,40 +119,60 @@ def split_images(folder: Path, images: Sequence[Path], *, has_texts: bool) -> Sp
     names_below = _names_below(parts_of.values())
     splits: dict[Parts, Split] = {}
     for parent in sorted(names_below, key=len):
-        is_below = any(parent[:depth] in splits for depth in range(1, len(parent) + 1))
-        splits.update(_splits_in(parent, names_below, has_texts=has_texts and not is_below))
-    by_split: dict[Split | None, list[Path]] = {}
-    for image, parts in parts_of.items():
-        by_split.setdefault(_split_at(parts, splits), []).append(image)
-    if set(splits.values()) == {"train"}:
-        above = {parts[:depth] for parts in splits for depth in range(len(parts))}
-        siblings = {parts[:-1] for parts in splits}
-        if any(
-            parts_of[image] not in above
-            and not any(parts_of[image][: len(s)] == s for s in siblings)
-            for image in by_split.get(None, ())
-        ):  # `vehicles/train` next to `animals/cat`
-            splits = {}
-    notes: list[str] = []
-    if not splits:
-        by_split, notes = _by_files(images)
-    unused = []  # folders with the name of a split that are trained on all the same
-    for parent, names in sorted(names_below.items()):
-        for name in sorted(names):
-            parts = (*parent, name)
-            above_it = _split_at(parts, splits)
-            named_split = split_and_rest(name)[0] or above_it
-            if parts not in splits and above_it in {None, "train"} and named_split != above_it:
-                unused.append("/".join(parts))
-    if unused:
-        more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
-        notes.insert(
-            0,
-            f"not used as splits, despite their names: {', '.join(unused[:_NUM_NAMED])}{more}; "
-            "if one is held out, name the folder to train on instead",
-        )
+        is_in_split = _split_at(parent, splits) is not None
+        splits |= _splits_in(parent, names_below, has_texts=has_texts and not is_in_split)
+    if _leaves_images(splits, parts_of.values()):
+        splits = {}
+    notes = _unused_names(names_below, splits)
+    if splits:
+        by_split: dict[Split | None, list[Path]] = {}
+        for image, parts in parts_of.items():
+            by_split.setdefault(_split_at(parts, splits), []).append(image)
+    else:
+        by_split, more_notes = _by_files(images)
+        notes += more_notes
     folders = frozenset(folder.joinpath(*parts) for parts in splits)
     return Splits(images=by_split, folders=folders, notes=tuple(notes))
+
+
+def _leaves_images(splits: Mapping[Parts, Split], folders: Iterable[Parts]) -> bool:
+    """Check for `train` without a held-out split, and images elsewhere.
+
+    An example is `vehicles/train` next to `animals/cat`.
+    """
+    if set(splits.values()) != {"train"}:
+        return False
+    above = {split[:depth] for split in splits for depth in range(len(split))}
+    parents = {split[:-1] for split in splits}
+    for parts in folders:
+        is_beside = any(parts[: len(parent)] == parent for parent in parents)
+        if _split_at(parts, splits) is None and parts not in above and not is_beside:
+            return True
+    return False
+
+
+def _unused_names(
+    names_below: Mapping[Parts, set[str]], splits: Mapping[Parts, Split]
+) -> list[str]:
+    """Return a note on folders with the name of a split that are trained on all the same."""
+    unused = []
+    for parent, names in sorted(names_below.items()):
+        for name in sorted(names):
+            place = (*parent, name)
+            split = _split_at(place, splits)
+            named = split_and_rest(name)[0]
+            if place not in splits and split in {None, "train"} and named not in {None, split}:
+                unused.append("/".join(place))
+    if not unused:
+        return []
+    more = f" and {len(unused) - _NUM_NAMED} more" if len(unused) > _NUM_NAMED else ""
+    folders = f"{', '.join(unused[:_NUM_NAMED])}{more}"
+    return [
+        (
+            f"not used as splits, despite their names: {folders}; "
+            "if one is held out, name the folder to train on instead"
+        )
+    ]
 
 
 def _names_below(folders: Iterable[Parts]) -> dict[Parts, set[str]]:
@@ -159,38 +184,71 @@ def _names_below(folders: Iterable[Parts]) -> dict[Parts, set[str]]:
     return names
 
 
-def _split_at(parts: Parts, splits: dict[Parts, Split]) -> Split | None:
-    above = [splits[parts[:d]] for d in range(1, len(parts) + 1) if parts[:d] in splits]
-    return next((split for split in above if split != "train"), above[0] if above else None)
+def _split_at(parts: Parts, splits: Mapping[Parts, Split]) -> Split | None:
+    """Return the split of a folder or of one above it; a held-out one wins over `train`."""
+    found: Split | None = None
+    for depth in range(1, len(parts) + 1):
+        split = splits.get(parts[:depth])
+        if split is not None and split != "train":
+            return split
+        found = found or split
+    return found
 
 
 def _splits_in(
     parent: Parts, names_below: Mapping[Parts, set[str]], *, has_texts: bool
 ) -> dict[Parts, Split]:
     """Return the children of a folder that are splits."""
-    names = names_below[parent]
-    kinds: dict[str, Split] = {name: kind for name in names if (kind := split_of(name))}
-    by_rest: dict[Parts, dict[str, Split]] = {}  # `coco_train` and `coco_val`, or `imagesTr`
-    for name in names - kinds.keys():
+    kinds = _named_splits(names_below[parent])
+    others = names_below[parent] - kinds.keys()
+    num_held_out = sum(kind != "train" for kind in kinds.values())
+    if not kinds:
+        return {}
+    is_mixed = 0 < num_held_out < len(kinds)
+    if is_mixed or not others or _have_folders_in_common(parent, kinds, others, names_below):
+        is_split = True
+    elif num_held_out:
+        is_split = has_texts or all(name.lower() in PLAIN_NAMES for name in others)
+    else:
+        is_split = all(name.lower() in _EXTRA for name in others)
+    return {(*parent, name): kind for name, kind in kinds.items()} if is_split else {}
+
+
+def _named_splits(names: Collection[str]) -> dict[str, Split]:
+    """Return the names that stand for a split: alone, or in pairs such as `coco_train`, `coco_val`.
+
+    Short words, as in `imagesTr` and `imagesTs`, count in pairs only.
+    """
+    kinds: dict[str, Split] = {}
+    by_rest: dict[Parts, dict[str, Split]] = {}
+    for name in names:
+        alone = split_of(name)
         split, rest = split_and_rest(name, is_short=True)
-        if split:
+        if alone is not None:
+            kinds[name] = alone
+        elif split is not None:
             by_rest.setdefault(rest, {})[name] = split
     for pair in by_rest.values():
         if len({split == "train" for split in pair.values()}) > 1:
             kinds |= pair
-    others = names - kinds.keys()
-    held_out = {name for name, kind in kinds.items() if kind != "train"}
-    is_pair = len(held_out) not in {0, len(kinds)}
-    shared = {inner for name in kinds for inner in names_below.get((*parent, name), ())}
-    shared = {inner for inner in shared if inner.lower() not in PLAIN_NAMES}
-    around = set(others).union(*(names_below.get((*parent, name), ()) for name in others))
-    is_split = bool(kinds) and (is_pair or not others or bool(shared & around))
-    if kinds and not held_out:
-        is_split = is_split or all(name.lower() in _EXTRA for name in others)
-    elif kinds:
-        is_plain = all(name.lower() in PLAIN_NAMES for name in others)
-        is_split = is_split or is_plain or has_texts
-    return {(*parent, name): kind for name, kind in kinds.items()} if is_split else {}
+    return kinds
+
+
+def _have_folders_in_common(
+    parent: Parts,
+    names: Collection[str],
+    others: Collection[str],
+    names_below: Mapping[Parts, set[str]],
+) -> bool:
+    """Check whether subfolders of splits, such as classes, are also in or next to other folders."""
+    around = set(others)
+    for other in others:
+        around |= names_below.get((*parent, other), set())
+    for name in names:
+        for inner in names_below.get((*parent, name), ()):
+            if inner in around and inner.lower() not in PLAIN_NAMES:
+                return True
+    return False
 
 
 def _by_files(images: Sequence[Path]) -> tuple[dict[Split | None, list[Path]], list[str]]:

@@ -10,7 +10,7 @@ from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.base.written_values import printable, shortened
 from slurm_jobs.formats.configs.stages import PreprocessConfig
-from slurm_jobs.formats.manifests.image_heads import begins_as_image
+from slurm_jobs.formats.file_signatures import begins_as_image
 from slurm_jobs.formats.manifests.image_paths import (
     ABSOLUTE_HINT,
     is_within,
@@ -30,6 +30,7 @@ from slurm_jobs.spec.yaml.document import KeyPath
 _KEY = "images_within"
 MAX_CHECKED_IMAGES = 100
 """Number of images of one manifest whose files are checked."""
+_SHOWN_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +163,8 @@ def foreign_image_findings(spec: CheckedSpec) -> Iterator[Finding]:
             share = many if len(read) > 1 else "its image is not an image file"
         fault = "is empty: copy or download such files again"
         if head:
-            fault = f"begins with {head!r}: convert such files to PNG or JPEG, or correct the names"
+            start = f"begins with {head[:_SHOWN_BYTES]!r}"
+            fault = f"{start}: convert such files to PNG or JPEG, or correct the names"
         message = f"{images.manifest}: {share}; {shown_name(image.value)} ({origin}) {fault}"
         yield spec.problem(images.path, message), is_all and _must_be_usable(spec, images)
 

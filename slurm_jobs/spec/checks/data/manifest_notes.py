@@ -10,8 +10,8 @@ from slurm_jobs.base.errors import Problem
 from slurm_jobs.formats.manifests.keys import normal
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_notes import RowNote, note_text
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.splits import split_of, split_of_column
-from slurm_jobs.formats.manifests.values import RowOptions
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.data.manifests import MANIFESTS, has_all_rows, row_options
 from slurm_jobs.spec.spec_files import Files

@@ -11,11 +11,12 @@ from dataclasses import fields
 
 from slurm_jobs.base.errors import Problem
 from slurm_jobs.formats.configs.stages import Columns
-from slurm_jobs.formats.manifests.foreign_files import HEAD_BYTES, foreign_format, unknown_format
+from slurm_jobs.formats.file_signatures import HEAD_BYTES
+from slurm_jobs.formats.manifests.foreign_files import foreign_format, unknown_format
 from slurm_jobs.formats.manifests.image_paths import strange_name
 from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_options import RowOptions, missing_columns
 from slurm_jobs.formats.manifests.text import MAX_BYTES, MAX_ROWS
-from slurm_jobs.formats.manifests.values import RowOptions, missing_columns
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.graph import preprocess_of
 from slurm_jobs.spec.model import RunSpec

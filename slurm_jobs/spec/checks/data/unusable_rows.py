@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from slurm_jobs.formats.configs.stages import ConsolidateConfig, PreprocessConfig
-from slurm_jobs.formats.manifests.image_heads import begins_as_image
+from slurm_jobs.formats.file_signatures import begins_as_image
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_files import (

@@ -15,7 +15,7 @@ import pytest
 from pipeline.preprocess.manifest import open_manifest
 from pipeline.preprocess.manifests.arrow_table import ArrowTable
 from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.manifests.values import RowOptions
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from tests.pipeline.tables import captions, write_saved
 
 

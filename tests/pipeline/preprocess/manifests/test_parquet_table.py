@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import MAX_SHARED_BYTES
-from slurm_jobs.formats.manifests.values import RowOptions
+from slurm_jobs.formats.manifests.row_options import RowOptions
 
 VALUE = bytes(7_000_000)
 NUM_ROWS = 30

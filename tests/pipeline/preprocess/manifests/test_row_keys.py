@@ -17,8 +17,8 @@ from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.stages import Columns
 from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.tables import needed_columns
-from slurm_jobs.formats.manifests.values import RowOptions
 
 Row = Mapping[str, Any]
 Write = Callable[[Path, Row], Path]

@@ -147,10 +147,10 @@ def refused(paths: RunPaths, *overrides: str) -> str:
             ),
         ),
         (
-            "stages.train.config.profile.steps=20-40",
+            "stages.train.config.profile.steps=20, 40",
             (
-                "stages.train.config.profile.steps: expected a list, found the text `20-40`; write "
-                "[20, 40]"
+                "stages.train.config.profile.steps: expected a list, found the text `20, 40`; "
+                "write [20, 40]"
             ),
         ),
         (

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
-from slurm_jobs.formats.manifests.values import RowOptions, read_row
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.values import read_row
 
 PICTURE = {"image": "a.png"}
 ASKED = {"question": "What is it?", "answer": "A cat."}

@@ -19,7 +19,8 @@ from PIL import Image
 
 from pipeline.preprocess.manifest import open_manifest
 from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.formats.manifests.foreign_files import HEAD_BYTES, foreign_format
+from slurm_jobs.formats.file_signatures import HEAD_BYTES
+from slurm_jobs.formats.manifests.foreign_files import foreign_format
 
 ROWS = b"image_path,text\n" + b"a.png,words\n" * 20
 
@@ -59,18 +60,18 @@ def database() -> bytes:
 
 
 FILES: list[tuple[str, Callable[[], bytes], str]] = [
-    ("good.csv.gz", lambda: gzip.compress(ROWS), "compressed with gzip, which is not read"),
+    ("good.csv.gz", lambda: gzip.compress(ROWS), "packed with gzip, which is not read"),
     ("good.csv", lambda: gzip.compress(ROWS), "`gunzip -k good.csv`"),
     ("a b.jsonl.bz2", lambda: bz2.compress(ROWS), "`bunzip2 -k 'a b.jsonl.bz2'`"),
     ("m.jsonl.xz", lambda: lzma.compress(ROWS), "`unxz -k m.jsonl.xz`"),
     ("m.jsonl.zst", lambda: b"\x28\xb5\x2f\xfd" + ROWS, "`unzstd m.jsonl.zst`"),
     ("m.csv.zip", lambda: zipped("m.csv"), "`unzip m.csv.zip`"),
     ("m.xlsx", lambda: zipped("xl/workbook.xml"), "a spreadsheet (.xlsx); save it as CSV"),
-    ("m.xls", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a spreadsheet of Excel"),
+    ("m.xls", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a spreadsheet (.xls)"),
     ("m.csv", lambda: b"version https://git-lfs.github.com/spec/v1\noid x\n", "`git lfs pull`"),
-    ("m.feather", feather, "write it as Parquet"),
-    ("m.tar", tarred, "a tar archive"),
-    ("m.sqlite", database, "a database of SQLite"),
+    ("m.feather", feather, "write its rows as Parquet"),
+    ("m.tar", tarred, "`tar -xf m.tar`"),
+    ("m.sqlite", database, "a file of the format SQLite"),
     ("m.jpg", picture, "a picture; a manifest lists pictures"),
     ("m.json", lambda: b'\x1e{"image": "a.png"}\n\x1e{}\n', "a JSON text sequence (RFC 7464)"),
     ("a b.jsonseq", lambda: b"\x1e{}", "`tr -d '\\036' < 'a b.jsonseq' > 'a b.lines.jsonl'`"),

@@ -71,25 +71,11 @@ def test_the_key_that_a_hint_names_is_there_and_takes_its_example(word: str, own
     ("key", "place", "example"),
     [
         ("lr", "optimizer.learning_rate", "optimizer: {learning_rate: 1e-4}"),
-        ("learning_rate", "optimizer.learning_rate", "optimizer: {learning_rate: 1e-4}"),
-        ("lora", "adapters", "adapters: {rank: 16}"),
-        ("lora_r", "adapters.rank", "adapters: {rank: 16}"),
-        ("lora_alpha", "adapters.alpha", "adapters: {alpha: 32}"),
-        ("fp16", "precision", "precision: fp16"),
         ("report_to", "trackers.use", "trackers: {use: [tensorboard]}"),
-        ("num_train_epochs", "num_epochs", "num_epochs: 3"),
-        ("max_steps", "num_steps", "num_steps: 1000"),
-        ("warmup_ratio", "schedule.warmup_share", "schedule: {warmup_share: 0.05}"),
-        ("logging_steps", "log_every_steps", "log_every_steps: 50"),
-        ("save_steps", "checkpoint.every_steps", "checkpoint: {every_steps: 500}"),
-        ("save_total_limit", "checkpoint.keep_last", "checkpoint: {keep_last: 2}"),
         (
             *("eval_steps", "evaluate.every_steps"),
             "evaluate: {manifest: data/heldout.jsonl, every_steps: 500}",
         ),
-        ("gradient_checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
-        ("optim", "optimizer.kind", "optimizer: {kind: adamw}"),
-        ("packing", "batching.kind", "batching: {kind: packed}"),
         ("Gradient-Checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
     ],
 )
@@ -128,14 +114,10 @@ def test_every_word_is_an_unknown_key_in_every_mapping(mapping: str) -> None:
     ("config", "hint"),
     [
         ("optimizer: {type: adamw}", "`stages.train.config.optimizer.kind`: write `kind: adamw`"),
-        ("optimizer: {name: adamw}", "`stages.train.config.optimizer.kind`: write `kind: adamw`"),
         ("adapters: {r: 16}", "`stages.train.config.adapters.rank`: write `rank: 16`"),
         (
             "save_strategy: steps",
-            (
-                "`stages.train.config.checkpoint.every_steps`: write `checkpoint: {every_steps: "
-                "500}`"
-            ),
+            "`stages.train.config.checkpoint.every_steps`: write `checkpoint: {every_steps: 500}`",
         ),
     ],
 )
@@ -159,17 +141,8 @@ def test_in_a_matrix_the_hint_has_the_name_in_the_file_and_appears_once(check: C
 @pytest.mark.parametrize(
     ("key", "place", "example"),
     [
-        *(
-            (key, "image_pixels.max", "image_pixels: {max: 1003520}")
-            for key in (
-                *("image_max_pixels", "max_image_pixels", "longest_edge", "image_resolution"),
-                *("resize", "image_size", "MAX_PIXELS", "total_pixels"),
-            )
-        ),
-        *(
-            (key, "image_pixels.min", "image_pixels: {min: 3136}")
-            for key in ("min_pixels", "image_min_pixels", "MIN_PIXELS", "shortest_edge")
-        ),
+        ("longest_edge", "image_pixels.max", "image_pixels: {max: 1003520}"),
+        ("MIN_PIXELS", "image_pixels.min", "image_pixels: {min: 3136}"),
     ],
 )
 def test_a_limit_of_resized_images_is_not_taken_for_the_one_that_rejects(

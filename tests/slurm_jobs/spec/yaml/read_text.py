@@ -3,8 +3,7 @@
 from slurm_jobs.spec.yaml.document import YamlDocument
 from slurm_jobs.spec.yaml.reader import read_yaml
 
-NBSP, NARROW, WIDE, ZERO, BOM = "\u00a0", "\u202f", "\u3000", "\u200b", "\ufeff"
-COLON = "\uff1a"
+NBSP, NARROW, ZERO, BOM = "\u00a0", "\u202f", "\u200b", "\ufeff"
 
 
 def read(text: str) -> YamlDocument:

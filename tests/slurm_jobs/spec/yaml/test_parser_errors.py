@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.slurm_jobs.spec.yaml.read_text import BOM, COLON, NARROW, NBSP, WIDE, ZERO, read
+from tests.slurm_jobs.spec.yaml.read_text import BOM, NARROW, NBSP, ZERO, read
 
 SHELL = "name: a\nstages:\n  s:\n    "
-OUT_OF_LINE = "in the same column as the item above it"
-TAB, DASH_TAB = "indent with spaces, not tabs", "a tab between the dash and a key; type a space"
+OUT_OF_LINE = "same column as the key or item above it"
+ITEM = "a list goes below its key, with all its items in one column"
+TAB = "type spaces, not tabs"
 
 
 @pytest.mark.parametrize(
@@ -25,13 +26,13 @@ TAB, DASH_TAB = "indent with spaces, not tabs", "a tab between the dash and a ke
         # with the remedy
         (SHELL + "shell: echo a: b\n", (4, 18), "put quotes around a value that holds a colon"),
         ("name: 'it's'\n", (1, 11), "write '' for a quote inside '...'"),
-        (SHELL + "shell: x\n   retries: 1\n", (5, 4), "begin this line in the same column"),
+        (SHELL + "shell: x\n   retries: 1\n", (5, 4), OUT_OF_LINE),
         (SHELL + "shell: x\n     retries: 1\n", (5, 13), "begin this line in the same column"),
         (" name: a\nlimit: 1\n", (2, 1), "same column as the first key"),
         ('name: "a\nlimit: 1\n', (1, 7), "the quote that opens here is never closed"),
         ("name: a\nlimit 1\ncode: []\n", (2, 1), "write `key: value`"),
         ("name:a\nlimit: 1\n", (1, 1), "this line is not `key: value`"),
-        ("name: a\n- b\n", (2, 1), "a list goes below its key"),
+        ("name: a\n- b\n", (2, 1), ITEM),
         ("setup: - a\n", (1, 8), "begin the list on the next line"),
         ("shell: | echo\n", (1, 10), "begins on the next line"),
         ("shell: [ -f x ] && y\n", (1, 17), "put quotes around the text"),
@@ -49,48 +50,29 @@ TAB, DASH_TAB = "indent with spaces, not tabs", "a tab between the dash and a ke
         (SHELL + 'shell: "x\n    retries: 2\n    python: "x"\n', (4, 12), "closed only on line 6"),
         (SHELL + "shell: 'x\n    retries: 2\n    python: 'x'\n", (4, 12), "closed only on line 6"),
         ('a: "x\nb: ""\n', (1, 4), "closed only on line 2"),
-        ("a: [b, c\nd: 2\ne: 3\n", (1, 4), "still open on line 2; close [ with ]"),
-        ("a: {b: 1,\nd: 2\ne: 3\n", (1, 4), "still open on line 3; close { with }"),
-        ("a: [b,\n", (1, 4), "still open on line 2; close [ with ]"),
-        ("x: {a: 2,, b: 1}\n", (1, 10), "there is one , too many: remove it"),
-        ("x: [a, , b]\n", (1, 8), "there is one , too many: remove it"),
-        ("x: {a: 1}}\ny: 2\n", (1, 10), "there is one } too many: remove it"),
-        ("x: [a, b]]\n", (1, 10), "there is one ] too many: remove it"),
-        ("{a: 1}}\n", (1, 7), "there is one } too many: remove it"),
-        ("x: {a: 1},\ny: 1\n", (1, 10), "there is one , too many: remove it"),
+        ("a: [b, c\nd: 2\ne: 3\n", (1, 4), "close [ with ]"),
+        ("a: {b: 1,\nd: 2\ne: 3\n", (1, 4), "close { with }"),
+        ("a: [b,\n", (2, 1), "close the bracket that is still open"),
+        ("x: [a, , b]\n", (1, 8), "remove it, or put quotes"),
+        ("x: {a: 1}}\ny: 2\n", (1, 10), "remove it, or put quotes"),
         # an item that is not below the one above it
         ("x:\n    - a\n  - b\n", (3, 3), OUT_OF_LINE),
         ("x:\n - a\n  - b: 1\n", (3, 6), OUT_OF_LINE),
-        ("x:\n  - a: 1\n    - b\n", (3, 5), OUT_OF_LINE),
-        ("x:\n  - {a: 1}\n   - b\n", (3, 4), OUT_OF_LINE),
-        ("x:\n  - a: 1\n    b: 2\n   - c: 2\n", (4, 4), OUT_OF_LINE),
         # tabs
         ("a:\n\tb: 1\n", (2, 1), TAB),
-        ("a:\n  b: 1\n\tc: 2\n", (3, 1), TAB),
-        ("a: |\n  x\n\ty\n", (3, 1), TAB),
-        ("\ta: 1\n", (1, 1), TAB),
-        ("-\tb: 1\n", (1, 2), DASH_TAB),
-        ("-\t1\n-\tb: 1\n", (2, 2), DASH_TAB),
-        ("- a: 1\n-\tb: 1\n", (2, 2), DASH_TAB),
+        ("a: b\t# c\n", (1, 5), TAB),
+        ("-\tb: 1\n", (1, 2), TAB),
         # characters that only look like a space or a colon
         (f"a:{NBSP}1\nb: 2\n", (1, 3), "U+00A0"),
-        (f"a:{NBSP}1\n", (1, 3), "U+00A0"),
         (f"a:\n  b:{NARROW}1\n  c: 2\n", (2, 5), "U+202F"),
-        (f"a:{WIDE}1\n  b: 2\n", (1, 3), "U+3000"),
         (f"x: 1\ny:{NBSP}\n  z: 1\n", (2, 3), "U+00A0"),
-        (f"a:\n{NBSP}{NBSP}b: 1\n", (2, 1), "U+00A0"),
         (f"a:\n {NBSP}b: 1\n  c: 1\n", (2, 2), "U+00A0"),
-        (f"a:\n  - {WIDE}x\n", (2, 5), "U+3000"),
+        (f"a:\n  - {NBSP}x\n", (2, 5), "U+00A0"),
         (f"-{NBSP}x\n- z\n", (1, 2), "U+00A0"),
         (f"a: 4{NBSP}\n", (1, 5), "U+00A0"),
-        (f"a: {NBSP}4\n", (1, 4), "U+00A0"),
-        (f"a: 1{NBSP}# c\n", (1, 5), "U+00A0"),
-        (f"a: {{b:{NBSP}1}}\n", (1, 7), "U+00A0"),
         (f"{ZERO}a: 1\n", (1, 1), "U+200B"),
         (f"a: 1\nb{ZERO}: 2\n", (2, 2), "U+200B"),
-        (f"a: 1\n{BOM}b: 2\n", (2, 1), "U+FEFF"),
         (f"{BOM}a: 1\nb:{NBSP}2\nc: 3\n", (2, 3), "U+00A0"),
-        (f"a: 1\nb{COLON} 2\nc: 3\n", (2, 2), "U+FF1A"),
     ],
 )
 def test_what_is_wrong_is_one_problem_at_its_place(

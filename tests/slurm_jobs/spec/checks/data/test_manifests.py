@@ -57,7 +57,7 @@ UTF_16 = ":1: not UTF-8 (it begins like UTF-16); save the manifest as UTF-8"
         ("m.json", f"[{ROW}", NO_JSON),
         ("m.json", f"[{ROW}] {ROW}", NO_JSON),
         ("m.csv.gz", gzip.compress(ROWS.encode()), "`gunzip -k m.csv.gz`"),
-        ("m.csv", gzip.compress(ROWS.encode()), "compressed with gzip"),
+        ("m.csv", gzip.compress(ROWS.encode()), "packed with gzip"),
         ("m.jsonl", b"version https://git-lfs.github.com/spec/v1\n", "`git lfs pull`"),
         ("m.jsonl", ROW.encode("utf-16"), UTF_16),
         ("m.jsonl", ROW.encode("utf-16-le"), UTF_16),

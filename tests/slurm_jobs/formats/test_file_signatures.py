@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pipeline.preprocess.images.image_formats import FORMATS
-from slurm_jobs.formats.manifests.image_heads import IMAGE_HEAD_BYTES, begins_as_image
+from slurm_jobs.formats.file_signatures import HEAD_BYTES, begins_as_image
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -20,4 +20,4 @@ def test_every_format_that_the_job_decodes_begins_as_an_image(tmp_path: Path, ki
         file.write_bytes(b"qoif")
     else:
         Image.new("RGB", (64, 48)).save(file, kind)
-    assert begins_as_image(file.read_bytes()[:IMAGE_HEAD_BYTES])
+    assert begins_as_image(file.read_bytes()[:HEAD_BYTES])
