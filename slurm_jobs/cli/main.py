@@ -60,10 +60,9 @@ def _run(words: Sequence[str]) -> int:
     code = _run_verb(options)
     if output is None or output.failure is None:
         return code
-    problem = output.failure.strerror
     print(
-        f"slurm-jobs: standard output: {problem}; the command went on to its end, so do not run "
-        "it again before you have looked at `slurm-jobs runs`",
+        f"slurm-jobs: standard output: {output.failure.strerror}; the command went on to its end, "
+        "so do not run it again before you have looked at `slurm-jobs runs`",
         file=sys.stderr,
     )
     return code or FileError.exit_code

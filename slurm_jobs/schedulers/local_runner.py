@@ -2,7 +2,8 @@
 
 `python -m slurm_jobs.schedulers.local_runner RUN_DIR MAX_CPUS`. It ends when nothing runs and
 nothing can start. When it dies, the kernel sends SIGTERM to its tasks, and the next runner waits
-for them to end, so that no process is left behind.
+for them to end, so that no process is left behind. When the run's folder is removed or moved, it
+kills its tasks and ends.
 """
 
 from __future__ import annotations
@@ -97,29 +98,54 @@ class Runner:
         self._die_with_runner = dies_with_parent(signal.SIGTERM)
 
     def run(self) -> None:
-        """Run until nothing is left."""
+        """Run until nothing is left, or until the run's folder is removed or moved."""
         settle_left_tasks(self._paths, self._book)
-        while True:
-            jobs = self._book.jobs()
-            for task_id in (task_id for job in jobs for task_id in job.task_ids):
-                if task_id not in self._states:
-                    self._states[task_id] = self._book.state(task_id) or TaskAccounting(
-                        job_id=task_id, state="PENDING", source="local"
-                    )
-            self._cancel(jobs, self._book.take_requests("cancel"))
-            self._reap()
-            self._hold_limits()
-            self._hold_memory()
-            words = {task_id: task.state for task_id, task in self._states.items()}
-            decision = decide(jobs, words, max_cpus=self._max_cpus)
-            for job, task_id in decision.start:
-                self._start(job, task_id)
-            self._note_reasons(decision.reasons)
-            for task_id in decision.cancel:
-                self._put_cancelled(task_id)
-            if not decision.start and not decision.cancel and not self._running:
-                return  # nothing runs and nothing can start, so no state will change any more
-            time.sleep(POLL_S)
+        try:
+            while not self._is_folder_gone() and self._look():
+                time.sleep(POLL_S)
+        except OSError:
+            if not self._is_folder_gone():
+                raise
+        if self._is_folder_gone():  # results of tasks would be lost
+            self._kill_all()
+
+    def _look(self) -> bool:
+        """Record what ended, start what can start, and return whether anything is left."""
+        jobs = self._book.jobs()
+        for task_id in (task_id for job in jobs for task_id in job.task_ids):
+            if task_id not in self._states:
+                self._states[task_id] = self._book.state(task_id) or TaskAccounting(
+                    job_id=task_id, state="PENDING", source="local"
+                )
+        self._cancel(jobs, self._book.take_requests("cancel"))
+        self._reap()
+        self._hold_limits()
+        self._hold_memory()
+        words = {task_id: task.state for task_id, task in self._states.items()}
+        decision = decide(jobs, words, max_cpus=self._max_cpus)
+        for job, task_id in decision.start:
+            self._start(job, task_id)
+        self._note_reasons(decision.reasons)
+        for task_id in decision.cancel:
+            self._put_cancelled(task_id)
+        # If nothing runs and nothing can start, no state will change any more.
+        return bool(decision.start or decision.cancel or self._running)
+
+    def _is_folder_gone(self) -> bool:
+        try:
+            self._paths.run_json.stat()
+        except FileNotFoundError:
+            return True
+        except OSError:  # a file system that does not answer may come back
+            return False
+        return False
+
+    def _kill_all(self) -> None:
+        end_s = time.monotonic() + _PATIENCE_S
+        for running in self._running.values():
+            while kill_session(running.process.pid) and time.monotonic() < end_s:
+                time.sleep(_REAP_POLL_S)
+                self._reap_children()
 
     def _put(self, task: TaskAccounting) -> None:
         self._states[task.job_id] = task
@@ -152,8 +178,6 @@ class Runner:
             )
             self._put(failed)
             return
-        session = note_session(process.pid, f"{_START_VARIABLE}={start_id}")
-        self._book.write_session(task_id, session)
         resources = order.resources
         limit_s = resources.timeout_min * 60
         lead_s = resources.lead_s
@@ -170,7 +194,6 @@ class Runner:
             requested_mem_bytes=resources.mem_gb * 2**30 if resources.mem_gb is not None else None,
             time_limit_s=limit_s,
         )
-        self._put(accounting)
         self._running[task_id] = _RunningTask(
             process=process,
             accounting=accounting,
@@ -179,6 +202,9 @@ class Runner:
             end_at_s=now + limit_s,
             mem_bytes=(resources.mem_gb or math.inf) * 2**30 * resources.nodes,
         )
+        session = note_session(process.pid, f"{_START_VARIABLE}={start_id}")
+        self._book.write_session(task_id, session)
+        self._put(accounting)
 
     def _process(
         self, order: JobOrder, job: LocalJob, task_id: str, start_id: str

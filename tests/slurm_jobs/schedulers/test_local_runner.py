@@ -25,6 +25,7 @@ def book(tmp_path, monkeypatch):
     order = SimpleNamespace(stage="work", spec_dir=str(tmp_path), resources=resources)
     monkeypatch.setattr(local_runner, "read_order", lambda _path: order)
     paths = RunPaths(tmp_path)
+    paths.run_json.touch()
     paths.logs_dir("work").mkdir(parents=True)
     script = paths.batch_script("t")
     script.parent.mkdir(parents=True)
@@ -90,6 +91,25 @@ def test_a_requeued_task_waits_without_the_times_of_its_last_start(book, monkeyp
     for task in written[1:3]:
         assert (task.end_unix_s, task.exit_code, task.cpu_time_s) == (None, None, None)
     assert written[1].start_unix_s is None
+
+
+@pytest.mark.parametrize("removal", ["rm -rf {run}", "mv {run} {run}-moved"])
+def test_no_task_outlives_the_folder_of_its_run(book, tmp_path, removal):
+    here = list(tmp_path.iterdir())
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for path in here:
+        path.rename(folder / path.name)
+    started = tmp_path / "started"
+    RunPaths(folder).batch_script("t").write_text(
+        f"echo $$ > {started}; until grep -q RUNNING {folder}/local/states/*; do sleep 0.01; done\n"
+        f"{removal.format(run=folder)}; sleep 600\n"
+    )
+    book = LocalBook(RunPaths(folder).local_dir)
+    queue(book)
+    run(book, max_cpus=1)
+    assert not Path("/proc", started.read_text().strip(), "exe").exists()
+    assert not folder.exists()
 
 
 @pytest.fixture
