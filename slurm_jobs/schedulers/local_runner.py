@@ -30,7 +30,6 @@ from slurm_jobs.base.processes.process_sessions import (
     memory_of_sessions,
     note_session,
 )
-from slurm_jobs.base.processes.process_table import process_entry
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.run_folder.orders import JobOrder, read_order
@@ -276,9 +275,8 @@ class Runner:
         by_session = {running.process.pid: running for running in self._running.values()}
         with suppress(ChildProcessError):  # there are no children
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                entry = process_entry(ended.si_pid)
+                running = by_session.get(os.getsid(ended.si_pid))
                 _, status, usage = os.wait4(ended.si_pid, 0)
-                running = by_session.get(entry.session) if entry is not None else None
                 if running is None:
                     continue
                 running.cpu_time_s += usage.ru_utime + usage.ru_stime

@@ -16,7 +16,6 @@ class ProcessEntry(NamedTuple):
     state: str
     parent: int
     group: int
-    session: int
     num_threads: int
     start_ticks: int
     """Start time, in kernel ticks since the machine's start."""
@@ -54,13 +53,11 @@ def process_entry(pid: int) -> ProcessEntry | None:
     with suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         state, *fields = text.rpartition(")")[2].split()  # its name may contain anything
-        parent, group, session = (int(field) for field in fields[:3])
         return ProcessEntry(
             pid=pid,
             state=state,
-            parent=parent,
-            group=group,
-            session=session,
+            parent=int(fields[0]),
+            group=int(fields[1]),
             num_threads=int(fields[16]),
             start_ticks=int(fields[18]),
             cpu_ticks=sum(int(field) for field in fields[10:14]),

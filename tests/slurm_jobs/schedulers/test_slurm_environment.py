@@ -204,9 +204,6 @@ def test_only_what_sbatch_says_itself_is_a_refusal(
     assert type(raised.value) is error
 
 
-# A submit from inside a job.
-
-
 OF_A_USER = {"HOME": "/home/me", "SLURM_JOBS_RUNS_DIR": "/runs", "SBATCH_ACCOUNT": "x"}
 OF_A_TASK = ("SLURM_JOBS_LOCAL_TASK_ID", "SLURM_JOBS_ENTRY_POINT", "SLURM_JOBS_MATRIX_LR")
 

@@ -225,9 +225,6 @@ def test_the_deadline_is_by_the_clock_of_the_node(
     assert found.deadline_unix_s == expected
 
 
-# Types of GPU; scontrol is a program of the test's own.
-
-
 @pytest.fixture
 def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a `scontrol` that prints the file `out` and notes its arguments."""
