@@ -64,8 +64,8 @@ def blocks(runs: Sequence[Path]) -> Mapping[str, str]:
 
 def _phases(runs: Sequence[Path], speeds: Mapping[str, Sequence[Speed]]) -> str:
     head = [
-        "phase", "samples a second", "what the guide's timer calls data", "waits for data",
-        "times the phase before", "others held the cores",
+        "phase", "samples per second", "what the guide's timer calls data", "waits for data",
+        "times the phase before", "cores occupied by others",
     ]  # fmt: skip
     rows, before = [], None
     for stage, name in PHASES.items():
@@ -125,12 +125,12 @@ def _saved(runs: Sequence[Path], speeds: Mapping[str, Sequence[Speed]]) -> str:
         f"{' or '.join(sorted(counts))} samples ({first.num_tokens:,} real tokens as it was "
         "found), each with a photograph "
         f"of {begun['mean_photograph_bytes'] / 1000:.0f} kB, and the same "
-        f"{begun['num_parameters']:,} parameters. Phase 3 took {_chosen(runs)}. What phase 2 "
-        f"does once, `preprocess` and `consolidate`, took {middle(once_s, '.0f')} s; an epoch of "
-        f"`quick-wins` {middle(epoch_s, '.0f')} s."
+        f"{begun['num_parameters']:,} parameters. Phase 3 chose {_chosen(runs)}. In phase 2, "
+        f"`preprocess` and `consolidate` took {middle(once_s, '.0f')} s, which is needed only "
+        f"once. An epoch of `quick-wins` took {middle(epoch_s, '.0f')} s."
     )
     head = [
-        "phase", "time saved, says the guide", "at most, by the records before", "time saved here",
+        "phase", "time saved in the guide", "at most, by the records before", "time saved here",
     ]  # fmt: skip
     return "\n".join([table(head, rows), "", about])
 
@@ -150,5 +150,5 @@ def _lines(run: Path) -> str:
     waits = read_steps(steps_path(folder, 0)).steps["data_wait_s"][20:23]
     told = ", ".join(f"{wait:.2f}" for wait in waits)
     return "\n".join(
-        ["```", *lines, "```", "", f"By the step records these steps waited {told} s for data."]
+        ["```", *lines, "```", "", f"By the step records, these steps waited {told} s for data."]
     )

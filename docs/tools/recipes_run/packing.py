@@ -13,9 +13,9 @@ NUM_RUNS = 3
 PICTURE = "docs/images/packing-recipe.png"
 TIMED_S = 30
 TRAININGS = {
-    "train-shuffled": "`shuffled`: one chat a row, random order",
-    "train-grouped": "`grouped`: one chat a row, like lengths together",
-    "train-packed": "`packed`: several chats a row",
+    "train-shuffled": "`shuffled`: one chat per row, random order",
+    "train-grouped": "`grouped`: one chat per row, similar lengths together",
+    "train-packed": "`packed`: several chats per row",
 }
 STAGES_OF_NANOVLM = {
     "shuffled": "2, naive padding",
@@ -54,8 +54,8 @@ def blocks(runs: Sequence[Path]) -> Mapping[str, str]:
 
 def _ways(made: Mapping[str, object]) -> str:
     head = [
-        "way of batching", "stage of nanoVLM", "rows", "samples a row", "padding",
-        "slowest rank over the mean", "seconds for 1,000 samples",
+        "way of batching", "stage of nanoVLM", "rows", "samples per row", "padding",
+        "slowest rank over the mean", "seconds per 1,000 samples",
     ]  # fmt: skip
     ways = made["ways"]
     assert isinstance(ways, list)
@@ -72,14 +72,14 @@ def _ways(made: Mapping[str, object]) -> str:
         for way in ways
         if way["problem"] is None
     ]
-    told = f"{made['num_samples']:,} samples, rows of {made['max_tokens']} tokens."
+    told = f"{made['num_samples']:,} samples, in rows of {made['max_tokens']} tokens."
     return "\n".join([table(head, rows), "", told])
 
 
 def _speeds(speeds: Mapping[str, Sequence[Speed]]) -> str:
     head = [
-        "batching", "padding", "token slots a second", "real tokens a second", "samples a second",
-        "real tokens, times those of `shuffled`", "others held the cores",
+        "batching", "padding", "token slots per second", "real tokens per second",
+        "samples per second", "real tokens, times those of `shuffled`", "cores occupied by others",
     ]  # fmt: skip
     rows = [
         [
@@ -97,7 +97,7 @@ def _speeds(speeds: Mapping[str, Sequence[Speed]]) -> str:
 
 
 def _ratios(speeds: Mapping[str, Sequence[Speed]], stage: str) -> list[float]:
-    """Real tokens a second, run by run beside those of `shuffled`."""
+    """Return real tokens per second over those of `shuffled`, run by run."""
     pairs = zip(speeds[stage], speeds["train-shuffled"], strict=True)
     return [speed.tokens_per_s / base.tokens_per_s for speed, base in pairs]
 
@@ -114,9 +114,9 @@ def _worth(speeds: Mapping[str, Sequence[Speed]]) -> str:
         f"{speeds[stage][0].num_samples:,} ({stage.removeprefix('train-')})" for stage in TRAININGS
     )
     return (
-        f"Packed rows have {middle(fill, '.2f')} times as many real tokens a slot as shuffled "
-        f"ones. Slots went through at {middle(slots, '.2f')} times the speed of shuffled ones, so "
-        f"that {middle(gained, '.2f')} times as many real tokens a second were learned from. In "
-        f"its epoch a training learned from {learned} samples: a last batch that does not fill up "
-        f"is left out. Each figure is {runs_told(packed)}."
+        f"Packed rows have {middle(fill, '.2f')} times as many real tokens per slot as shuffled "
+        f"ones, but only {middle(slots, '.2f')} times as many slots per second. Together this is "
+        f"{middle(gained, '.2f')} times as many real tokens per second. In its epoch, a training "
+        f"learned from {learned} samples, because a last batch that is not full is left out. "
+        f"Each figure is {runs_told(packed)}."
     )
