@@ -62,7 +62,7 @@ def _run(words: Sequence[str]) -> int:
         return code
     print(
         f"slurm-jobs: standard output: {output.failure.strerror}; the command went on to its end, "
-        "so do not run it again before you have looked at `slurm-jobs runs`",
+        "so check `slurm-jobs runs` before you run it again",
         file=sys.stderr,
     )
     return code or FileError.exit_code

@@ -1,4 +1,4 @@
-"""Standard output of commands that must finish their work whoever reads what they print."""
+"""Standard output of commands that must finish their work, even if no one reads it."""
 
 from __future__ import annotations
 
