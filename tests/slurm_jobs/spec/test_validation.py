@@ -19,7 +19,6 @@ SHELL = "name: a\ncluster: local\nstages:\n  s:\n    shell: x\n"
         ("nodes: [1]", "f:1:1: nodes: expected a whole number, found a list of 1"),
         ("nodes: 0", "f:1:8: nodes: must be greater than or equal to 1, found `0`"),
         ("mem_gb: '8'", "f:1:9: mem_gb: expected a number, found the text `8`; remove the quotes"),
-        ("mem_gb: 5%", "f:1:9: mem_gb: expected a number, found the text `5%`; write 0.05"),
         (
             "cpus_per_task: '4.0'",
             "f:1:16: cpus_per_task: expected a whole number, found the text `4.0`",
