@@ -36,10 +36,10 @@ import numpy as np
 
 from benchmarks.sample_lengths import SampleLengths, distributions
 from benchmarks.table import Row, arguments, row, show
+from pipeline.data.order import BatchLayout, dealt_order
 from pipeline.data.packing.algorithms import STRATEGIES, ffd, knapsack
-from pipeline.data.packing.budget import PackBudget, Packs
-from pipeline.data.packing.deal import deal_epoch
-from pipeline.data.packing.epoch_packs import make_packs
+from pipeline.data.packing.budget import PackBudget, Packs, join_packs
+from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.pack_statistics import Padding, padding, waits
 from pipeline.data.packing.pool_search import POOL_SIZE
 from pipeline.data.packing.window_search import LONGEST_DELAY
@@ -190,8 +190,15 @@ def rank_rows(name: str, lengths: SampleLengths, results: dict[str, PackingResul
         work[peer] = work[peer][make_permutation(len(work[peer]), [1]).slice(0, len(work[peer]))]
     for num_ranks, lane_size in ((8, 1), (64, 1), (64, 4)):
         group_size = num_ranks * lane_size
-        dealt = deal_epoch(work["ours"], group_size=group_size, num_lanes=num_ranks, words=WORDS)
-        orders = {**work, "ours": work["ours"][dealt]}
+        ours = work["ours"]
+        layout = BatchLayout(
+            global_batch_size=group_size,
+            num_lanes=num_ranks,
+            num_ranks=num_ranks,
+            num_microbatches=1,
+        )
+        order = dealt_order(ours.__getitem__, len(ours), 0, layout)
+        orders = {**work, "ours": ours[order(0, 0, len(ours) // group_size * group_size)]}
         over = {
             peer: 100 * (slowest_over_mean(values, num_ranks, lane_size) - 1)
             for peer, values in orders.items()
@@ -244,12 +251,14 @@ def _padding(packs: Packs, lengths: SampleLengths, batch_size: int | None = None
 
 def _by_name(lengths: SampleLengths, strategy: str) -> Packs:
     assert strategy in STRATEGIES
-    return make_packs(
-        lengths.num_tokens,
-        lengths.num_images,
-        budget=lengths.budget,
-        strategy=strategy,
-        words=WORDS,
+    return join_packs(
+        pack_order(
+            lengths.num_tokens,
+            lengths.num_images,
+            budget=lengths.budget,
+            strategy=strategy,
+            words=WORDS,
+        )
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,15 +56,16 @@ def item_type(num_samples: int) -> np.dtype:
     return np.dtype("<i4" if num_samples <= np.iinfo(np.int32).max else "<i8")
 
 
-def join_packs(parts: Sequence[Packs]) -> Packs:
+def join_packs(parts: Iterable[Packs]) -> Packs:
     """Concatenate packs, in their order."""
-    starts = np.cumsum([0] + [len(part.items) for part in parts])
+    bounds, items, num_items = [np.zeros(1, np.int64)], [], 0
+    for part in parts:
+        bounds.append(part.bounds[1:] + num_items)
+        items.append(part.items)
+        num_items += len(part.items)
     return Packs(
-        bounds=np.concatenate(
-            [part.bounds[:-1] + start for part, start in zip(parts, starts[:-1], strict=True)]
-            + [starts[-1:]]
-        ).astype(np.int64),
-        items=np.concatenate([part.items for part in parts]) if parts else np.zeros(0, np.int32),
+        bounds=np.concatenate(bounds),
+        items=np.concatenate(items) if items else np.zeros(0, np.int32),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing.algorithms import STRATEGIES, bfd, ffd, greedy, knapsack, one_by_one
+from pipeline.data.packing.algorithms import STRATEGIES, bfd, ffd, greedy, knapsack
 from pipeline.data.packing.budget import PackBudget, Packs
 from pipeline.data.packing.lower_bound import fewest_packs
 from tests.pipeline.data.packing.lengths import Sized, captions, sized_samples, sums
@@ -51,10 +51,6 @@ def test_no_samples_are_no_packs(name: str) -> None:
 def as_packs(found: tuple[list[int], list[int]]) -> list[list[int]]:
     ends, places = found
     return [places[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def test_one_by_one_has_one_sample_a_pack() -> None:
-    assert as_packs(one_by_one([5, 3], [0, 0], PackBudget(max_tokens=9))) == [[0], [1]]
 
 
 def test_greedy_begins_a_new_pack_when_the_next_sample_does_not_fit() -> None:
