@@ -262,16 +262,18 @@ def _by_name(lengths: SampleLengths, strategy: str) -> Packs:
     )
 
 
-def _by_lists(strategy: Callable[..., tuple], lengths: SampleLengths, order: np.ndarray) -> Packs:
-    ends, places = strategy(
-        lengths.num_tokens[order].tolist(), lengths.num_images[order].tolist(), lengths.budget
+def _by_lists(strategy: Callable[..., list], lengths: SampleLengths, order: np.ndarray) -> Packs:
+    places = Packs.from_lists(
+        strategy(
+            lengths.num_tokens[order].tolist(), lengths.num_images[order].tolist(), lengths.budget
+        )
     )
-    return Packs(bounds=np.array([0, *ends]), items=order[places])
+    return Packs(bounds=places.bounds, items=order[places.items])
 
 
 def _with_separators(
     num_tokens: list[int], num_images: list[int], budget: PackBudget, num_packs: int = 1024
-) -> tuple[list[int], list[int]]:
+) -> list[list[int]]:
     """Apply nanoVLM's rule; a sample without room for a separator gets none."""
     longer = [min(tokens + 1, budget.max_tokens) for tokens in num_tokens]
     return knapsack(longer, num_images, budget, num_packs=num_packs)

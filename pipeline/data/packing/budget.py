@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -34,6 +35,15 @@ class Packs:
     """int64 [num_packs + 1]; the first is 0, the last the number of items."""
     items: np.ndarray
     """int32 or int64 [num_items]: numbers of samples, in the order of the index."""
+
+    @classmethod
+    def from_lists(cls, packs: Sequence[Sequence[int]]) -> Packs:
+        """Return the packs with these samples."""
+        sizes = [len(pack) for pack in packs]
+        return cls(
+            bounds=np.cumsum([0, *sizes], dtype=np.int64),
+            items=np.fromiter(chain.from_iterable(packs), dtype=np.int64, count=sum(sizes)),
+        )
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

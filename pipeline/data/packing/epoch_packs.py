@@ -80,11 +80,9 @@ def pack_stretch(
         num_tokens: Tokens of these samples, [stretch].
         num_images: Images of these samples, [stretch].
     """
-    ends, places = STRATEGIES[strategy](num_tokens.tolist(), num_images.tolist(), budget)
-    return Packs(
-        bounds=np.array([0, *ends], dtype=np.int64),
-        items=numbers[np.array(places, dtype=np.int64)],
-    )
+    packs = STRATEGIES[strategy](num_tokens.tolist(), num_images.tolist(), budget)
+    places = Packs.from_lists(packs)
+    return Packs(bounds=places.bounds, items=numbers[places.items])
 
 
 def _stretches(
