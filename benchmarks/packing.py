@@ -40,7 +40,8 @@ from pipeline.data.order import BatchLayout, dealt_order
 from pipeline.data.packing.algorithms import STRATEGIES, ffd, knapsack
 from pipeline.data.packing.budget import PackBudget, Packs, join_packs
 from pipeline.data.packing.epoch_packs import pack_order
-from pipeline.data.packing.pack_statistics import Padding, padding, waits
+from pipeline.data.packing.lower_bound import fewest_packs
+from pipeline.data.packing.pack_statistics import sums_of, waits
 from pipeline.data.packing.pool_search import POOL_SIZE
 from pipeline.data.packing.window_search import LONGEST_DELAY
 from pipeline.data.packing.work_model import pack_work, work_model
@@ -75,6 +76,15 @@ def main() -> None:
     rows += rows_of("captions, at most 12 images", scarce, 1, with_trl=False)
     rows += growth_rows(100_000 if options.quick else NUM_ROWS)
     show(rows, options, ("slurm-jobs", "numpy", *(("trl", "datasets") if with_trl else ())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Padding:
+    """Shares of the computed token positions that are empty."""
+
+    share: float
+    least_share: float
+    """Share for as few packs as any packing needs, each padded to the full."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,12 +250,21 @@ def growth_rows(num_rows: int) -> list[Row]:
 
 
 def _padding(packs: Packs, lengths: SampleLengths, batch_size: int | None = None) -> Padding:
-    return padding(
-        packs,
-        lengths.num_tokens,
-        lengths.num_images,
-        budget=lengths.budget,
-        batch_size=batch_size,
+    """Return the padding of packs filled up to `max_tokens`, or to the longest of their batch."""
+    loads = sums_of(packs, lengths.num_tokens)
+    if batch_size is None:
+        num_places = len(packs) * lengths.budget.max_tokens
+    else:
+        starts = np.arange(0, len(loads), batch_size)
+        sizes = np.diff(np.append(starts, len(loads)))
+        num_places = int((np.maximum.reduceat(loads, starts) * sizes).sum())
+    num_tokens = int(loads.sum())
+    least = fewest_packs(
+        lengths.num_tokens[packs.items], lengths.num_images[packs.items], lengths.budget
+    )
+    return Padding(
+        share=1 - num_tokens / num_places,
+        least_share=1 - num_tokens / (least * lengths.budget.max_tokens),
     )
 
 

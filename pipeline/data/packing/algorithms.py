@@ -34,8 +34,7 @@ def one_by_one(
 ) -> list[list[int]]:
     """Put one sample into each pack: both `none` and `constrained`, which pad differently.
 
-    `none` pads to the longest of a batch, `constrained` to the budget; see
-    `pack_statistics.padding`.
+    `none` pads to the longest of a batch, `constrained` to the budget.
     """
     return [[place] for place in range(len(num_tokens))]
 
