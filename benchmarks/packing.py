@@ -36,11 +36,12 @@ import numpy as np
 
 from benchmarks.sample_lengths import SampleLengths, distributions
 from benchmarks.table import Row, arguments, row, show
+from pipeline.data.order import BatchLayout, dealt_order
 from pipeline.data.packing.algorithms import STRATEGIES, ffd, knapsack
-from pipeline.data.packing.budget import PackBudget, Packs
-from pipeline.data.packing.deal import deal_epoch
-from pipeline.data.packing.epoch_packs import make_packs
-from pipeline.data.packing.pack_statistics import Padding, padding, waits
+from pipeline.data.packing.budget import PackBudget, Packs, join_packs
+from pipeline.data.packing.epoch_packs import pack_order
+from pipeline.data.packing.lower_bound import fewest_packs
+from pipeline.data.packing.pack_statistics import sums_of, waits
 from pipeline.data.packing.pool_search import POOL_SIZE
 from pipeline.data.packing.window_search import LONGEST_DELAY
 from pipeline.data.packing.work_model import pack_work, work_model
@@ -75,6 +76,15 @@ def main() -> None:
     rows += rows_of("captions, at most 12 images", scarce, 1, with_trl=False)
     rows += growth_rows(100_000 if options.quick else NUM_ROWS)
     show(rows, options, ("slurm-jobs", "numpy", *(("trl", "datasets") if with_trl else ())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Padding:
+    """Shares of the computed token positions that are empty."""
+
+    share: float
+    least_share: float
+    """Share for as few packs as any packing needs, each padded to the full."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,8 +200,15 @@ def rank_rows(name: str, lengths: SampleLengths, results: dict[str, PackingResul
         work[peer] = work[peer][make_permutation(len(work[peer]), [1]).slice(0, len(work[peer]))]
     for num_ranks, lane_size in ((8, 1), (64, 1), (64, 4)):
         group_size = num_ranks * lane_size
-        dealt = deal_epoch(work["ours"], group_size=group_size, num_lanes=num_ranks, words=WORDS)
-        orders = {**work, "ours": work["ours"][dealt]}
+        ours = work["ours"]
+        layout = BatchLayout(
+            global_batch_size=group_size,
+            num_lanes=num_ranks,
+            num_ranks=num_ranks,
+            num_microbatches=1,
+        )
+        order = dealt_order(ours.__getitem__, len(ours), 0, layout)
+        orders = {**work, "ours": ours[order(0, 0, len(ours) // group_size * group_size)]}
         over = {
             peer: 100 * (slowest_over_mean(values, num_ranks, lane_size) - 1)
             for peer, values in orders.items()
@@ -233,36 +250,49 @@ def growth_rows(num_rows: int) -> list[Row]:
 
 
 def _padding(packs: Packs, lengths: SampleLengths, batch_size: int | None = None) -> Padding:
-    return padding(
-        packs,
-        lengths.num_tokens,
-        lengths.num_images,
-        budget=lengths.budget,
-        batch_size=batch_size,
+    """Return the padding of packs filled up to `max_tokens`, or to the longest of their batch."""
+    loads = sums_of(packs, lengths.num_tokens)
+    if batch_size is None:
+        num_places = len(packs) * lengths.budget.max_tokens
+    else:
+        starts = np.arange(0, len(loads), batch_size)
+        sizes = np.diff(np.append(starts, len(loads)))
+        num_places = int((np.maximum.reduceat(loads, starts) * sizes).sum())
+    num_tokens = int(loads.sum())
+    least = fewest_packs(
+        lengths.num_tokens[packs.items], lengths.num_images[packs.items], lengths.budget
+    )
+    return Padding(
+        share=1 - num_tokens / num_places,
+        least_share=1 - num_tokens / (least * lengths.budget.max_tokens),
     )
 
 
 def _by_name(lengths: SampleLengths, strategy: str) -> Packs:
     assert strategy in STRATEGIES
-    return make_packs(
-        lengths.num_tokens,
-        lengths.num_images,
-        budget=lengths.budget,
-        strategy=strategy,
-        words=WORDS,
+    return join_packs(
+        pack_order(
+            lengths.num_tokens,
+            lengths.num_images,
+            budget=lengths.budget,
+            strategy=strategy,
+            words=WORDS,
+        )
     )
 
 
-def _by_lists(strategy: Callable[..., tuple], lengths: SampleLengths, order: np.ndarray) -> Packs:
-    ends, places = strategy(
-        lengths.num_tokens[order].tolist(), lengths.num_images[order].tolist(), lengths.budget
+def _by_lists(strategy: Callable[..., list], lengths: SampleLengths, order: np.ndarray) -> Packs:
+    places = Packs.from_lists(
+        strategy(
+            lengths.num_tokens[order].tolist(), lengths.num_images[order].tolist(), lengths.budget
+        )
     )
-    return Packs(bounds=np.array([0, *ends]), items=order[places])
+    return Packs(bounds=places.bounds, items=order[places.items])
 
 
 def _with_separators(
     num_tokens: list[int], num_images: list[int], budget: PackBudget, num_packs: int = 1024
-) -> tuple[list[int], list[int]]:
+) -> list[list[int]]:
     """Apply nanoVLM's rule; a sample without room for a separator gets none."""
     longer = [min(tokens + 1, budget.max_tokens) for tokens in num_tokens]
     return knapsack(longer, num_images, budget, num_packs=num_packs)

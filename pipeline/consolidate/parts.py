@@ -74,9 +74,13 @@ class Parts:
 
     def too_long_lengths(self) -> list[int]:
         """Return the lengths in tokens of all rows that were left out as too long."""
-        lines = (line for part in self.paths for line in part.rejects.read_bytes().splitlines())
-        counts = (json.loads(line).get("num_tokens") for line in lines)
-        return [num_tokens for num_tokens in counts if num_tokens is not None]
+        lengths = []
+        for part in self.paths:
+            for line in part.rejects.read_bytes().splitlines():
+                num_tokens = json.loads(line).get("num_tokens")
+                if num_tokens is not None:
+                    lengths.append(num_tokens)
+        return lengths
 
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the part of each sample, and its row there; `numbers` count over all parts."""

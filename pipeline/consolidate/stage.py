@@ -211,7 +211,6 @@ def _write_own(
     dealing: str,
     guard: StopGuard,
 ) -> Piece:
-    """Write this task's shards, and the piece that proves them."""
     shards = shards_of_task(deal.num_shards, piece_paths.slice_index, piece_paths.num_slices)
     folder = context.output_dir / SHARDS_DIR
     # While this task is working, the data set is incomplete, and no other task can finish it.

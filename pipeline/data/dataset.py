@@ -215,6 +215,9 @@ def open_dataset(
         StageError: the data set is unfinished or damaged.
     """
     info = read_dataset_info(dataset_dir)
+    layout = None
+    if info.image_format == "raw" and info.image_height and info.image_width:
+        layout = raw_layout((info.image_height, info.image_width, 3))
     return ShardedDataset(
         info=info,
         index=_open_index(info, dataset_dir, local_dir),
@@ -225,15 +228,9 @@ def open_dataset(
             check,
         ),
         rule=image_rule(info),
-        layout=_layout(info),
+        layout=layout,
         _known=np.zeros(info.num_samples, dtype=np.uint8).data,  # pages appear when written
     )
-
-
-def _layout(info: DatasetInfo) -> RawLayout | None:
-    if info.image_format != "raw" or info.image_height is None or info.image_width is None:
-        return None
-    return raw_layout((info.image_height, info.image_width, 3))
 
 
 def _open_index(info: DatasetInfo, dataset_dir: Path, local_dir: Path | None) -> DatasetIndex:

@@ -19,7 +19,7 @@ from pipeline.data.batches.learned_targets import refuse_batch
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.disk_format.sample_members import Sample
 from pipeline.data.gathered import Gathered, gather_samples
-from pipeline.data.order import Microbatch, position_at, rank_microbatches
+from pipeline.data.order import Microbatch, epoch_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.timing.thread_clock import ThreadClock
@@ -61,7 +61,7 @@ class BatchReader(Prefetcher):
         plan, step = self._plan, self._next_step
         self._next_step = step + 1
         parts = rank_microbatches(step, plan.layout, self._rank, plan.num_packs, plan.order)
-        epoch = position_at(step, plan.layout.global_batch_size, plan.num_packs).epoch
+        epoch = epoch_at(step, plan.layout.global_batch_size, plan.num_packs)
         return [self._pool.submit(self._assemble, part, epoch) for part in parts]
 
     def _assemble(self, part: Microbatch, epoch: int) -> Batch:

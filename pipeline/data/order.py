@@ -36,15 +36,6 @@ _STRETCH = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StreamPosition:
-    """Position in the stream of packs."""
-
-    epoch: int
-    offset: int
-    """Packs of the epoch before this position."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BatchLayout:
     """Division of a global batch."""
 
@@ -174,10 +165,9 @@ def _epoch_permutation(num_packs: int, seed: int, epoch: int) -> Permutation:
     return make_permutation(num_packs, [_ORDER_WORD, seed, epoch])
 
 
-def position_at(step: int, global_batch_size: int, num_packs: int) -> StreamPosition:
-    """Return the position of the first pack of a step."""
-    epoch, offset = divmod(step * global_batch_size, num_packs)
-    return StreamPosition(epoch=epoch, offset=offset)
+def epoch_at(step: int, global_batch_size: int, num_packs: int) -> int:
+    """Return the epoch of the first pack of a step."""
+    return step * global_batch_size // num_packs
 
 
 def stream_range(
@@ -220,9 +210,9 @@ def rank_microbatches(
     packs, epochs = stream_range(
         first + lanes.start * lane_size, first + lanes.stop * lane_size, num_packs, order
     )
-    parts = zip(
-        np.split(packs, layout.num_microbatches),
-        np.split(epochs, layout.num_microbatches),
-        strict=True,
-    )
-    return [Microbatch(packs=part, epochs=epoch) for part, epoch in parts]
+    packs_by_part = np.split(packs, layout.num_microbatches)
+    epochs_by_part = np.split(epochs, layout.num_microbatches)
+    return [
+        Microbatch(packs=part, epochs=epochs_of_part)
+        for part, epochs_of_part in zip(packs_by_part, epochs_by_part, strict=True)
+    ]

@@ -286,26 +286,25 @@ def expand_urls(urls: Sequence[str]) -> tuple[str, ...]:
         StageConfigError: a URL would run a command, has characters that a shell might
             interpret, or has an unclosed brace.
     """
-    return tuple(shard for url in urls for shard in _expand(url))
-
-
-def _expand(url: str) -> Sequence[str]:
     from webdataset.shardlists import expand_urls as expand
 
-    try:
-        shards = expand(url)
-    except ValueError as error:
-        message = f"stream.urls {url!r}: {error}; write numbers as {{000..099}}"
-        raise StageConfigError(message) from error
-    for shard in shards:  # `::` and braces may hide the real start of a URL
-        is_command = shard.lstrip().startswith("pipe:")
-        if not shard or is_command or any(sign in shard for sign in "'\"`$;|&<>\\\n"):
-            message = (
-                f"stream.urls {url!r}: commands and characters that a shell reads are refused; "
-                f"give paths, or http, https or s3 addresses"
-            )
-            raise StageConfigError(message)
-    return shards
+    shards: list[str] = []
+    for url in urls:
+        try:
+            expanded = expand(url)
+        except ValueError as error:
+            message = f"stream.urls {url!r}: {error}; write numbers as {{000..099}}"
+            raise StageConfigError(message) from error
+        for shard in expanded:  # `::` and braces may hide the real start of a URL
+            is_command = shard.lstrip().startswith("pipe:")
+            if not shard or is_command or any(sign in shard for sign in "'\"`$;|&<>\\\n"):
+                message = (
+                    f"stream.urls {url!r}: commands and characters that a shell reads are refused; "
+                    f"give paths, or http, https or s3 addresses"
+                )
+                raise StageConfigError(message)
+        shards += expanded
+    return tuple(shards)
 
 
 def own_shards(dataset: ShardedDataset) -> tuple[tuple[str, ...], Callable[[str], str]]:

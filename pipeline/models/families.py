@@ -7,6 +7,7 @@ without an error.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -137,6 +138,20 @@ _BY_PICTURE = (
 
 _LLAVA_PROJECTOR = ("model.multi_modal_projector.",)
 _QWEN_MERGER = ("model.visual.merger.",)
+_IDEFICS3 = Family(
+    image_kind="tiled",
+    make_layout=_one_row,
+    projector=("model.connector.",),
+    encode_images=_encode_tiles,
+)
+_QWEN2_VL = Family(
+    image_kind="native",
+    make_layout=_native,
+    projector=_QWEN_MERGER,
+    marks_images=True,
+    why_vision_not_compiled=_BY_PICTURE,
+    follow_from_grids=lengths_and_places,
+)
 
 FAMILIES: Mapping[str, Family] = {
     "llava": Family(
@@ -153,40 +168,13 @@ FAMILIES: Mapping[str, Family] = {
         has_feature_layer=True,
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
-    "idefics3": Family(
-        image_kind="tiled",
-        make_layout=_one_row,
-        projector=("model.connector.",),
-        encode_images=_encode_tiles,
-    ),
-    "smolvlm": Family(
-        image_kind="tiled",
-        make_layout=_one_row,
-        projector=("model.connector.",),
-        encode_images=_encode_tiles,
-    ),
-    "qwen2_vl": Family(
-        image_kind="native",
-        make_layout=_native,
-        projector=_QWEN_MERGER,
-        marks_images=True,
-        why_vision_not_compiled=_BY_PICTURE,
-        follow_from_grids=lengths_and_places,
-    ),
-    "qwen2_5_vl": Family(
-        image_kind="native",
-        make_layout=_native,
-        projector=_QWEN_MERGER,
-        marks_images=True,
-        why_vision_not_compiled=_BY_PICTURE,
-        follow_from_grids=with_windows,
-    ),
-    "qwen3_vl": Family(
-        image_kind="native",
-        make_layout=_native,
+    "idefics3": _IDEFICS3,
+    "smolvlm": _IDEFICS3,
+    "qwen2_vl": _QWEN2_VL,
+    "qwen2_5_vl": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_windows),
+    "qwen3_vl": dataclasses.replace(
+        _QWEN2_VL,
         projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
-        marks_images=True,
-        why_vision_not_compiled=_BY_PICTURE,
         follow_from_grids=with_learned_places,
     ),
 }

@@ -10,7 +10,6 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
@@ -82,7 +81,11 @@ class DownloadFailure:
 
 def download_failure(error: BaseException) -> DownloadFailure | None:
     """Return why a download failed; None if the error has another origin, such as a bad file."""
-    chain = list(_chain(error))
+    chain = []
+    origin: BaseException | None = error
+    while origin is not None:
+        chain.append(origin)
+        origin = origin.__cause__ or origin.__context__
     for cause in chain:
         kind = _kind_of(cause)
         if kind is not None:
@@ -92,12 +95,6 @@ def download_failure(error: BaseException) -> DownloadFailure | None:
             is_offline = constants.is_offline_mode()
             return DownloadFailure(kind="offline" if is_offline else "unreachable", cause=cause)
     return None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _kind_of(error: BaseException) -> FailureKind | None:

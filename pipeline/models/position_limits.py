@@ -33,14 +33,13 @@ def max_positions(language: Any) -> int | None:
         return None
     rope = getattr(language, "rope_parameters", None) or {}
     by_layer = [each for each in rope.values() if isinstance(each, Mapping)]  # Gemma 3's
-    reaches = [_reach(each, limit) for each in by_layer or [rope]]
-    return int(max(limit, *reaches))
-
-
-def _reach(rope: Mapping[str, Any], limit: int) -> float:
-    original = rope.get("original_max_position_embeddings") or limit
-    factor = rope.get("factor") if rope.get("rope_type", "default") != "default" else None
-    return float(original * (factor or 1))
+    reach = float(limit)
+    for of_layer in by_layer or [rope]:
+        original = of_layer.get("original_max_position_embeddings") or limit
+        is_scaled = of_layer.get("rope_type", "default") != "default"
+        factor = of_layer.get("factor") if is_scaled else None
+        reach = max(reach, original * (factor or 1))
+    return int(reach)
 
 
 def longest_sample(index: DatasetIndex, info: DatasetInfo, limit: int) -> tuple[int, int]:

@@ -191,10 +191,21 @@ def measure_plans(
         num_taken = dict.fromkeys(readers, 0)
 
         def take_step(name: str) -> Step | None:
-            spent_s = _time_next(bench, model, readers[name])
+            batches = next(readers[name])
             work = work_of(plans[name], num_taken[name])
             num_taken[name] += 1
-            return None if spent_s is None else Step(work=work, spent_s=spent_s)
+            try:
+                spent_s = time_step(
+                    batches,
+                    model=model,
+                    layout=model.layout,
+                    strategy=Single(bench.rank_device),
+                    rank_device=bench.rank_device,
+                )
+            except torch.OutOfMemoryError:
+                model.zero_grad()
+                return None
+            return Step(work=work, spent_s=spent_s)
 
         steps = take_turns(readers, take_step, limit_s=limit_s, report=report)
     measured: dict[str, ArrangementSpeed] = {}
@@ -206,22 +217,6 @@ def measure_plans(
         elif taken:
             measured[name] = summarise(taken)
     return Timings(measured=measured, same_as=same_as, too_large=frozenset(too_large))
-
-
-def _time_next(bench: Bench, model: VisionLanguageModel, reader: BatchReader) -> float | None:
-    """Return seconds of a reader's next step; None if it does not fit into the GPU's memory."""
-    batches = next(reader)
-    try:
-        return time_step(
-            batches,
-            model=model,
-            layout=model.layout,
-            strategy=Single(bench.rank_device),
-            rank_device=bench.rank_device,
-        )
-    except torch.OutOfMemoryError:
-        model.zero_grad()
-        return None
 
 
 def take_turns(

@@ -275,7 +275,6 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
 
 
 def _learned(batches: Sequence[Batch]) -> list[float]:
-    """Return the number of targets of each level on this rank in the step."""
     here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
     return [float(sum(nums)) for nums in here]
 

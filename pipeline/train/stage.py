@@ -220,7 +220,6 @@ def _evaluate(
 
 
 def _describe(trainer: Trainer) -> dict[str, Any]:
-    """Return the result of the training, for the stage's result."""
     job, model, phases = trainer.job, trainer.model, trainer.planned
     values: dict[str, Any] = {
         "num_steps": trainer.num_steps,

@@ -374,7 +374,6 @@ class Trainer:
         return StreamReader(dataset.info, stream, phase.plan.layout, max_tokens=limit, **options)
 
     def _checkpoints(self, follows: str) -> Checkpoints:
-        """Return the checkpoints of the current phase."""
         number = self.current.phase.number
         return Checkpoints(
             root=self._checkpoint_root(self.current),

@@ -33,8 +33,8 @@ NUM_IMAGE_TOKENS = 4
 COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
 
 
-def write_processor(folder: Path, *, template: str = CHAT_TEMPLATE) -> Path:
-    """A byte-level BPE without merges, and SigLIP's preprocessing at 32 pixels."""
+def save_byte_tokenizer(folder: Path, template: str | None, **tokens: str | list[str]) -> None:
+    """A byte-level BPE without merges."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -42,14 +42,20 @@ def write_processor(folder: Path, *, template: str = CHAT_TEMPLATE) -> Path:
     bpe = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, **tokens)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+
+
+def write_processor(folder: Path, *, template: str = CHAT_TEMPLATE) -> Path:
+    """A byte-level BPE without merges, and SigLIP's preprocessing at 32 pixels."""
+    save_byte_tokenizer(
+        folder,
+        template,
         pad_token="<|pad|>",
         eos_token="<|end|>",
         additional_special_tokens=["<image>", "<|start|>"],
     )
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
     images = {
         "image_processor_type": "SiglipImageProcessor",
         "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},

@@ -24,6 +24,16 @@ def _no_job_of_slurm_around_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def _forget_compiled() -> Iterator[None]:
+    """What one test has compiled is no other's."""
+    import torch
+
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def last_beat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], dict[str, Any]]]:
     """Give this process a heartbeat that is written often; reads it."""
     folder = tmp_path_factory.mktemp("task")

@@ -26,12 +26,17 @@ def count_work(
         window_patches: See `ModelWork`.
     """
     ids = batch.input_ids.numpy().reshape(-1)
-    lengths = _sample_lengths(ids, batch, pad_token_id)
+    bounds = batch.segment_bounds.numpy().astype(np.int64)
+    is_sample = np.logical_or.reduceat(ids != pad_token_id, bounds[:-1])  # no segment is empty
+    lengths = np.diff(bounds)[is_sample]
+    assert len(lengths) == batch.num_samples
     grids = batch.image_sizes.numpy() // patch_size
     num_patches = grids.prod(axis=1)
     windows = 0
     if window_patches is not None:
-        windows = int(_window_squares(grids, window_patches).prod(axis=1).sum())
+        whole, rest = np.divmod(grids, window_patches)
+        squares = whole * window_patches**2 + rest**2  # of the windows along each side
+        windows = int(squares.prod(axis=1).sum())
     return WorkCounts(
         num_patches=int(num_patches.sum()),
         num_patch_pairs=int((num_patches**2).sum()),
@@ -41,19 +46,3 @@ def count_work(
         num_token_pairs=int((lengths**2).sum()),
         num_learned=len(batch.learned.places),
     )
-
-
-def _sample_lengths(ids: np.ndarray, batch: Batch, pad_token_id: int) -> np.ndarray:
-    """Return the lengths of segments that are not padding: int64 [num_samples]."""
-    bounds = batch.segment_bounds.numpy().astype(np.int64)
-    is_sample = np.logical_or.reduceat(ids != pad_token_id, bounds[:-1])  # no segment is empty
-    lengths: np.ndarray = np.diff(bounds)[is_sample]
-    assert len(lengths) == batch.num_samples
-    return lengths
-
-
-def _window_squares(lengths: np.ndarray, side: int) -> np.ndarray:
-    """Return the sum of squares of the pieces when each length is cut into pieces of `side`."""
-    whole, rest = np.divmod(lengths, side)
-    squares: np.ndarray = whole * side**2 + rest**2
-    return squares

@@ -148,7 +148,6 @@ def find_learned(
 def _check_num_levels(
     segments: np.ndarray, bounds: np.ndarray, keys: Sequence[str], rules: LevelRules
 ) -> None:
-    """Compare the number of runs of each sample with the number of levels."""
     counts = np.bincount(segments, minlength=len(bounds))
     num_runs = counts[counts > 0]
     if len(num_runs) == len(keys) and (num_runs == len(rules.names)).all():

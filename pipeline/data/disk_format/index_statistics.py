@@ -7,7 +7,7 @@ on their number, and percentiles are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -116,15 +116,11 @@ def _pixels(index: DatasetIndex, info: DatasetInfo) -> dict[str, float] | None:
 def _count(num_rows: int, values_of: Callable[[slice], np.ndarray]) -> np.ndarray:
     """Count how often each value occurs: int64 [largest value + 1]."""
     counts = np.zeros(1, dtype=np.int64)
-    for rows in _blocks(num_rows):
-        more = np.bincount(values_of(rows), minlength=len(counts))
+    for start in range(0, num_rows, _BLOCK_ROWS):
+        more = np.bincount(values_of(slice(start, start + _BLOCK_ROWS)), minlength=len(counts))
         more[: len(counts)] += counts
         counts = more
     return counts
-
-
-def _blocks(num_rows: int) -> Iterator[slice]:
-    return (slice(start, start + _BLOCK_ROWS) for start in range(0, num_rows, _BLOCK_ROWS))
 
 
 def _sum(counts: np.ndarray) -> int:

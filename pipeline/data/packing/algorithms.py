@@ -14,9 +14,9 @@ from pipeline.data.packing.budget import PackBudget
 from pipeline.data.packing.exact_packing import exact
 from pipeline.data.permutation import make_permutation
 
-Strategy = Callable[[list[int], list[int], PackBudget], tuple[list[int], list[int]]]
-"""Maps tokens and images of samples, each within the budget and with at least one token, to the
-end of each pack in a second list, and that list: positions of the samples, pack by pack."""
+Strategy = Callable[[list[int], list[int], PackBudget], list[list[int]]]
+"""Maps tokens and images of samples, each within the budget and with at least one token, to packs:
+lists of the samples' positions."""
 
 CHUNK_SIZE = 1024
 """Samples that `ffd` and `bfd` sort together; TRL's `pack_dataset` sorts 1,000, the default
@@ -31,28 +31,26 @@ def one_by_one(
     num_tokens: list[int],
     num_images: list[int],  # noqa: ARG001 - as every strategy
     budget: PackBudget,  # noqa: ARG001
-) -> tuple[list[int], list[int]]:
+) -> list[list[int]]:
     """Put one sample into each pack: both `none` and `constrained`, which pad differently.
 
-    `none` pads to the longest of a batch, `constrained` to the budget; see
-    `pack_statistics.padding`.
+    `none` pads to the longest of a batch, `constrained` to the budget.
     """
-    return list(range(1, len(num_tokens) + 1)), list(range(len(num_tokens)))
+    return [[place] for place in range(len(num_tokens))]
 
 
-def greedy(
-    num_tokens: list[int], num_images: list[int], budget: PackBudget
-) -> tuple[list[int], list[int]]:
+def greedy(num_tokens: list[int], num_images: list[int], budget: PackBudget) -> list[list[int]]:
     """Pack by next fit: samples in order, a new pack when the next one does not fit."""
     max_images = _image_limit(num_images, budget)
-    ends: list[int] = []
+    packs: list[list[int]] = []
     tokens = images = 0
     for place, (more_tokens, more_images) in enumerate(zip(num_tokens, num_images, strict=True)):
         tokens, images = tokens + more_tokens, images + more_images
-        if place and (tokens > budget.max_tokens or images > max_images):
-            ends.append(place)
+        if not packs or tokens > budget.max_tokens or images > max_images:
+            packs.append([])
             tokens, images = more_tokens, more_images
-    return [*ends, len(num_tokens)] if num_tokens else [], list(range(len(num_tokens)))
+        packs[-1].append(place)
+    return packs
 
 
 def ffd(
@@ -60,7 +58,7 @@ def ffd(
     num_images: list[int],
     budget: PackBudget,
     chunk_size: int = CHUNK_SIZE,
-) -> tuple[list[int], list[int]]:
+) -> list[list[int]]:
     """Pack by first fit decreasing in chunks: longest first, each into the first pack it fits."""
     packs: list[list[int]] = []
     max_images = _image_limit(num_images, budget)
@@ -76,7 +74,7 @@ def ffd(
             room_for_images[pack] -= num_images[place]
             tree.take(pack, num_tokens[place])
         packs += [pack for pack in chunk_packs if pack]
-    return _joined(packs)
+    return packs
 
 
 def bfd(
@@ -84,7 +82,7 @@ def bfd(
     num_images: list[int],
     budget: PackBudget,
     chunk_size: int = CHUNK_SIZE,
-) -> tuple[list[int], list[int]]:
+) -> list[list[int]]:
     """Pack by best fit decreasing in chunks: longest first, each into the fullest pack it fits."""
     packs: list[list[int]] = []
     max_images = _image_limit(num_images, budget)
@@ -105,7 +103,7 @@ def bfd(
             packs[first + pack].append(place)
             room_for_images[pack] -= num_images[place]
             insort(rooms, (room - num_tokens[place], pack))
-    return _joined(packs)
+    return packs
 
 
 def knapsack(
@@ -113,7 +111,7 @@ def knapsack(
     num_images: list[int],
     budget: PackBudget,
     num_packs: int = KNAPSACK_PACKS,
-) -> tuple[list[int], list[int]]:
+) -> list[list[int]]:
     """Pack by nanoVLM's rule: longest first, each into the emptiest pack it fits.
 
     Source: `_balanced_greedy_knapsack` of huggingface/nanoVLM, data/advanced_datasets.py. It
@@ -143,7 +141,7 @@ def knapsack(
             heappush(loads, (load + num_tokens[place], pack))
         order = make_permutation(len(dealt), [chunk_number]).slice(0, len(dealt))
         packs += [dealt[pack] for pack in order if dealt[pack]]
-    return _joined(packs)
+    return packs
 
 
 def _emptiest(loads: list[tuple[int, int]], images: list[int], most_images: int) -> tuple[int, int]:
@@ -226,12 +224,3 @@ def _chunks_of_tokens(num_tokens: list[int], enough: int) -> Iterator[range]:
             start, tokens = place + 1, 0
     if start < len(num_tokens):
         yield range(start, len(num_tokens))
-
-
-def _joined(packs: list[list[int]]) -> tuple[list[int], list[int]]:
-    ends: list[int] = []
-    items: list[int] = []
-    for pack in packs:
-        items += pack
-        ends.append(len(items))
-    return ends, items

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -35,6 +36,15 @@ class Packs:
     items: np.ndarray
     """int32 or int64 [num_items]: numbers of samples, in the order of the index."""
 
+    @classmethod
+    def from_lists(cls, packs: Sequence[Sequence[int]]) -> Packs:
+        """Return the packs with these samples."""
+        sizes = [len(pack) for pack in packs]
+        return cls(
+            bounds=np.cumsum([0, *sizes], dtype=np.int64),
+            items=np.fromiter(chain.from_iterable(packs), dtype=np.int64, count=sum(sizes)),
+        )
+
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
@@ -56,15 +66,16 @@ def item_type(num_samples: int) -> np.dtype:
     return np.dtype("<i4" if num_samples <= np.iinfo(np.int32).max else "<i8")
 
 
-def join_packs(parts: Sequence[Packs]) -> Packs:
+def join_packs(parts: Iterable[Packs]) -> Packs:
     """Concatenate packs, in their order."""
-    starts = np.cumsum([0] + [len(part.items) for part in parts])
+    bounds, items, num_items = [np.zeros(1, np.int64)], [], 0
+    for part in parts:
+        bounds.append(part.bounds[1:] + num_items)
+        items.append(part.items)
+        num_items += len(part.items)
     return Packs(
-        bounds=np.concatenate(
-            [part.bounds[:-1] + start for part, start in zip(parts, starts[:-1], strict=True)]
-            + [starts[-1:]]
-        ).astype(np.int64),
-        items=np.concatenate([part.items for part in parts]) if parts else np.zeros(0, np.int32),
+        bounds=np.concatenate(bounds),
+        items=np.concatenate(items) if items else np.zeros(0, np.int32),
     )
 
 

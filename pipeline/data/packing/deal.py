@@ -8,7 +8,6 @@ of global batches, and the assignment of packs to lanes, stay random.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -63,43 +62,6 @@ def deal_by_work(
         sums = sum(work[lanes[:, number]] for number in range(lanes.shape[1]))
         groups = lanes[np.argsort(-sums, kind="stable")].reshape(num_groups, num_lanes, -1)
     return _shuffled(groups, words).reshape(-1)
-
-
-def deal_epoch(
-    work: np.ndarray, *, group_size: int, num_lanes: int, words: Sequence[int], alike: bool = False
-) -> np.ndarray:
-    """Apply `deal_by_work`, window by window, to all packs that fill global batches.
-
-    Windows have `WINDOW_GROUPS` groups, or more so that their sizes differ by at most one.
-
-    Args:
-        work: float64 [num_packs] in shuffled order, at least one group.
-        group_size: Packs of one global batch.
-        num_lanes: A divisor of `group_size`.
-        words: Seed of the shuffles, such as seed and epoch.
-        alike: See `deal_by_work`.
-
-    Returns:
-        int64 [num_packs // group_size * group_size]; the remaining packs are in no group.
-
-    Raises:
-        ValueError: the sizes do not divide each other, or there is no whole group.
-    """
-    num_groups = len(work) // max(1, group_size)
-    num_windows = max(1, num_groups // WINDOW_GROUPS)
-    bounds = [number * num_groups // num_windows * group_size for number in range(num_windows + 1)]
-    parts = [
-        start
-        + deal_by_work(
-            work[start:stop],
-            group_size=group_size,
-            num_lanes=num_lanes,
-            words=[*words, number],
-            alike=alike,
-        )
-        for number, (start, stop) in enumerate(pairwise(bounds))
-    ]
-    return np.concatenate(parts)
 
 
 def _check_sizes(num_packs: int, group_size: int, num_lanes: int) -> None:

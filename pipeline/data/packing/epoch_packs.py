@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.packing.algorithms import STRATEGIES
-from pipeline.data.packing.budget import PackBudget, Packs, check_sizes, item_type, join_packs
+from pipeline.data.packing.budget import PackBudget, Packs, check_sizes, item_type
 from pipeline.data.permutation import make_permutation
 
 STRETCH_SIZE = 1 << 18
@@ -64,29 +64,6 @@ def pack_order(
     return _in_processes(jobs, num_processes)
 
 
-def make_packs(
-    num_tokens: np.ndarray,
-    num_images: np.ndarray,
-    *,
-    budget: PackBudget,
-    strategy: str,
-    words: Sequence[int],
-    keep: np.ndarray | None = None,
-    num_processes: int = 1,
-) -> Packs:
-    """Return all packs of one order in memory; see `pack_order`."""
-    parts = pack_order(
-        num_tokens,
-        num_images,
-        budget=budget,
-        strategy=strategy,
-        words=words,
-        keep=keep,
-        num_processes=num_processes,
-    )
-    return join_packs(list(parts))
-
-
 def pack_stretch(
     strategy: str,
     budget: PackBudget,
@@ -103,11 +80,9 @@ def pack_stretch(
         num_tokens: Tokens of these samples, [stretch].
         num_images: Images of these samples, [stretch].
     """
-    ends, places = STRATEGIES[strategy](num_tokens.tolist(), num_images.tolist(), budget)
-    return Packs(
-        bounds=np.array([0, *ends], dtype=np.int64),
-        items=numbers[np.array(places, dtype=np.int64)],
-    )
+    packs = STRATEGIES[strategy](num_tokens.tolist(), num_images.tolist(), budget)
+    places = Packs.from_lists(packs)
+    return Packs(bounds=places.bounds, items=numbers[places.items])
 
 
 def _stretches(

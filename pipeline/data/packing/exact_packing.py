@@ -24,9 +24,7 @@ _TOLERANCE = 1.001
 """The pool is preferred while it needs at most this factor more packs than the bound or windows."""
 
 
-def exact(
-    num_tokens: list[int], num_images: list[int], budget: PackBudget
-) -> tuple[list[int], list[int]]:
+def exact(num_tokens: list[int], num_images: list[int], budget: PackBudget) -> list[list[int]]:
     """Return packs filled exactly, or as far as a bounded wait allows; see `Strategy`."""
     search = pack_by_windows if windows_are_better(num_tokens, num_images, budget) else pack_by_pool
     return search(measure(num_tokens, num_images, budget))
@@ -37,10 +35,10 @@ def windows_are_better(num_tokens: list[int], num_images: list[int], budget: Pac
     if not num_tokens:
         return False
     measures = measure(num_tokens, num_images, budget).head(_TRIAL_SIZE)
-    num_packs = len(pack_by_pool(measures)[0])
+    num_packs = len(pack_by_pool(measures))
     bound = fewest_packs(
         np.array(num_tokens[:_TRIAL_SIZE]), np.array(num_images[:_TRIAL_SIZE]), budget
     )
     if num_packs <= max(bound + 1, bound * _TOLERANCE):
         return False
-    return len(pack_by_windows(measures)[0]) * _TOLERANCE < num_packs
+    return len(pack_by_windows(measures)) * _TOLERANCE < num_packs

@@ -138,7 +138,6 @@ def open_packs(path: Path, key: Mapping[str, Any], *, verify: bool = True) -> Pa
 
 
 def _read_header(path: Path, header: bytes, key: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a plan file that must have this key."""
     if not header.startswith(_MAGIC):
         raise _damaged(path, "it does not begin as a plan file does")
     text, digest = header[:-_DIGEST_BYTES], header[-_DIGEST_BYTES:]

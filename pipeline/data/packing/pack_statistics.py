@@ -1,4 +1,4 @@
-"""Padding of packs, delay of their samples, and sums over them."""
+"""Sums over the samples of packs, and the delay of samples."""
 
 from __future__ import annotations
 
@@ -6,65 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.data.packing.budget import PackBudget, Packs
-from pipeline.data.packing.lower_bound import fewest_packs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Padding:
-    """Token positions, and how many of them are empty."""
-
-    num_packs: int
-    num_tokens: int
-    num_places: int
-    """Tokens that the model computes, padding included."""
-    least_num_packs: int
-    """Lower bound for packs that are padded to the full; see `fewest_packs`."""
-    max_tokens: int
-
-    @property
-    def share(self) -> float:
-        """Share of positions that are padding."""
-        return 1 - self.num_tokens / self.num_places
-
-    @property
-    def least_share(self) -> float:
-        """Share for `least_num_packs` packs, each padded to `max_tokens`."""
-        return 1 - self.num_tokens / (self.least_num_packs * self.max_tokens)
-
-
-def padding(
-    packs: Packs,
-    num_tokens: np.ndarray,
-    num_images: np.ndarray,
-    *,
-    budget: PackBudget,
-    batch_size: int | None = None,
-) -> Padding:
-    """Return the padding of packs filled up to `max_tokens`, or to the longest of their batch.
-
-    Args:
-        packs: One or more.
-        num_tokens: Integers [num_samples] of the index.
-        num_images: Integers [num_samples].
-        budget: Budget of a pack.
-        batch_size: Packs that are padded together to the longest of them, as for `none`; the
-            last batch may be short. None: each is padded to `budget.max_tokens`.
-    """
-    loads = sums_of(packs, num_tokens)
-    if batch_size is None:
-        num_places = len(packs) * budget.max_tokens
-    else:
-        starts = np.arange(0, len(loads), batch_size)
-        sizes = np.diff(np.append(starts, len(loads)))
-        num_places = int((np.maximum.reduceat(loads, starts) * sizes).sum())
-    return Padding(
-        num_packs=len(packs),
-        num_tokens=int(loads.sum()),
-        num_places=num_places,
-        least_num_packs=fewest_packs(num_tokens[packs.items], num_images[packs.items], budget),
-        max_tokens=budget.max_tokens,
-    )
+from pipeline.data.packing.budget import Packs
 
 
 def sums_of(packs: Packs, values: np.ndarray) -> np.ndarray:

@@ -14,20 +14,19 @@ POOL_SIZE = 64
 """Limit of packs that start before a sample of the pool is used."""
 
 
-def pack_by_pool(measures: Measures) -> tuple[list[int], list[int]]:
-    """Return the end of each pack in the second list, and that list: positions of the samples."""
+def pack_by_pool(measures: Measures) -> list[list[int]]:
+    """Return packs: lists of the samples' positions."""
     pool = _Pool(measures)
-    ends: list[int] = []
+    packs = []
     while pool.places:
-        pool.take_pack()
-        ends.append(len(pool.taken))
-    return ends, pool.taken
+        packs.append(pool.take_pack())
+    return packs
 
 
 class _Pool:
     """Samples to choose from, oldest first, as parallel lists."""
 
-    __slots__ = ("costs", "measures", "next_place", "places", "sizes", "sum_of_sizes", "taken")
+    __slots__ = ("costs", "measures", "next_place", "pack", "places", "sizes", "sum_of_sizes")
 
     def __init__(self, measures: Measures) -> None:
         self.measures = measures
@@ -36,7 +35,7 @@ class _Pool:
         self.costs: list[int] = []
         self.next_place = 0
         self.sum_of_sizes = 0
-        self.taken: list[int] = []
+        self.pack: list[int] = []
         self._refill()
 
     def _refill(self) -> None:
@@ -51,12 +50,13 @@ class _Pool:
             self.next_place = stop
 
     def _take(self, number: int) -> None:
-        self.taken.append(self.places.pop(number))
+        self.pack.append(self.places.pop(number))
         del self.costs[number]
         self.sum_of_sizes -= self.sizes.pop(number)
 
-    def take_pack(self) -> None:
-        """Move one pack of samples from the pool to the end of `taken`, and refill."""
+    def take_pack(self) -> list[int]:
+        """Take the samples of one pack from the pool, and refill it."""
+        self.pack = []
         room = self.measures.size_limit - self.sizes[0]
         cost_room = self.measures.cost_limit - self.costs[0]
         self._take(0)
@@ -79,3 +79,4 @@ class _Pool:
             for number in chosen:
                 self._take(free[number])
         self._refill()
+        return self.pack

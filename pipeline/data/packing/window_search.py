@@ -48,10 +48,9 @@ class _Pack:
     none, a pack full of tokens counts, too."""
 
 
-def pack_by_windows(measures: Measures) -> tuple[list[int], list[int]]:
-    """Return the end of each pack in the second list, and that list: positions of the samples."""
-    ends: list[int] = []
-    items: list[int] = []
+def pack_by_windows(measures: Measures) -> list[list[int]]:
+    """Return packs: lists of the samples' positions."""
+    final: list[list[int]] = []
     carried: list[int] = []
     first_window: dict[int, int] = {}
     start = window = 0
@@ -60,14 +59,15 @@ def pack_by_windows(measures: Measures) -> tuple[list[int], list[int]]:
         packs = _fill_window(measures, [*carried, *range(start, stop)])
         is_last = stop == len(measures)
         deferred = set() if is_last else _to_defer(packs, first_window, window)
-        carried = [place for number in sorted(deferred) for place in packs[number].places]
-        first_window = {place: first_window.get(place, window) for place in carried}
+        carried = []
         for number, pack in enumerate(packs):
-            if number not in deferred:
-                items += pack.places
-                ends.append(len(items))
+            if number in deferred:
+                carried += pack.places
+            else:
+                final.append(pack.places)
+        first_window = {place: first_window.get(place, window) for place in carried}
         start, window = stop, window + 1
-    return ends, items
+    return final
 
 
 def _to_defer(packs: list[_Pack], first_window: dict[int, int], window: int) -> set[int]:

@@ -134,15 +134,16 @@ def save_adapters(
         for name, weight in chosen.items()
     }
     save_file(written, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    settings = {"base_model_name_or_path": base, "modules_to_save": sorted(modules) or None}
-    _write_settings(folder, root.peft_config[_NAME].to_dict() | settings | {"inference_mode": True})
-    return written
-
-
-def _write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    settings = {
+        **root.peft_config[_NAME].to_dict(),
+        "base_model_name_or_path": base,
+        "modules_to_save": sorted(modules) or None,
+        "inference_mode": True,
+    }
     # peft keeps the names of modules in sets.
     text = json.dumps(settings, indent=2, sort_keys=True, default=sorted)
     (folder / "adapter_config.json").write_text(text)
+    return written
 
 
 def _tied_copies(
@@ -163,8 +164,17 @@ def _tied_copies(
 
 
 def _trained_modules(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
-    """Return modules trained in addition to adapters; warn about weights that cannot be stored."""
-    modules, left = whole_modules(root, {name for name in learned if not is_adapter(name)})
+    """Return modules trained in addition to adapters; warn about weights that cannot be stored.
+
+    They are the largest modules whose parameters were all trained.
+    """
+    modules, left = [], {name for name in learned if not is_adapter(name)}
+    for name, module in root.named_modules():  # inner modules come later
+        parameters = {f"{name}.{parameter}" for parameter, _ in module.named_parameters()}
+        is_list = isinstance(module, nn.ModuleList | nn.ModuleDict)
+        if parameters and parameters <= left and not is_list:
+            modules.append(name)
+            left -= parameters
     if left:
         log.warning(
             "the adapter folder cannot store %d weights that were trained in addition (%s, ..): "
@@ -172,18 +182,3 @@ def _trained_modules(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
             len(left), min(left),
         )  # fmt: skip
     return sorted(modules)
-
-
-def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], AbstractSet[str]]:
-    """Return the largest modules with all parameters in `names`, and the remaining names."""
-    modules, left = [], set(names)
-    for name, module in root.named_modules():  # inner modules come later
-        parameters = {f"{name}.{parameter}" for parameter, _ in module.named_parameters()}
-        if (
-            parameters
-            and parameters <= left
-            and not isinstance(module, nn.ModuleList | nn.ModuleDict)
-        ):
-            modules.append(name)
-            left -= parameters
-    return modules, left

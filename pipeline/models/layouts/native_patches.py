@@ -72,18 +72,14 @@ class NativePatches:
         let samples see each other.
         """
         input_ids = rows.input_ids.reshape(-1)
-        sides = iter([self._tokens_of(size) for size in image_sizes])
+        side = self.patch_size * self.merge_size
+        sides = iter([(height // side, width // side) for height, width in image_sizes])
         places = np.empty((3, len(input_ids)), dtype=np.int64)
         for start, end in itertools.pairwise(rows.segment_bounds.tolist()):
             is_image = input_ids[start:end] == self.image_token_id
             _number(places[:, start:end], is_image, sides)
         places = places.reshape(3, *rows.input_ids.shape)
         return np.concatenate([rows.position_ids[None], places]) if rows.is_packed else places
-
-    def _tokens_of(self, size: ImageSize) -> tuple[int, int]:
-        """Return rows and columns of tokens of an image."""
-        side = self.patch_size * self.merge_size
-        return size[0] // side, size[1] // side
 
 
 def _number(places: np.ndarray, is_image: np.ndarray, sides: Iterator[tuple[int, int]]) -> None:

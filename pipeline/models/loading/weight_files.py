@@ -55,8 +55,10 @@ def fp16_warning(config: ModelConfig) -> str | None:
     for folder in (config.path, config.vision.path, config.language.path):
         values = (read_json(Path(folder) / "config.json") if folder else None) or {}
         # Newer releases of transformers write `dtype`, and towers may differ.
-        parts = (values, values.get("text_config"), values.get("vision_config"))
-        dtypes = (part.get(key) for part in parts if part for key in ("dtype", "torch_dtype"))
+        dtypes = set()
+        for part in (values, values.get("text_config"), values.get("vision_config")):
+            if part:
+                dtypes |= {part.get("dtype"), part.get("torch_dtype")}
         if folder and "bfloat16" in dtypes:
             bf16_folders.append(folder)
     if not bf16_folders:

@@ -130,7 +130,6 @@ def _best_kernel(use: AttentionUse, device: torch.device) -> tuple[str, bool]:
 
 
 def _choice(call: dict[str, Any]) -> str:
-    """Return the selection of `scaled_dot_product_attention`."""
     number = torch._fused_sdp_choice(**call)  # noqa: SLF001 - there is no public way to ask
     return _NAMES.get(SDPBackend(number), "another")
 

@@ -28,10 +28,12 @@ def rng_state(device: torch.device) -> dict[str, Any]:
 
     A GPU's is included if `device` is one; reading it takes some hundred MB of its memory.
     """
+    _, words, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - libraries use it
+    packed = _NUMPY.pack(*words, position, has_gauss, gauss)
     states = {
         "cpu": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": _numpy_state(),
+        "numpy": torch.frombuffer(bytearray(packed), dtype=torch.uint8),
     }
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -61,13 +63,6 @@ def set_rng_state(states: Mapping[str, Any]) -> None:
                 "was not written by this training: continue from one of your own checkpoints"
             )
             raise StageConfigError(message) from error
-
-
-def _numpy_state() -> torch.Tensor:
-    """Return the state of the generator that libraries draw from."""
-    _, words, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
-    packed = _NUMPY.pack(*words, position, has_gauss, gauss)
-    return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 
 
 def _set_numpy_state(state: torch.Tensor | tuple[Any, ...]) -> None:

@@ -45,7 +45,8 @@ class Differences:
         texts = []
         for kind, names in kinds.items():
             more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            texts += [f"{kind}: {', '.join(names[:_MOST_NAMES])}{more}"] if names else []
+            if names:
+                texts.append(f"{kind}: {', '.join(names[:_MOST_NAMES])}{more}")
         return "; ".join(texts)
 
 
@@ -74,6 +75,6 @@ def describe_value(value: Any) -> str:
     """Describe a value, stored or not; a DTensor by its full shape."""
     if isinstance(value, TensorStorageMetadata):
         return f"{tuple(value.size)} of {value.properties.dtype}"
-    return (
-        f"{tuple(value.shape)} of {value.dtype}" if isinstance(value, torch.Tensor) else "a value"
-    )
+    if isinstance(value, torch.Tensor):
+        return f"{tuple(value.shape)} of {value.dtype}"
+    return "a value"

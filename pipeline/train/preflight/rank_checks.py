@@ -163,7 +163,6 @@ class RankChecks:
     def _need_of(
         self, config: TrainConfig, info: DatasetInfo, learned: Collection[str]
     ) -> MemoryNeed:
-        """Return the memory need of a phase with this config."""
         num_microbatches, num_samples = config.num_microbatches, 1.0
         if num_microbatches == "auto":
             # Not known yet; as a lower bound nothing accumulates, and each sample is alone.

@@ -163,7 +163,10 @@ class Trackers:
             "trackio": {"run_name": project, "name": identity, "resume": "allow"},
         }
         options = self._config.options.get(name, {})
-        tracker = _tracker_class(name)(**{**arguments[name], **options})
+        from accelerate import tracking
+
+        tracking.logger = _Log(logging.getLogger(tracking.__name__), {})
+        tracker = tracking.LOGGER_TYPE_TO_CLASS[name](**{**arguments[name], **options})
         # created on rank 0 alone, so it need not check the rank
         tracker.main_process_only = False
         tracker.start()
@@ -202,10 +205,3 @@ class _Log(logging.LoggerAdapter):  # type: ignore[type-arg]  # takes none in Py
     """Replaces accelerate's own logger, which needs an `Accelerator`."""
 
     warning_once = logging.LoggerAdapter.warning
-
-
-def _tracker_class(name: str) -> Any:
-    from accelerate import tracking
-
-    tracking.logger = _Log(logging.getLogger(tracking.__name__), {})
-    return tracking.LOGGER_TYPE_TO_CLASS[name]

@@ -88,7 +88,6 @@ def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) 
 
 
 def _hash_layer(layer: PackedLinear) -> str:
-    """Hash the packed weight and the scales of its blocks."""
     digest = xxhash.xxh3_128()
     for name, tensor in [("weight", layer.weight), *layer.named_buffers(recurse=False)]:
         # A copy: a NumPy view would keep the gathered memory alive.

@@ -13,8 +13,8 @@ from pipeline.data.order import (
     BatchLayout,
     EpochOrder,
     dealt_order,
+    epoch_at,
     lanes_of_rank,
-    position_at,
     rank_microbatches,
     shuffled_order,
     stream_range,
@@ -152,9 +152,8 @@ def test_dealing_leaves_little_difference_between_lanes() -> None:
             assert np.mean(ratios) > 1.1  # what dealing saves
 
 
-def test_position_follows_from_the_step() -> None:
-    position = position_at(step=5, global_batch_size=8, num_packs=12)
-    assert (position.epoch, position.offset) == (3, 4)
+def test_epoch_follows_from_the_step() -> None:
+    assert epoch_at(step=5, global_batch_size=8, num_packs=12) == 3
 
 
 def test_lanes_are_shared_out_in_runs() -> None:

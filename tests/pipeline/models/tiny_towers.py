@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from tests.pipeline.build import save_byte_tokenizer
+
 VISION = {
     "hidden_size": 48,
     "intermediate_size": 100,
@@ -108,21 +110,13 @@ def write_tokenizer(
     tokens: tuple[str, ...] = CHATML_TOKENS,
 ) -> Path:
     """A byte-level BPE with Qwen2.5's tokens for turns and images, without merges: 261 tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    bpe = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+    save_byte_tokenizer(
+        folder,
+        template,
         pad_token="<|endoftext|>",
         eos_token=eos_token,
         additional_special_tokens=list(tokens),
     )
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,13 +10,7 @@ import torch
 from pipeline.timing.compile_watch import CompileWatch
 from slurm_jobs.formats.records.heartbeat import begin_steps
 
-
-@pytest.fixture(autouse=True)
-def _forget_compiled() -> Iterator[None]:
-    """What one test has compiled is no other's."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("_forget_compiled")
 
 
 def test_a_compilation_in_the_midst_of_steps_has_the_patience_of_one(last_beat):

@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.data.order import stream_range
 from pipeline.data.packing.algorithms import STRATEGIES
-from pipeline.data.packing.budget import PackBudget
-from pipeline.data.packing.epoch_packs import make_packs
+from pipeline.data.packing.budget import PackBudget, join_packs
+from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.work_model import WorkModel
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.tools import arrangements
@@ -71,8 +71,10 @@ def test_each_microbatch_is_padded_separately():
 @pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"none"}))
 def test_packed_rows_are_those_of_the_strategy_padded_to_the_budget(name):
     used = settings(seed=5)
-    packs = make_packs(
-        LENGTHS.num_tokens, LENGTHS.num_images, budget=used.budget, strategy=name, words=[5]
+    packs = join_packs(
+        pack_order(
+            LENGTHS.num_tokens, LENGTHS.num_images, budget=used.budget, strategy=name, words=[5]
+        )
     )
     found = count(plan_of(name, LENGTHS, used), LENGTHS, used)
     assert (found.num_rows, found.num_samples) == (len(packs), 600)
@@ -123,8 +125,10 @@ def test_of_a_large_data_set_only_the_first_stretch_is_packed(monkeypatch):
     for module in (packing_plan, arrangements):
         monkeypatch.setattr(module, "STRETCH_SIZE", 256)
     used = settings(seed=5)
-    whole = make_packs(
-        LENGTHS.num_tokens, LENGTHS.num_images, budget=used.budget, strategy="exact", words=[5]
+    whole = join_packs(
+        pack_order(
+            LENGTHS.num_tokens, LENGTHS.num_images, budget=used.budget, strategy="exact", words=[5]
+        )
     )
     plan = plan_of("exact", LENGTHS, used)
     assert plan.packs is not None

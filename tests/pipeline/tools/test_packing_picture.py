@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from pipeline.tools.packing_picture import (
-    BACKGROUND,
     PADDING,
     SAMPLE_COLOURS,
     WIDTH,
@@ -77,12 +76,6 @@ def test_colours_have_the_area_of_what_they_stand_for():
     assert share_of(image, SAMPLE_COLOURS[0]) == pytest.approx(0.5, abs=0.02)
     assert share_of(image, SAMPLE_COLOURS[1]) == pytest.approx(0.25, abs=0.02)
     assert share_of(image, PADDING) == pytest.approx(0.25, abs=0.02)
-
-
-def test_a_row_that_ends_early_leaves_the_background():
-    image = draw_view(view(way("shuffled", [([20], 40)] * 3)))
-    right_half = image.crop((WIDTH * 6 // 10, 135, WIDTH, image.height))
-    assert right_half.getcolors() == [(right_half.width * right_half.height, BACKGROUND)]
 
 
 def test_what_cannot_be_is_not_drawn():

@@ -44,7 +44,3 @@ def documents(num_samples: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def sums(packs: Packs, values: np.ndarray) -> list[int]:
     """Of each pack, one by one, as the arithmetic under test does not do it."""
     return [int(values[packs.pack(number)].sum()) for number in range(len(packs))]
-
-
-def as_packs(found: tuple[list[int], list[int]]) -> Packs:
-    return Packs(bounds=np.array([0, *found[0]]), items=np.array(found[1]))

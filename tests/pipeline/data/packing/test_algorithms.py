@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing.algorithms import STRATEGIES, bfd, ffd, greedy, knapsack, one_by_one
+from pipeline.data.packing.algorithms import STRATEGIES, bfd, ffd, greedy, knapsack
 from pipeline.data.packing.budget import PackBudget, Packs
 from pipeline.data.packing.lower_bound import fewest_packs
 from tests.pipeline.data.packing.lengths import Sized, captions, sized_samples, sums
@@ -16,8 +16,7 @@ NO_IMAGES = [0] * 100
 
 
 def packed(name: str, tokens: np.ndarray, images: np.ndarray, budget: PackBudget) -> Packs:
-    ends, places = STRATEGIES[name](tokens.tolist(), images.tolist(), budget)
-    return Packs(bounds=np.array([0, *ends]), items=np.array(places))
+    return Packs.from_lists(STRATEGIES[name](tokens.tolist(), images.tolist(), budget))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -45,56 +44,47 @@ def test_no_strategy_beats_the_lower_bound(name: str, sized: Sized) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_no_samples_are_no_packs(name: str) -> None:
-    assert STRATEGIES[name]([], [], PackBudget(max_tokens=8, max_images=2)) == ([], [])
-
-
-def as_packs(found: tuple[list[int], list[int]]) -> list[list[int]]:
-    ends, places = found
-    return [places[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def test_one_by_one_has_one_sample_a_pack() -> None:
-    assert as_packs(one_by_one([5, 3], [0, 0], PackBudget(max_tokens=9))) == [[0], [1]]
+    assert STRATEGIES[name]([], [], PackBudget(max_tokens=8, max_images=2)) == []
 
 
 def test_greedy_begins_a_new_pack_when_the_next_sample_does_not_fit() -> None:
     budget = PackBudget(max_tokens=10, max_images=2)
-    assert as_packs(greedy([6, 4, 1, 9, 1, 1], [0] * 6, budget)) == [[0, 1], [2, 3], [4, 5]]
-    assert as_packs(greedy([1, 1, 1], [1, 1, 1], budget)) == [[0, 1], [2]]
+    assert greedy([6, 4, 1, 9, 1, 1], [0] * 6, budget) == [[0, 1], [2, 3], [4, 5]]
+    assert greedy([1, 1, 1], [1, 1, 1], budget) == [[0, 1], [2]]
 
 
 def test_first_fit_decreasing_takes_the_first_pack_with_room() -> None:
     # 7, 6, 3, 2: of the packs with 7 and with 6, the 3 and then the 2 fit the first; 1 the second.
     budget = PackBudget(max_tokens=10)
-    assert as_packs(ffd([2, 7, 3, 6], NO_IMAGES[:4], budget)) == [[1, 2], [3, 0]]
-    assert as_packs(ffd([3, 5, 6], NO_IMAGES[:3], budget)) == [[2, 0], [1]]
+    assert ffd([2, 7, 3, 6], NO_IMAGES[:4], budget) == [[1, 2], [3, 0]]
+    assert ffd([3, 5, 6], NO_IMAGES[:3], budget) == [[2, 0], [1]]
 
 
 def test_best_fit_decreasing_takes_the_fullest_pack_with_room() -> None:
     # 6, 5, 4 (fills the first), 3: 5 + 3 rather than a new pack; then 2 fills that one.
     budget = PackBudget(max_tokens=10)
-    assert as_packs(bfd([3, 6, 5, 4, 2], NO_IMAGES[:5], budget)) == [[1, 3], [2, 0, 4]]
+    assert bfd([3, 6, 5, 4, 2], NO_IMAGES[:5], budget) == [[1, 3], [2, 0, 4]]
     # Rooms of 3 and 2: first fit takes the 3, best fit the 2.
-    assert as_packs(ffd([7, 8, 2], NO_IMAGES[:3], budget)) == [[1, 2], [0]]
-    assert as_packs(bfd([6, 8, 7, 2], NO_IMAGES[:4], budget)) == [[1, 3], [2], [0]]
+    assert ffd([7, 8, 2], NO_IMAGES[:3], budget) == [[1, 2], [0]]
+    assert bfd([6, 8, 7, 2], NO_IMAGES[:4], budget) == [[1, 3], [2], [0]]
 
 
 def test_a_full_image_budget_sends_samples_to_the_next_pack() -> None:
     budget = PackBudget(max_tokens=10, max_images=1)
     for strategy in (ffd, bfd):
-        assert as_packs(strategy([5, 4, 3], [1, 1, 0], budget)) == [[0, 2], [1]]
+        assert strategy([5, 4, 3], [1, 1, 0], budget) == [[0, 2], [1]]
 
 
 def test_chunks_are_packed_by_themselves() -> None:
     budget = PackBudget(max_tokens=10)
     for strategy in (ffd, bfd):
-        found = as_packs(strategy([6, 6, 4, 4], NO_IMAGES[:4], budget, chunk_size=2))
+        found = strategy([6, 6, 4, 4], NO_IMAGES[:4], budget, chunk_size=2)
         assert found == [[0], [1], [2, 3]]
 
 
 def test_knapsack_fills_the_emptiest_pack_and_has_some_to_spare() -> None:
     # 20 tokens need 2 packs of 10; with 5 to spare each sample gets its own, as nanoVLM's does.
-    found = as_packs(knapsack([5, 4, 4, 3, 2, 1, 1], NO_IMAGES[:7], PackBudget(max_tokens=10)))
+    found = knapsack([5, 4, 4, 3, 2, 1, 1], NO_IMAGES[:7], PackBudget(max_tokens=10))
     assert sorted(found) == [[0], [1], [2], [3], [4], [5], [6]]
 
 
@@ -130,16 +120,14 @@ def test_knapsack_makes_the_packs_of_nanovlms_rule(sized: Sized) -> None:
         tokens, images = tokens[:1], images[:1]
     most = int(images.sum()) if budget.max_images is None else budget.max_images
     expected = by_nanovlms_rule(tokens.tolist(), images.tolist(), budget.max_tokens, most)
-    assert sorted(as_packs(knapsack(tokens.tolist(), images.tolist(), budget))) == expected
+    assert sorted(knapsack(tokens.tolist(), images.tolist(), budget)) == expected
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_knapsack_collects_so_many_packs_of_tokens_at_a_time(seed: int) -> None:
     tokens, images = captions(600, seed)
-    found = as_packs(
-        knapsack(tokens.tolist(), images.tolist(), PackBudget(max_tokens=4096), num_packs=4)
-    )
+    found = knapsack(tokens.tolist(), images.tolist(), PackBudget(max_tokens=4096), num_packs=4)
     firsts = [min(pack) for pack in found]
     lasts = [max(pack) for pack in found]
     # 4 packs of 4,096 tokens are 44 to 62 samples of 266 to 375 tokens.

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing.budget import PackBudget
-from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work, deal_epoch
-from pipeline.data.packing.epoch_packs import make_packs
+from pipeline.data.order import BatchLayout, dealt_order
+from pipeline.data.packing.budget import PackBudget, join_packs
+from pipeline.data.packing.deal import deal_by_work
+from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.work_model import pack_work, work_model
 from tests.pipeline.data.packing.lengths import captions, documents
 
@@ -51,8 +52,8 @@ def test_every_pack_is_dealt_once(
 def work_of_packs(request: pytest.FixtureRequest) -> np.ndarray:
     """Of packs in a random order."""
     tokens, images = request.param(65_536)
-    packs = make_packs(
-        tokens, images, budget=PackBudget(max_tokens=4096), strategy="exact", words=[0]
+    packs = join_packs(
+        pack_order(tokens, images, budget=PackBudget(max_tokens=4096), strategy="exact", words=[0])
     )
     model = work_model(
         hidden_size=1024, num_patches=729, vision_parameters=4e8, language_parameters=5e8
@@ -67,22 +68,12 @@ def test_the_slowest_rank_has_one_percent_more_than_the_mean_at_most(
 ) -> None:
     work = work_of_packs
     group_size = num_ranks * lane_size
-    dealt = deal_epoch(work, group_size=group_size, num_lanes=num_ranks, words=[0, 0])
+    layout = BatchLayout(
+        global_batch_size=group_size, num_lanes=num_ranks, num_ranks=num_ranks, num_microbatches=1
+    )
+    order = dealt_order(work.__getitem__, len(work), 0, layout)
+    dealt = order(0, 0, len(work) // group_size * group_size)
     assert slowest_over_mean(work[dealt], group_size, num_ranks) <= 1.01
-
-
-@settings(max_examples=50, deadline=None)
-@given(num_groups=st.integers(1, 200), rest=st.integers(0, 3), seed=st.integers(0, 2**32))
-def test_an_epoch_is_dealt_in_windows_and_what_fills_no_group_is_left(
-    num_groups: int, rest: int, seed: int
-) -> None:
-    work = generator(seed).random(4 * num_groups + rest)
-    dealt = deal_epoch(work, group_size=4, num_lanes=2, words=[seed])
-    assert np.array_equal(np.sort(dealt), np.arange(4 * num_groups))
-    assert abs(dealt - np.arange(4 * num_groups)).max() < 4 * 2 * WINDOW_GROUPS
-    if num_groups < WINDOW_GROUPS:
-        whole = deal_by_work(work[: 4 * num_groups], group_size=4, num_lanes=2, words=[seed, 0])
-        assert np.array_equal(dealt, whole)
 
 
 def test_lanes_of_several_packs_are_heavy_and_light_ones() -> None:
@@ -134,12 +125,9 @@ def test_the_deal_of_an_earlier_version_is_kept() -> None:
     assert alike.tolist() == [1, 3, 4, 6, 0, 7, 5, 2]
 
 
-@pytest.mark.parametrize(("size", "group", "lanes"), [(9, 4, 2), (8, 4, 3), (0, 4, 2), (8, 0, 1)])
+@pytest.mark.parametrize(
+    ("size", "group", "lanes"), [(9, 4, 2), (8, 4, 3), (0, 4, 2), (3, 4, 2), (8, 0, 1)]
+)
 def test_sizes_that_do_not_divide_each_other_are_refused(size: int, group: int, lanes: int) -> None:
     with pytest.raises(ValueError, match="each must be a multiple of the next"):
         deal_by_work(np.ones(size), group_size=group, num_lanes=lanes, words=[0])
-
-
-def test_fewer_packs_than_a_group_are_refused() -> None:
-    with pytest.raises(ValueError, match="each must be a multiple of the next, and at least 1"):
-        deal_epoch(np.ones(3), group_size=4, num_lanes=2, words=[0])

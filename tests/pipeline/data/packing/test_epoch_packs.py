@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.data.packing import epoch_packs as plan_module
 from pipeline.data.packing.algorithms import STRATEGIES
 from pipeline.data.packing.budget import PackBudget, join_packs
-from pipeline.data.packing.epoch_packs import make_packs, pack_order
+from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.pack_statistics import waits
 from pipeline.data.permutation import make_permutation
 from tests.pipeline.data.packing.lengths import Sized, captions, documents, sized_samples, sums
@@ -26,7 +26,7 @@ BUDGET = PackBudget(max_tokens=4096, max_images=16)
 @given(sized=sized_samples(), seed=st.integers(0, 2**32))
 def test_every_sample_of_the_index_is_in_one_pack(name: str, sized: Sized, seed: int) -> None:
     tokens, images, budget = sized
-    packs = make_packs(tokens, images, budget=budget, strategy=name, words=[seed, 3])
+    packs = join_packs(pack_order(tokens, images, budget=budget, strategy=name, words=[seed, 3]))
     assert np.array_equal(np.sort(packs.items), np.arange(len(tokens)))
     assert max(sums(packs, tokens)) <= budget.max_tokens
 
@@ -35,7 +35,7 @@ def test_every_sample_of_the_index_is_in_one_pack(name: str, sized: Sized, seed:
 def test_equal_words_give_equal_packs_and_others_give_others(name: str) -> None:
     tokens, images = captions(3000)
     made = [
-        make_packs(tokens, images, budget=BUDGET, strategy=name, words=words)
+        join_packs(pack_order(tokens, images, budget=BUDGET, strategy=name, words=words))
         for words in ([7, 0], [7, 0], [7, 1])
     ]
     assert np.array_equal(made[0].items, made[1].items)
@@ -48,7 +48,7 @@ def digest(name: str, longest: int) -> str:
     tokens = np.arange(9000) * 7919 % longest + 1
     images = np.arange(9000) % 4
     budget = PackBudget(max_tokens=1000, max_images=8)
-    packs = make_packs(tokens, images, budget=budget, strategy=name, words=[7, 3])
+    packs = join_packs(pack_order(tokens, images, budget=budget, strategy=name, words=[7, 3]))
     data = packs.items.astype("<i8").tobytes() + packs.bounds.astype("<i8").tobytes()
     return hashlib.sha256(data).hexdigest()[:16]
 
@@ -75,7 +75,9 @@ def test_the_packs_of_an_earlier_version_are_kept(name: str, longest: int, kept:
 def test_left_out_samples_are_in_no_pack() -> None:
     tokens, images = captions(500)
     keep = tokens < 320
-    packs = make_packs(tokens, images, budget=BUDGET, strategy="exact", words=[0], keep=keep)
+    packs = join_packs(
+        pack_order(tokens, images, budget=BUDGET, strategy="exact", words=[0], keep=keep)
+    )
     assert np.array_equal(np.sort(packs.items), np.flatnonzero(keep))
 
 
@@ -85,7 +87,11 @@ def test_samples_above_the_budget_are_refused_before_anything_is_packed() -> Non
     with pytest.raises(ValueError, match=r"1 of 500 samples .* 5000$"):
         pack_order(tokens, images, budget=BUDGET, strategy="exact", words=[0])
     keep = np.arange(500) != 77
-    assert len(make_packs(tokens, images, budget=BUDGET, strategy="exact", words=[0], keep=keep))
+    assert len(
+        join_packs(
+            pack_order(tokens, images, budget=BUDGET, strategy="exact", words=[0], keep=keep)
+        )
+    )
 
 
 def test_an_unknown_strategy_is_refused_with_those_that_there_are() -> None:
@@ -103,8 +109,8 @@ def test_packs_do_not_depend_on_the_number_of_processes(
     monkeypatch.setattr(plan_module, "STRETCH_SIZE", 1000)
     tokens, images = make(5500)
     settings_ = {"budget": BUDGET, "strategy": "exact", "words": [1, 2]}
-    alone = make_packs(tokens, images, **settings_)
-    shared = make_packs(tokens, images, **settings_, num_processes=2)
+    alone = join_packs(pack_order(tokens, images, **settings_))
+    shared = join_packs(pack_order(tokens, images, **settings_, num_processes=2))
     assert np.array_equal(alone.items, shared.items)
     assert np.array_equal(alone.bounds, shared.bounds)
 

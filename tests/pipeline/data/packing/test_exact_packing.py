@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from pipeline.data.packing.algorithms import bfd, ffd, knapsack
-from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.budget import PackBudget, Packs
 from pipeline.data.packing.exact_packing import exact, windows_are_better
 from pipeline.data.packing.lower_bound import fewest_packs
 from pipeline.data.packing.pool_search import pack_by_pool
@@ -17,7 +17,6 @@ from pipeline.data.packing.sample_costs import Measures, measure
 from pipeline.data.packing.window_search import pack_by_windows
 from tests.pipeline.data.packing.lengths import (
     Sized,
-    as_packs,
     captions,
     documents,
     sized_samples,
@@ -25,7 +24,7 @@ from tests.pipeline.data.packing.lengths import (
 )
 
 BUDGET = PackBudget(max_tokens=4096)
-Search = Callable[[Measures], tuple[list[int], list[int]]]
+Search = Callable[[Measures], list[list[int]]]
 
 
 def share_of_padding(num_packs: int, tokens: np.ndarray) -> float:
@@ -34,26 +33,25 @@ def share_of_padding(num_packs: int, tokens: np.ndarray) -> float:
 
 def test_short_samples_are_packed_without_a_gap() -> None:
     tokens, images = captions(20_000)
-    ends, _ = exact(tokens.tolist(), images.tolist(), BUDGET)
+    packs = exact(tokens.tolist(), images.tolist(), BUDGET)
     assert not windows_are_better(tokens.tolist(), images.tolist(), BUDGET)
-    assert len(ends) <= fewest_packs(tokens, images, BUDGET) + 1
+    assert len(packs) <= fewest_packs(tokens, images, BUDGET) + 1
 
 
 def test_long_samples_are_packed_most_closely_by_windows() -> None:
     tokens, images = documents(20_000)
     lists = tokens.tolist(), images.tolist(), BUDGET
     assert windows_are_better(*lists)
-    found = share_of_padding(len(exact(*lists)[0]), tokens)
+    found = share_of_padding(len(exact(*lists)), tokens)
     assert found < share_of_padding(fewest_packs(tokens, images, BUDGET), tokens) + 0.005
-    assert found < min(share_of_padding(len(f(*lists)[0]), tokens) for f in (ffd, bfd, knapsack))
+    assert found < min(share_of_padding(len(f(*lists)), tokens) for f in (ffd, bfd, knapsack))
 
 
 def test_where_images_are_scarce_packs_are_full_of_images() -> None:
     tokens, images = captions(20_000)
     budget = PackBudget(max_tokens=4096, max_images=12)
-    ends, places = exact(tokens.tolist(), images.tolist(), budget)
-    assert len(ends) == -(-20_000 // 12)
-    packs = as_packs((ends, places))
+    packs = Packs.from_lists(exact(tokens.tolist(), images.tolist(), budget))
+    assert len(packs) == -(-20_000 // 12)
     assert set(sums(packs, images)[:-1]) == {12}
 
 
@@ -63,7 +61,7 @@ def test_where_images_are_scarce_samples_without_any_fill_the_rest() -> None:
     tokens = np.where(images > 0, 100, generator.integers(50, 300, 6000))
     budget = PackBudget(max_tokens=1000, max_images=8)
     for search in (pack_by_pool, pack_by_windows):
-        packs = as_packs(search(measure(tokens.tolist(), images.tolist(), budget)))
+        packs = Packs.from_lists(search(measure(tokens.tolist(), images.tolist(), budget)))
         texts_and_images = [
             (int((images[packs.pack(n)] == 0).sum()), int(images[packs.pack(n)].sum()))
             for n in range(len(packs))
@@ -80,7 +78,7 @@ def test_either_search_packs_every_sample_once_within_the_budget(
     search: Search, sized: Sized
 ) -> None:
     tokens, images, budget = sized
-    packs = as_packs(search(measure(tokens.tolist(), images.tolist(), budget)))
+    packs = Packs.from_lists(search(measure(tokens.tolist(), images.tolist(), budget)))
     assert np.array_equal(np.sort(packs.items), np.arange(len(tokens)))
     assert max(sums(packs, tokens)) <= budget.max_tokens
     if budget.max_images is not None:
@@ -88,8 +86,5 @@ def test_either_search_packs_every_sample_once_within_the_budget(
 
 
 def test_equal_lengths_are_packed_in_their_order() -> None:
-    ends, places = exact([1024] * 1000, [0] * 1000, BUDGET)
-    assert ends == list(range(4, 1001, 4))
-    assert [sorted(places[end - 4 : end]) for end in ends] == [
-        list(range(end - 4, end)) for end in ends
-    ]
+    packs = exact([1024] * 1000, [0] * 1000, BUDGET)
+    assert [sorted(pack) for pack in packs] == [[n, n + 1, n + 2, n + 3] for n in range(0, 1000, 4)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,13 +13,7 @@ from torch.nn import functional
 from pipeline.models.computation import aligned_products
 from pipeline.models.computation.aligned_products import align_products, gated_aligned
 
-
-@pytest.fixture(autouse=True)
-def _forget_compiled() -> Iterator[None]:
-    """What one test has compiled is no other's."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("_forget_compiled")
 
 
 class Gated(nn.Module):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -34,12 +32,7 @@ BOTH = CompileConfig(backend="eager", towers=("vision", "language"))
 LENGTHS = (12, 20, 33, 7)
 
 
-@pytest.fixture(autouse=True)
-def _forget_compiled() -> Iterator[None]:
-    """What one test has compiled is no other's."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("_forget_compiled")
 
 
 def train(model: SmallVLM, lengths: tuple[int, ...], *, num_rows: int = 2) -> list[torch.Tensor]:
