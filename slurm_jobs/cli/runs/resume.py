@@ -141,7 +141,7 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
             print(f"the output of {stage}, {which}, is missing or cut short")
     if preparation.cancel:
         ids = " ".join(job.job_id for job in preparation.cancel)
-        print(f"jobs that block the resume and {cancelled}: {ids}")
+        print(f"these jobs block the resume and {cancelled}: {ids}")
     _print_work(resumption)
     for change in resumption.adjustments:
         print(f"requests changed: {change}")
