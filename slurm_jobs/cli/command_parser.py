@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
 from slurm_jobs import __version__
+from slurm_jobs.base.errors import did_you_mean
 from slurm_jobs.cli.help_examples import examples_text
 
 VERBS = {
@@ -91,16 +92,8 @@ def _not_taken(words: Sequence[str], verb: argparse.ArgumentParser) -> str:
     # Words after unknown options are mostly their values.
     options = list(dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("-")))
     known = _OPTION.findall(verb.format_usage())
-    unknown = ", ".join(f"no option `{option}`{_near(option, known)}" for option in options)
+    unknown = ", ".join(f"no option `{option}`{did_you_mean(option, known)}" for option in options)
     return unknown or f"unexpected argument `{' '.join(words)}`"
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean `x`?` for the nearest known word, or an empty string."""
-    import difflib
-
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def module_of(verb: str) -> ModuleType:

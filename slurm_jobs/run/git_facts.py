@@ -212,11 +212,15 @@ def read_answers(folder: Path, answers: Mapping[str, CommandAnswer]) -> tuple[Gi
     if diff.problem and has_commit:  # otherwise the same problem, or no answer
         problems.append(diff.problem)
     knows_files = bool(header) and not status.problem
+    remotes = {}
+    for entry in answers["remotes"].text.split("\0")[:-1]:  # the key, a newline and the URL
+        key, _, url = entry.partition("\n")
+        remotes[key.removeprefix("remote.").removesuffix(".url")] = without_url_users(url)
     facts = GitFacts(
         folder=str(folder),
         commit=commit if has_commit else None,
         branch=branch if branch != "(detached)" else None,
-        remotes=_read_remotes(answers["remotes"].text),
+        remotes=remotes,
         is_dirty=bool(changed) if knows_files or changed else None,
         num_changed=len(changed),
         changed=tuple(changed[:MAX_NAMES]),
@@ -257,12 +261,3 @@ def _leads_out(name: str) -> bool:
 
 
 _FIELDS_BEFORE_PATH = {"1": 7, "2": 8, "u": 9}
-
-
-def _read_remotes(text: str) -> dict[str, str]:
-    """Return URLs by name from `remote.NAME.url` and the URL, separated by a newline."""
-    pairs = (entry.partition("\n") for entry in text.split("\0")[:-1])
-    return {
-        key.removeprefix("remote.").removesuffix(".url"): without_url_users(url)
-        for key, _, url in pairs
-    }

@@ -48,7 +48,18 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
 
 
 def _tune(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
-    facts = _facts(tune, context)
+    train = base_config(tune)
+    record = RunPaths(context.run_dir).attempt(context.stage, context.slice_index, context.attempt)
+    facts = Facts(
+        train=train,
+        hardware=Hardware(
+            device=train["device"],
+            num_ranks=context.num_ranks,
+            cpus_per_task=tune.cpus_per_task,
+        ),
+        nodes=tuple(read_json(record)["node_names"]),
+        budget_s=tune.budget_min * 60,
+    )
     basis = _basis(facts, context)
     trials = [t for t in read_trials(context.output_dir) if t.basis == basis]
     if trials:
@@ -81,21 +92,6 @@ def _tune(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         "word": closing.get("word"),
         SAID: headline(result),
     }
-
-
-def _facts(tune: TuneConfig, context: TaskContext) -> Facts:
-    train = base_config(tune)
-    record = RunPaths(context.run_dir).attempt(context.stage, context.slice_index, context.attempt)
-    return Facts(
-        train=train,
-        hardware=Hardware(
-            device=train["device"],
-            num_ranks=context.num_ranks,
-            cpus_per_task=tune.cpus_per_task,
-        ),
-        nodes=tuple(read_json(record)["node_names"]),
-        budget_s=tune.budget_min * 60,
-    )
 
 
 def _basis(facts: Facts, context: TaskContext) -> str:

@@ -55,7 +55,7 @@ def test_problems_come_first_with_what_to_do_and_the_exit_code_says_so(local: Dr
     assert first.startswith("PROBLEM    nodes (the job): 0 of 1 nodes were checked: failed")
     assert "/proc/nowhere" in done.stdout
     assert "logs" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("kept for a day: runs/.doctor-")
+    assert done.stdout.splitlines()[-1].startswith("this run is kept for a day: runs/.doctor-")
 
 
 def test_without_a_job_nothing_is_submitted_or_made(local: Driver) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.data_sets.dataset_arguments import add_dataset, add_reader
 from slurm_jobs.cli.terminal.console import print_json
@@ -46,7 +46,19 @@ def run_verify(options: argparse.Namespace) -> int:
             for line in verdict_lines(verdict):
                 print(line)
     if options.json:
-        print_json({"datasets": [_verdict_values(verdict) for verdict in verdicts]})
+        datasets = [
+            {
+                "folder": str(verdict.place.folder),
+                "stage": verdict.place.stage or None,
+                **verdict.counts,
+                "num_problems": len(verdict.problems),
+                "problems": [dict(problem) for problem in verdict.problems],
+                "remedy": verdict.remedy or None,
+                "effect": verdict.effect or None,
+            }
+            for verdict in verdicts
+        ]
+        print_json({"datasets": datasets})
     return 1 if any(verdict.problems for verdict in verdicts) else 0
 
 
@@ -81,17 +93,3 @@ def _size_text(num_bytes: int) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.4g} TB"
-
-
-def _verdict_values(verdict: VerifyResult) -> dict[str, Any]:
-    """Return one data set as JSON values."""
-    problems: Sequence[Any] = verdict.problems
-    return {
-        "folder": str(verdict.place.folder),
-        "stage": verdict.place.stage or None,
-        **verdict.counts,
-        "num_problems": len(problems),
-        "problems": [dict(problem) for problem in problems],
-        "remedy": verdict.remedy or None,
-        "effect": verdict.effect or None,
-    }

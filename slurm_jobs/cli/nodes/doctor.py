@@ -108,7 +108,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         for line in lines_of(shown, min(console().width, 100), in_words=options.all):
             print(line)
         for run_dir in results.run_dirs:
-            print(f"kept for a day: {shown_path(run_dir)}")
+            print(f"this run is kept for a day: {shown_path(run_dir)}")
     if is_interrupted:
         print("\ninterrupted; its jobs are cancelled", file=sys.stderr)
         return INTERRUPTED_EXIT_CODE

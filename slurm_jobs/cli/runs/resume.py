@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.units import number_of, seconds, slices_text
 from slurm_jobs.cli.arguments import add_overrides, add_run, path_of
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.specs.submit import job_printer, job_values
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slurm_jobs.commands.resume import Resumption
-    from slurm_jobs.commands.resuming.kept_work import RepeatedWork
 
 
 _STARTS = {
@@ -137,12 +137,11 @@ def _print_prepared(resumption: Resumption, *, cancelled: str = "are cancelled")
         print(f"found the job of {stage} again, whose id was not recorded: {job_id}")
     for stage, damaged in preparation.damaged.items():
         if damaged:
-            numbers = ranges_text(sorted(damaged))
-            word = "slice" if len(damaged) == 1 else "slices"
-            print(f"the output of {stage}, {word} {numbers}, is missing or cut short")
+            which = slices_text(sorted(damaged))
+            print(f"the output of {stage}, {which}, is missing or cut short")
     if preparation.cancel:
         ids = " ".join(job.job_id for job in preparation.cancel)
-        print(f"jobs that block the resume and {cancelled}: {ids}")
+        print(f"these jobs block the resume and {cancelled}: {ids}")
     _print_work(resumption)
     for change in resumption.adjustments:
         print(f"requests changed: {change}")
@@ -161,7 +160,10 @@ def _print_work(resumption: Resumption) -> None:
         is_array = resumption.plan.stage(job.stage).is_array
         print(f"runs again: {job.stage}{_slices_text(job.slices, is_array=is_array)} ({job.why})")
     for stage, repeated in resumption.repeated.items():
-        print(f"repeats complete work: {_repeated_text(stage, repeated)}")
+        slices = number_of("slice", repeated.num_slices)
+        time = seconds(3600 * repeated.hours)
+        gpus = f" ({seconds(3600 * repeated.gpu_hours)} of GPUs)" if repeated.gpu_hours else ""
+        print(f"repeats complete work: {stage}, {slices} that took {time}{gpus}")
     for stage in resumption.kept.forbidden:
         print(f"{stage} keeps nothing that changed code made: it has `mixed_code: forbid`")
     for stage, by_token in resumption.kept.other_code.items():
@@ -176,15 +178,6 @@ def _slices_text(slices: Sequence[int], *, is_array: bool) -> str:
     return f", {word} {ranges_text(slices)}" if is_array else ""
 
 
-def _repeated_text(stage: str, repeated: RepeatedWork) -> str:
-    """Return `embed, 36 slices that took 12.4 h (99.2 GPU-hours)`."""
-    from slurm_jobs.base.units import seconds
-
-    slices = "1 slice" if repeated.num_slices == 1 else f"{repeated.num_slices} slices"
-    gpus = f" ({seconds(3600 * repeated.gpu_hours)} of GPUs)" if repeated.gpu_hours else ""
-    return f"{stage}, {slices} that took {seconds(3600 * repeated.hours)}{gpus}"
-
-
 class _DeclinedError(Exception):
     """The user does not want complete work to be repeated."""
 
@@ -197,8 +190,6 @@ def _ask_to_repeat(resumption: Resumption) -> None:
     Raises:
         _DeclinedError: the answer is no.
     """
-    from slurm_jobs.base.units import seconds
-
     unasked = [stage for stage in resumption.repeated if stage not in resumption.asked_again]
     hours = sum(resumption.repeated[stage].hours for stage in unasked)
     if hours < _WORTH_A_QUESTION_H:

@@ -158,7 +158,7 @@ def _print_written(
     spec = shown_path(written.spec.absolute())
     if problems:
         check = command_text("check", spec, *(["--cluster"] if place.is_slurm else []))
-        print("\n".join([*problems, f"fix that, then: {check}"]), file=sys.stderr)
+        print("\n".join([*problems, f"fix these problems, then: {check}"]), file=sys.stderr)
         return
     print(f"{spec}: no problems found")
     for line in unread:

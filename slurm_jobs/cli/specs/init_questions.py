@@ -69,7 +69,7 @@ def _one_of(what: str, known: Sequence[str], default: str) -> str:
         text = _answer(f"{what}: {', '.join(known)} [{default}]") or default
         if text in known:
             return text
-        print(f"none of {', '.join(known)}: {text}", file=sys.stderr)
+        print(f"`{text}` is none of these: {', '.join(known)}", file=sys.stderr)
 
 
 def _answer(question: str) -> str:
@@ -77,6 +77,6 @@ def _answer(question: str) -> str:
     line = sys.stdin.readline()
     if not line.endswith("\n"):  # Ctrl-D: the user wants to stop
         print(file=sys.stderr)
-        message = "nothing was written: the input ended; --yes asks nothing"
+        message = "nothing was written: the input ended before all was answered; --yes asks nothing"
         raise InputError(message)
     return line.strip()

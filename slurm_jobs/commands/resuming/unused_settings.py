@@ -34,7 +34,10 @@ def unused_settings(
     notes = []
     for override in overrides:
         is_plain = override in plain
-        slices = _stages_set(override, plan) if is_plain else _slices_set(override, plan)
+        slices = _stages_set(override, plan)
+        if not is_plain:
+            requests = slice_requests([override], plan.stages)
+            slices = {name: frozenset(own) for name, own in requests.items()}
         if any(not slices.get(job.stage, frozenset()).isdisjoint(job.slices) for job in plan.jobs):
             continue
         setting = f"`{source_of(hidden_setting(override))}`"
@@ -60,11 +63,6 @@ def _stages_set(override: str, plan: Plan) -> dict[str, Slices]:
         for stage in plan.stages
         if steps[0] != "stages" or len(steps) < 2 or steps[1] in {stage.name, stage.origin}
     }
-
-
-def _slices_set(override: str, plan: Plan) -> dict[str, Slices]:
-    requests = slice_requests([override], plan.stages)
-    return {name: frozenset(slices) for name, slices in requests.items()}
 
 
 def _value_at(values: Any, path: Iterable[str]) -> Any:

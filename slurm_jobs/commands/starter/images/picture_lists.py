@@ -37,7 +37,11 @@ def lists_of_pictures(lists: Iterable[Path], images: Sequence[Path]) -> list[Pat
     names = {image.name.lower() for image in images}
     stems = Counter(image.stem.lower() for image in images)
     folders = {image.parent.name.lower() for image in images}
-    clear_stems = {stem for stem in stems.keys() - folders if _is_clear(stem, stems[stem])}
+    clear_stems = {
+        stem
+        for stem in stems.keys() - folders
+        if stems[stem] == 1 or not (stem.isdecimal() or stem.isalpha())
+    }
     readable = [file for file in lists if file.suffix.lower() in _SUFFIXES]
     readable.sort(key=lambda file: file.stem.lower() in stems or file.stem.lower() in names)
     lists_with_pictures = []
@@ -49,10 +53,6 @@ def lists_of_pictures(lists: Iterable[Path], images: Sequence[Path]) -> list[Pat
     return sorted(
         lists_with_pictures, key=lambda file: (split_and_rest(file.stem)[0] != "train", file)
     )
-
-
-def _is_clear(stem: str, num_pictures: int) -> bool:
-    return num_pictures == 1 or not (stem.isdecimal() or stem.isalpha())
 
 
 def _values(file: Path) -> Collection[str]:
