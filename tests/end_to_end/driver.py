@@ -71,6 +71,12 @@ class Driver:
         """Submit, and return the run folder."""
         return Path(self.json("submit", spec, *words)["run_dir"])
 
+    def submit_stages(self, stages: str) -> Path:
+        """Submit a spec of these stages, lines of YAML, and return the run folder."""
+        cluster = "local" if self.cluster is None else "auto"
+        self.write("spec.yaml", f"name: test\ncluster: {cluster}\nstages:\n{stages}")
+        return self.submit("spec.yaml")
+
     def status(self, run_dir: Path) -> Any:
         """The status as JSON, asked for anew, whatever the exit code."""
         return self.json("status", str(run_dir), "--fresh", check=None)

@@ -141,18 +141,13 @@ def test_a_task_with_a_failed_slice_fails_even_when_it_is_stopped(
 
 
 def test_a_slice_that_stopped_is_requeued_once_and_goes_on(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: saves
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:stops_once
     array: {num_slices: 2, slices_per_task: 2}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     for index in (0, 1):
         attempt = run_dir / f"attempts/a/s0000{index}.a0001.json"
         wait_for(attempt.exists, f"slice {index}")
