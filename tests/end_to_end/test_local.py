@@ -114,8 +114,7 @@ def test_retries_start_a_failing_task_again_in_place(local: Driver) -> None:
     text = CHAIN.replace("CONFIG", 'fail: {"1": 2}').replace(
         "max_running: 2}", "max_running: 2}\n    retries: 2"
     )
-    local.write("spec.yaml", text)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(text)
     status = local.wait(run_dir)
     assert status["status"] == "completed"
     assert stage_of(status, "first")["slices"][1]["attempt"] == 3

@@ -72,8 +72,7 @@ def test_killed_task_and_killed_rank_on_slurm_change_nothing_of_the_result(
 
 
 def test_submit_returns_at_once_and_leaves_no_process(on_slurm: Driver, cluster: Cluster) -> None:
-    on_slurm.write("spec.yaml", _hanging_spec())
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(_hanging_spec())
     assert not [words for words in _processes_in(on_slurm.folder) if b"slurm_jobs" in words]
     wait_for((run_dir / "tasks/a/s00001.a0001/hangs-0").exists, "slice 1 at work")
     assert stage_of(on_slurm.status(run_dir), "a")["counts"]["running"] == 2
@@ -183,8 +182,7 @@ stages:
 def test_status_without_a_controller_says_so_and_exits_3(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
-    on_slurm.write("spec.yaml", _hanging_spec())
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(_hanging_spec())
     cluster.stop_daemon("slurmctld")
     cluster.stop_daemon("slurmdbd")
     done = on_slurm.run("status", str(run_dir), check=3)

@@ -86,8 +86,7 @@ def ended(local_of_file: Driver) -> Path:
     """A run whose stages end in all these ways."""
     local_of_file.write("own.py", OWN_STAGES)
     spec = {"name": "ends", "cluster": "local", "stages": STAGES}
-    local_of_file.write("spec.yaml", json.dumps(spec))
-    run_dir = local_of_file.submit("spec.yaml")
+    run_dir = local_of_file.submit_text(json.dumps(spec))
     local_of_file.wait(run_dir)
     return run_dir
 
