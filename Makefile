@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.installed-docs
 ROUNDS ?= 1
-JOBS   ?= 3
+JOBS   ?= 4
 # Each fault needs a cluster of its own, and slow tests meet limits of seconds.
 SLOW_JOBS ?= 2
 
@@ -48,7 +48,7 @@ $(DOCS): pyproject.toml constraints.txt
 demo: venv  ## one YAML file to a trained model and a report, on this machine
 	@$(BIN)/slurm-jobs run configs/demo.yaml
 
-test: venv  ## the tests without the slow ones, on JOBS processes (3; as root on Debian or Ubuntu on a real Slurm too)
+test: venv  ## the tests without the slow ones, on JOBS processes (4; as root on Debian or Ubuntu on a real Slurm too)
 	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 

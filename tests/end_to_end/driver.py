@@ -71,6 +71,16 @@ class Driver:
         """Submit, and return the run folder."""
         return Path(self.json("submit", spec, *words)["run_dir"])
 
+    def submit_text(self, text: str, *words: str) -> Path:
+        """Submit a spec, written to spec.yaml, and return the run folder."""
+        self.write("spec.yaml", text)
+        return self.submit("spec.yaml", *words)
+
+    def submit_stages(self, stages: str) -> Path:
+        """Submit a spec of these stages, lines of YAML, and return the run folder."""
+        cluster = "local" if self.cluster is None else "auto"
+        return self.submit_text(f"name: test\ncluster: {cluster}\nstages:\n{stages}")
+
     def status(self, run_dir: Path) -> Any:
         """The status as JSON, asked for anew, whatever the exit code."""
         return self.json("status", str(run_dir), "--fresh", check=None)

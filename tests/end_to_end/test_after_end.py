@@ -27,7 +27,6 @@ stages:
 
 def test_a_state_is_removed_when_the_stage_is_complete_and_not_before(local: Driver) -> None:
     local.write("ends_stage.py", STAGE)
-    local.write("spec.yaml", SPEC)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(SPEC)
     assert local.wait(run_dir)["status"] == "completed"  # attempts 2 and 3 read the state
     assert list((run_dir / "data/train").iterdir()) == []

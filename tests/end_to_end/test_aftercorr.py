@@ -44,14 +44,11 @@ def test_a_slice_starts_after_its_counterpart_and_is_stranded_with_it(
     driver: Driver,
 ) -> None:
     run_dir = driver.submit("spec.yaml")
-
-    def first_is_done() -> bool:
-        status = driver.status(run_dir)
-        running = stage_of(status, "fetch")["slices_by_status"].get("running")
-        done = stage_of(status, "clean")["slices_by_status"].get("completed")
-        return (running, done) == ("2", "0")
-
-    wait_for(first_is_done, "slice 0 of `clean` while slice 2 of `fetch` still runs")
+    for mark in ("attempts/fetch/s00002.*", "completions/clean/s00000.*"):
+        wait_for(lambda mark=mark: list(run_dir.glob(mark)), mark)
+    status = driver.status(run_dir)
+    assert stage_of(status, "fetch")["slices_by_status"]["running"] == "2"
+    assert stage_of(status, "clean")["slices_by_status"]["completed"] == "0"
     driver.write("go", "")
     status = driver.wait(run_dir)
     assert words_of(status) == {

@@ -51,8 +51,7 @@ def test_each_way_in_which_a_job_stops_has_its_own_name(on_slurm: Driver, cluste
         STAGE.format(name=name, function=function, partition=partition, node=node)
         for name, (function, partition, node) in STAGES.items()
     ]
-    on_slurm.write("spec.yaml", "name: ends\ncluster: auto\nstages:" + "".join(stages))
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_stages("" + "".join(stages))
 
     def job_of(name: str) -> str:
         at_work = "counting" if STAGES[name][0] == SAVING else "hangs-0"
@@ -100,8 +99,7 @@ def test_a_preemption_shortly_before_the_time_limit_has_its_name(
 ) -> None:
     stage = STAGE.format(name="a", function=SAVING, partition="low", node="cpu1")
     stage = stage.replace("timeout_min: 30", "timeout_min: 2").replace("lead_s: 20", "lead_s: 40")
-    on_slurm.write("spec.yaml", f"name: late\ncluster: auto\nstages:{stage}")
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_stages(f"{stage}")
     wait_for((run_dir / "tasks/a/s00000.a0001/counting").exists, "work")
     options = ["--nodelist=cpu1", "--partition=high", "--exclusive", "--mem=1G"]
     cluster.submit("sleep 5", *options, cwd=on_slurm.folder)

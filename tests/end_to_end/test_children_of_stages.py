@@ -49,8 +49,7 @@ def stopped(driver: Driver, ask: Callable[[Path, str], Any]) -> Path:
         f"resources: {{timeout_min: {LIMIT_S / 60}, signal_lead_s: 0}}}}\n"
         for way in WAYS
     )
-    driver.write("spec.yaml", f"name: children\ncluster: local\nstages:\n{stages}")
-    run_dir = driver.submit("spec.yaml")
+    run_dir = driver.submit_stages(f"{stages}")
     for way in WAYS:
         wait_for((run_dir / "data" / way / "at-work-0").exists, f"{way} at work", timeout_s=LIMIT_S)
         ask(run_dir, way)

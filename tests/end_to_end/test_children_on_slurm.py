@@ -34,8 +34,7 @@ def test_stages_of_two_ranks_stop_or_go_on_and_complete(on_slurm: Driver) -> Non
     stages = COMMAND + resources
     for way in WAYS:
         stages += f"  {way}:\n    run: children:run\n    config: {{way: {way}}}\n{resources}"
-    on_slurm.write("spec.yaml", f"name: children\ncluster: auto\nstages:{stages}")
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_stages(f"{stages}")
     for stage in ("command", *WAYS):
         for rank in range(NUM_RANKS):
             mark = run_dir / "data" / stage / f"at-work-{rank}"

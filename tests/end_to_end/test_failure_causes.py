@@ -41,8 +41,7 @@ stages:
 
 def test_equal_causes_are_one_line_in_status_and_one_log_in_logs(on_slurm: Driver) -> None:
     on_slurm.write("faulty.py", CODE)
-    on_slurm.write("spec.yaml", SPEC)
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(SPEC)
     on_slurm.wait(run_dir)
     lines = on_slurm.run("status", str(run_dir), check=1).stdout.splitlines()
     # Which source answers first depends on how late the accounting is.

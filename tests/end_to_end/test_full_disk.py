@@ -28,8 +28,7 @@ def test_a_full_disk_is_explained_in_the_jobs_log_and_resume_continues(
     on_slurm: Driver, cluster: Cluster, ranks: int
 ) -> None:
     disk = cluster.small_disk(size_mb=64)
-    on_slurm.write("spec.yaml", SPEC.format(disk=disk, ranks=ranks))
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(SPEC.format(disk=disk, ranks=ranks))
     assert on_slurm.wait(run_dir)["status"] == "failed"
     (log,) = (run_dir / "logs/a").glob("slurm-*.log")
     said = log.read_text()

@@ -66,8 +66,7 @@ def test_a_job_that_cannot_start_says_so_and_runs_once_after_a_resume(
     begin: str,
     reason: str,
 ) -> None:
-    on_slurm.write("spec.yaml", SPEC.format(options=f"begin: {begin}"))
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(SPEC.format(options=f"begin: {begin}"))
     job_id = stage_of(on_slurm.status(run_dir), "a")["slices"][0]["job_id"]
     make(cluster, run_dir, job_id)
 
@@ -136,8 +135,7 @@ def test_watch_ends_where_all_that_is_left_waits_for_a_held_job(
         if second == KINDS[0]:
             lines.append(_array_after(first, {"fan": first}))
         lines.append(_array_after(f"{first}-{second}", {first: second}))
-    on_slurm.write("spec.yaml", "".join(lines))
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text("".join(lines))
     on_slurm.run("watch", str(run_dir), check=1)
     status = on_slurm.status(run_dir)
     ended = {"fails": "failed", "end": "completed"}

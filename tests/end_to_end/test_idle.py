@@ -39,8 +39,7 @@ stages:
 
 def test_status_and_log_say_where_an_idle_function_waits(local: Driver) -> None:
     local.write("own.py", STAGES)
-    local.write("spec.yaml", SPEC)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(SPEC)
     reason = wait_for(lambda: reason_of(local, run_dir, "joins"), "the place")
     assert reason.startswith("rank 0 on local0 has used almost no processor time for ")
     assert f": it was at joins (own.py:{JOIN}), in join. Stacks: " in reason

@@ -35,8 +35,7 @@ def _out(run_dir: Path, stage: str) -> str:
 
 
 def test_what_a_refused_resume_did_not_come_to_is_not_complete(on_slurm: Driver) -> None:
-    on_slurm.write("spec.yaml", FORK)
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(FORK)
     assert on_slurm.wait(run_dir)["status"] == "completed"
     refused = "stages.c.resources.slurm.nodelist=nosuch"
     on_slurm.run("resume", str(run_dir), "--again", "p", "--set", refused, check=3)
@@ -56,8 +55,7 @@ def test_a_stage_that_comes_back_waits_for_its_job_that_still_ends(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     with cluster.kill_wait(120):
-        on_slurm.write("spec.yaml", STUBBORN)
-        run_dir = on_slurm.submit("spec.yaml")
+        run_dir = on_slurm.submit_text(STUBBORN)
         log = on_slurm.folder / "log"
         wait_for(log.exists, "p at work")
         on_slurm.write("spec.yaml", f"{STUBBORN.partition('  p:')[0]}  q: {{shell: 'true'}}\n")

@@ -29,16 +29,11 @@ while True:
 
 def test_what_a_shell_stage_started_ends_with_its_killed_runner(local: Driver) -> None:
     local.write("tick.py", TICKER)
-    local.write(
-        "spec.yaml",
-        """
-name: ticks
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a: {shell: "python3 tick.py $SLURM_JOBS_ATTEMPT $SLURM_JOBS_OUTPUT_DIR; echo done"}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     wait_for((run_dir / "data/a/ticks-1").exists, "the first attempt at work")
     kill(runner_pid(run_dir))
     wait_for(lambda: not processes_naming(f"tick.py 1 {run_dir}"), "the end of its processes")
@@ -52,11 +47,7 @@ stages:
 def test_an_attempt_begins_when_the_one_of_the_killed_runner_has_ended(
     local: Driver,
 ) -> None:
-    local.write(
-        "spec.yaml",
-        "name: saves\ncluster: local\nstages:\n  a: {run: 'user_stages:saves_slowly'}\n",
-    )
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_stages("  a: {run: 'user_stages:saves_slowly'}\n")
     wait_for((run_dir / "data/a/on").exists, "the first attempt at work")
     kill(runner_pid(run_dir))
     wait_for((run_dir / "data/a/saving").exists, "the first attempt to save")
@@ -102,19 +93,14 @@ stages:
 
 
 def test_a_process_in_its_own_session_ends_with_its_rank(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: daemon
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     shell: |
       cd $SLURM_JOBS_OUTPUT_DIR
       setsid sh -c 'echo $$ > pid; exec sleep 1000' &
       until [ -s pid ]; do sleep 0.01; done
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     assert local.wait(run_dir)["status"] == "completed"
     assert not is_alive(int((run_dir / "data/a/pid").read_text()))

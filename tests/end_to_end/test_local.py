@@ -67,12 +67,9 @@ def test_a_task_over_its_memory_says_so_and_resume_gives_it_more(local: Driver) 
         "import time\n\ndef run(config, context):\n"
         "    held = bytearray(b'x') * 400_000_000\n    time.sleep(2)\n",
     )
-    local.write(
-        "spec.yaml",
-        "name: hog\ncluster: local\nstages:\n"
-        "  eat: {run: 'hog:run', resources: {mem_gb: 0.2}, on_resume: {raise_mem_gb: 5}}\n",
+    run_dir = local.submit_stages(
+        "  eat: {run: 'hog:run', resources: {mem_gb: 0.2}, on_resume: {raise_mem_gb: 5}}\n"
     )
-    run_dir = local.submit("spec.yaml")
     local.wait(run_dir)
     said = local.run("status", str(run_dir), check=1).stdout
     assert "out of memory: its processes held 0." in said
@@ -117,8 +114,7 @@ def test_retries_start_a_failing_task_again_in_place(local: Driver) -> None:
     text = CHAIN.replace("CONFIG", 'fail: {"1": 2}').replace(
         "max_running: 2}", "max_running: 2}\n    retries: 2"
     )
-    local.write("spec.yaml", text)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(text)
     status = local.wait(run_dir)
     assert status["status"] == "completed"
     assert stage_of(status, "first")["slices"][1]["attempt"] == 3
@@ -128,21 +124,18 @@ def test_retries_start_a_failing_task_again_in_place(local: Driver) -> None:
 
 @pytest.mark.slow
 def test_afterany_runs_after_a_failure_and_afternotok_only_then(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: kinds
-cluster: local
-stages:
+    status = local.wait(
+        local.submit_stages(
+            """\
   fails: {run: "user_stages:work", config: {fail: {"0": 9}}}
   works: {run: "user_stages:work"}
   any: {run: "user_stages:work", after: {fails: afterany}}
   mend: {run: "user_stages:work", after: {fails: afternotok}}
   idle: {run: "user_stages:work", after: {works: afternotok}}
   last: {run: "user_stages:work", after: {works: afterany, idle: afterany}}
-""",
+"""
+        )
     )
-    status = local.wait(local.submit("spec.yaml"))
     assert words_of(status) == {
         "fails": "failed",
         "works": "completed",
@@ -178,12 +171,9 @@ def run(config, context):
     raise StageStoppedError("saved")
 """,
     )
-    local.write(
-        "spec.yaml",
-        "name: slow\ncluster: local\nstages:\n"
-        "  a: {run: 'slow_saver:run', resources: {timeout_min: 0.2, signal_lead_s: 1}}\n",
+    run_dir = local.submit_stages(
+        "  a: {run: 'slow_saver:run', resources: {timeout_min: 0.2, signal_lead_s: 1}}\n"
     )
-    run_dir = local.submit("spec.yaml")
     assert local.wait(run_dir)["status"] == "completed"
     assert 2.0 < float((run_dir / "data/a/left-s").read_text()) < 4.5
     outcomes = sorted(path.name.split(".")[3] for path in (run_dir / "completions/a").iterdir())
@@ -191,19 +181,14 @@ def run(config, context):
 
 
 def test_time_limit_ends_a_task_with_the_state_timeout(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: slow
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:work
     resources: {timeout_min: 0.15, signal_lead_s: 0}     # a busy machine starts the rank in seconds
     config: {hang: [0]}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     status = local.wait(run_dir)
     assert stage_of(status, "a")["slices"][0]["state"] == "TIMEOUT"
     assert status["status"] == "failed"
@@ -215,18 +200,13 @@ stages:
 
 
 def test_stop_signal_before_the_limit_saves_requeues_and_goes_on(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: stops
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:stops_once
     resources: {timeout_min: 0.2, signal_lead_s: 2}     # told to stop after 10 s
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     assert local.wait(run_dir)["status"] == "completed"
     outcomes = sorted(path.name for path in (run_dir / "completions" / "a").iterdir())
     assert [name.split(".")[1::2] for name in outcomes] == [
@@ -236,19 +216,14 @@ stages:
 
 
 def test_two_ranks_see_each_other_and_one_killed_rank_is_named(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: ranks
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:work
     resources: {tasks_per_node: 2}
     config: {hang: [0]}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     pid = wait_for(lambda: rank_pid(run_dir, "a", "s00000.a0001", 1), "rank 1")
     wait_for((run_dir / "tasks/a/s00000.a0001/hangs-1").exists, "rank 1 at work")
     kill(pid)
@@ -362,17 +337,12 @@ stages:
 
 
 def test_edit_after_submit_does_not_change_a_waiting_job(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: edit
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a: {run: "user_stages:work", config: {hang: [0]}}
   b: {run: "user_stages:work", after: {a: afterany}}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     pid = wait_for(lambda: rank_pid(run_dir, "a", "s00000.a0001", 0), "stage a")
     wait_for((run_dir / "tasks/a/s00000.a0001/hangs-0").exists, "stage a at work")
     local.write("user_stages.py", "raise RuntimeError('edited')")
@@ -382,12 +352,9 @@ stages:
 
 @pytest.mark.slow
 def test_stages_keep_the_order_of_the_file_after_a_resume(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        "name: order\ncluster: local\nstages:\n  c: {shell: 'true'}\n"
-        "  a: {shell: 'test -e mended'}\n  b: {shell: 'true', after: a}\n",
+    run_dir = local.submit_stages(
+        "  c: {shell: 'true'}\n  a: {shell: 'test -e mended'}\n  b: {shell: 'true', after: a}\n"
     )
-    run_dir = local.submit("spec.yaml")
     assert list(words_of(local.wait(run_dir))) == ["c", "a", "b"]
     local.write("mended", "")
     for options in ([], ["--set", "stages.b.resources.mem_gb=1"]):
@@ -482,20 +449,15 @@ def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local
 
 @pytest.mark.slow
 def test_resume_with_more_time_keeps_finished_work(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: longer
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a: {run: "user_stages:work"}
   b:
     shell: "until [ -e longer ]; do sleep 0.05; done"
     after: a
     resources: {timeout_min: 0.03}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     assert words_of(local.wait(run_dir)) == {"a": "completed", "b": "failed"}
     longer = ["resume", str(run_dir), "--set", "stages.b.resources.timeout_min=1"]
     dry = local.json(*longer, "--dry-run")

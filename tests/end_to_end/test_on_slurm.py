@@ -72,8 +72,7 @@ def test_killed_task_and_killed_rank_on_slurm_change_nothing_of_the_result(
 
 
 def test_submit_returns_at_once_and_leaves_no_process(on_slurm: Driver, cluster: Cluster) -> None:
-    on_slurm.write("spec.yaml", _hanging_spec())
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(_hanging_spec())
     assert not [words for words in _processes_in(on_slurm.folder) if b"slurm_jobs" in words]
     wait_for((run_dir / "tasks/a/s00001.a0001/hangs-0").exists, "slice 1 at work")
     assert stage_of(on_slurm.status(run_dir), "a")["counts"]["running"] == 2
@@ -109,19 +108,14 @@ stages:
 
 @pytest.mark.slow
 def test_stop_signal_on_slurm_saves_and_requeues(on_slurm: Driver) -> None:
-    on_slurm.write(
-        "spec.yaml",
-        """
-name: stops
-cluster: auto
-stages:
+    run_dir = on_slurm.submit_stages(
+        """\
   a:
     run: user_stages:until_stopped
     resources: {timeout_min: 1, signal_lead_s: 30, slurm: {partition: cpu}}
     config: {until: 1400}  # more than Slurm lets it run at once
-""",
+"""
     )
-    run_dir = on_slurm.submit("spec.yaml")
     assert on_slurm.wait(run_dir)["status"] == "completed"
     assert (run_dir / "data/a/count").read_text() == "1400"
     outcomes = sorted(path.name for path in (run_dir / "completions/a").iterdir())
@@ -144,14 +138,11 @@ def test_a_refused_job_exits_with_3_and_the_reason_from_slurm(on_slurm: Driver) 
 def test_what_comes_after_a_stage_that_is_not_needed_runs(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
-    on_slurm.write(
-        "spec.yaml",
-        "name: mended\ncluster: auto\nstages:\n"
+    run_dir = on_slurm.submit_stages(
         '  t: {shell: "true"}\n'
         '  mend: {shell: "true", after: {t: afternotok}}\n'
-        '  last: {shell: "true", after: {t: afterany, mend: afterany}}\n',
+        '  last: {shell: "true", after: {t: afterany, mend: afterany}}\n'
     )
-    run_dir = on_slurm.submit("spec.yaml")
     status = on_slurm.wait(run_dir)
     assert status["status"] == "completed"
     assert words_of(status) == {"t": "completed", "mend": "stranded", "last": "completed"}
@@ -191,8 +182,7 @@ stages:
 def test_status_without_a_controller_says_so_and_exits_3(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
-    on_slurm.write("spec.yaml", _hanging_spec())
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(_hanging_spec())
     cluster.stop_daemon("slurmctld")
     cluster.stop_daemon("slurmdbd")
     done = on_slurm.run("status", str(run_dir), check=3)
@@ -213,14 +203,12 @@ def test_stage_runs_in_an_environment_of_its_own(on_slurm: Driver, cluster: Clus
         "    found['prefix'] = sys.prefix\n"
         "    (context.output_dir / 'found.json').write_text(json.dumps(found))\n",
     )
-    on_slurm.write(
-        "spec.yaml",
-        f"name: two\ncluster: auto\nstages:\n  a:\n    run: own_python:run\n"
+    run_dir = on_slurm.submit_stages(
+        f"  a:\n    run: own_python:run\n"
         f"    python: {bare}/bin/python\n    resources: {{slurm: {{partition: cpu}}}}\n"
         f"  b:\n    run: own_python:run\n    after: a\n"
-        f"    resources: {{slurm: {{partition: cpu}}}}\n",
+        f"    resources: {{slurm: {{partition: cpu}}}}\n"
     )
-    run_dir = on_slurm.submit("spec.yaml")
     assert on_slurm.wait(run_dir)["status"] == "completed"
     a, b = (json.loads((run_dir / f"data/{s}/found.json").read_text()) for s in "ab")
     assert a["prefix"] == str(bare)
@@ -291,12 +279,8 @@ def test_a_job_that_could_not_be_confirmed_is_found_by_resume(
 
 def test_a_report_on_a_run_that_goes_on_says_what_status_says(on_slurm: Driver) -> None:
     """Also in the seconds after a resume or a cancellation, in which sacct lags or runs ahead."""
-    on_slurm.write(
-        "spec.yaml",
-        """
-name: going
-cluster: auto
-stages:
+    run_dir = on_slurm.submit_stages(
+        """\
   count:
     shell: |
       [ $SLURM_JOBS_SLICE = 1 ] || exit 0
@@ -305,9 +289,8 @@ stages:
     array: {num_slices: 3}
     resources: {slurm: {partition: cpu}}
   total: {shell: "true", after: count, resources: {slurm: {partition: cpu}}}
-""",
+"""
     )
-    run_dir = on_slurm.submit("spec.yaml")
     assert words_of(on_slurm.wait(run_dir)) == {"count": "failed", "total": "stranded"}
     on_slurm.write("mended", "")
     on_slurm.run("resume", str(run_dir))

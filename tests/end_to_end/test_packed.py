@@ -111,8 +111,7 @@ def _num_requeues(local: Driver, run_dir: Path) -> int:
 def test_a_task_that_is_stopped_between_slices_is_requeued_for_the_rest(
     local: Driver,
 ) -> None:
-    local.write("spec.yaml", WAITS.replace("FAILS", "none"))
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(WAITS.replace("FAILS", "none"))
     assert _stop_during(local, run_dir, 0)["status"] == "completed"
     assert _starts(run_dir) == [(0, 1, 0), (1, 1, 1), (2, 1, 1)]
     assert _num_requeues(local, run_dir) == 1
@@ -120,8 +119,7 @@ def test_a_task_that_is_stopped_between_slices_is_requeued_for_the_rest(
 
 @pytest.mark.slow
 def test_a_slice_that_failed_for_good_is_not_tried_again_after_a_requeue(local: Driver) -> None:
-    local.write("spec.yaml", WAITS.replace("FAILS", "0"))
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(WAITS.replace("FAILS", "0"))
     status = _stop_during(local, run_dir, 1)
     assert _starts(run_dir) == [(0, 1, 0), (1, 1, 0), (2, 1, 1)]
     assert stage_of(status, "a")["slices_by_status"] == {"completed": "1-2", "failed": "0"}
@@ -132,8 +130,9 @@ def test_a_slice_that_failed_for_good_is_not_tried_again_after_a_requeue(local: 
 def test_a_task_with_a_failed_slice_fails_even_when_it_is_stopped(
     local: Driver,
 ) -> None:
-    local.write("spec.yaml", WAITS.replace("FAILS", "0").replace("num_slices: 3", "num_slices: 2"))
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(
+        WAITS.replace("FAILS", "0").replace("num_slices: 3", "num_slices: 2")
+    )
     status = _stop_during(local, run_dir, 1)
     assert stage_of(status, "a")["slices_by_status"] == {"completed": "1", "failed": "0"}
     assert words_of(status)["b"] == "stranded"
@@ -141,18 +140,13 @@ def test_a_task_with_a_failed_slice_fails_even_when_it_is_stopped(
 
 
 def test_a_slice_that_stopped_is_requeued_once_and_goes_on(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: saves
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:stops_once
     array: {num_slices: 2, slices_per_task: 2}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     for index in (0, 1):
         attempt = run_dir / f"attempts/a/s0000{index}.a0001.json"
         wait_for(attempt.exists, f"slice {index}")

@@ -133,8 +133,7 @@ def failed_run(cluster: Cluster) -> tuple[Driver, Path]:
     driver = Driver(cluster.work_dir("planted"), cluster)
     driver.write("failing_stages.py", FUNCTIONS.read_text())
     stages = {name: planted.stage() for name, planted in PLANTED.items()}
-    driver.write("spec.yaml", yaml.safe_dump({"name": "planted", "stages": stages}))
-    run_dir = driver.submit("spec.yaml")
+    run_dir = driver.submit_text(yaml.safe_dump({"name": "planted", "stages": stages}))
     driver.wait(run_dir, timeout_s=540.0)
     return driver, run_dir
 

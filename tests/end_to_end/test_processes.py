@@ -86,8 +86,7 @@ def ended(local_of_file: Driver) -> Path:
     """A run whose stages end in all these ways."""
     local_of_file.write("own.py", OWN_STAGES)
     spec = {"name": "ends", "cluster": "local", "stages": STAGES}
-    local_of_file.write("spec.yaml", json.dumps(spec))
-    run_dir = local_of_file.submit("spec.yaml")
+    run_dir = local_of_file.submit_text(json.dumps(spec))
     local_of_file.wait(run_dir)
     return run_dir
 
@@ -158,8 +157,7 @@ def test_a_variable_reaches_a_command_as_it_is_written(local_of_file: Driver, en
 def test_a_result_of_another_type_in_an_old_record_does_not_stop_a_resume(
     local: Driver,
 ) -> None:
-    local.write("spec.yaml", "name: one\ncluster: local\nstages:\n  a: {shell: 'true'}\n")
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_stages("  a: {shell: 'true'}\n")
     local.wait(run_dir)
     (path,) = (run_dir / "completions/a").iterdir()
     record = json.loads(path.read_text())
@@ -169,20 +167,15 @@ def test_a_result_of_another_type_in_an_old_record_does_not_stop_a_resume(
 
 
 def test_a_shell_command_that_was_asked_and_ends_with_75_has_stopped(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: code
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     shell: |
       trap 'exit 75' TERM
       touch $SLURM_JOBS_OUTPUT_DIR/on
       while true; do sleep 0.05; done
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     wait_for((run_dir / "data/a/on").exists, "the command at work")
     os.kill(_supervisor(run_dir), signal.SIGTERM)
     local.wait(run_dir)
@@ -199,18 +192,13 @@ def _supervisor(run_dir: Path) -> int:
 
 
 def test_a_stop_that_comes_while_ranks_start_reaches_them(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: early
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:until_stopped
     config: {until: 100000}
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     # The supervisor's record exists before it starts anything: the earliest moment to signal.
     os.kill(_supervisor(run_dir), signal.SIGUSR2)
     wait_for(lambda: list(run_dir.glob("completions/a/s00000.a0001.*.stopped.json")), "the stop")
@@ -233,12 +221,8 @@ def test_a_submission_is_finished_though_its_reader_has_left(local: Driver, verb
 
 
 def test_following_a_log_shows_slices_and_attempts_that_begin_later(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: grows
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   first: {shell: "until [ -e go ]; do sleep 0.05; done"}
   s:
     shell: |
@@ -247,9 +231,8 @@ stages:
     after: first
     array: {num_slices: 3, max_running: 1}
     retries: 1
-""",
+"""
     )
-    run_dir = local.submit("spec.yaml")
     following = subprocess.Popen(
         [*COMMAND, "logs", str(run_dir), "s", "--follow"],
         cwd=local.folder,

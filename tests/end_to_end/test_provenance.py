@@ -111,20 +111,17 @@ def test_planted_secrets_are_found_only_where_the_jobs_need_them(
 
 
 def test_resume_notes_its_own_origin_and_every_attempt_its_nodes(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: origins
-cluster: local
-stages:
+    run_dir = local.submit_stages(
+        """\
   a:
     run: user_stages:work
     array: {num_slices: 2}
     resources: {nodes: 2, tasks_per_node: 2}
     config: {fail: {"1": 1}}
 """,
+        "--limit",
+        "7",
     )
-    run_dir = local.submit("spec.yaml", "--limit", "7")
     local.wait(run_dir)
     local.run("resume", str(run_dir), "--set", "stages.a.retries=1")
     assert local.wait(run_dir)["status"] == "completed"

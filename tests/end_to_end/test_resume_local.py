@@ -21,8 +21,7 @@ stages:
 
 
 def _complete(local: Driver) -> tuple[Driver, Path]:
-    local.write("spec.yaml", SPEC.replace("WORD", "one"))
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(SPEC.replace("WORD", "one"))
     assert local.wait(run_dir)["status"] == "completed"
     return local, run_dir
 

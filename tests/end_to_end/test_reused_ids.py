@@ -60,8 +60,7 @@ def _ids(driver: Driver, run_dir: Path, stage: str) -> set[str]:
 def test_after_a_loss_of_state_two_resumes_run_each_task_once(
     on_slurm: Driver, forgetful: Cluster
 ) -> None:
-    on_slurm.write("spec.yaml", SPEC)
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(SPEC)
     wait_for(lambda: _log(on_slurm) == AT_WORK, "three tasks at work")
     lost = _ids(on_slurm, run_dir, "fan")
     forgetful.forget_jobs(first_id=FIRST_ID)
@@ -83,8 +82,7 @@ def test_a_stage_is_not_running_because_another_has_the_id_that_it_had(
     on_slurm: Driver, forgetful: Cluster
 ) -> None:
     """A resume is killed after its first job, which has the id that `total` had before."""
-    on_slurm.write("spec.yaml", SPEC)
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(SPEC)
     wait_for(lambda: _log(on_slurm) == AT_WORK, "three tasks at work")
     (lost,) = _ids(on_slurm, run_dir, "total")
     forgetful.forget_jobs(first_id=int(lost))
@@ -111,8 +109,7 @@ def test_a_stage_is_not_running_because_another_has_the_id_that_it_had(
 def test_a_lost_job_does_not_live_because_an_array_element_has_its_id(
     on_slurm: Driver, forgetful: Cluster
 ) -> None:
-    on_slurm.write("spec.yaml", SPEC)
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(SPEC)
     wait_for(lambda: _log(on_slurm) == AT_WORK, "three tasks at work")
     (lost,) = _ids(on_slurm, run_dir, "total")
     forgetful.forget_jobs(first_id=int(lost) - 1)

@@ -37,8 +37,7 @@ NO_RUNNER = "the local runner has ended; `resume` starts one"
 
 def _killed(local: Driver, fails: str = "[]") -> Path:
     """A run whose runner was killed while two slices were at work, which go on."""
-    local.write("spec.yaml", SPEC.replace("FAILS", fails))
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(SPEC.replace("FAILS", fails))
     for index in (0, 1):
         wait_for((run_dir / f"data/count/at-work-{index}").exists, f"slice {index} at work")
     kill(runner_pid(run_dir))

@@ -140,12 +140,8 @@ stages:
 def test_a_resume_raises_the_time_limit_and_excludes_the_failed_node(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
-    on_slurm.write(
-        "spec.yaml",
-        """
-name: raises
-cluster: auto
-stages:
+    run_dir = on_slurm.submit_stages(
+        """\
   slow:
     run: user_stages:work
     resources: {timeout_min: 1, signal_lead_s: 0, mem_gb: 0.2}
@@ -156,9 +152,8 @@ stages:
     resources: {mem_gb: 0.2}
     on_resume: {exclude_failed_nodes: true}
     config: {fail: {"0": 1}}
-""",
+"""
     )
-    run_dir = on_slurm.submit("spec.yaml")
     status = on_slurm.wait(run_dir)
     assert stage_of(status, "slow")["slices"][0]["state"] == "TIMEOUT"
     record = json.loads((run_dir / "attempts/bad/s00000.a0001.json").read_text())

@@ -43,8 +43,7 @@ def test_a_run_that_squeue_never_lists_is_left_alone_and_ends(
     on_slurm: Driver, *, accounts: bool
 ) -> None:
     driver = with_stale_squeue(on_slurm, accounts=accounts).driver
-    driver.write("spec.yaml", SPEC)
-    run_dir = driver.submit("spec.yaml")
+    run_dir = driver.submit_text(SPEC)
     wait_for(lambda: _log(driver) == ["0", "1", "2"], "three tasks at work")
     status = driver.status(run_dir)
     assert words_of(status) == {"fan": "running", "total": "waiting"}
@@ -75,8 +74,7 @@ def test_while_the_controller_is_silent_a_fresh_run_is_not_replaced(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
     driver = with_stale_squeue(on_slurm, accounts=False).driver
-    driver.write("spec.yaml", SPEC)
-    run_dir = driver.submit("spec.yaml")
+    run_dir = driver.submit_text(SPEC)
     wait_for(lambda: _log(driver) == ["0", "1", "2"], "three tasks at work")
     cluster.stop_daemon("slurmctld")
     status = driver.status(run_dir)
@@ -98,8 +96,7 @@ def test_a_stale_squeue_does_not_make_cancel_end_another_job(
     stale = with_stale_squeue(on_slurm, accounts=True)
     driver = stale.driver
     cluster.forget_jobs(first_id=500)
-    driver.write("spec.yaml", LATER)
-    run_dir = driver.submit("spec.yaml")
+    run_dir = driver.submit_text(LATER)
     job_id = stage_of(driver.status(run_dir), "a")["slices"][0]["job_id"]
     stale.refresh()
     cluster.forget_jobs(first_id=int(job_id))

@@ -36,8 +36,7 @@ def run(
     text = SPEC.format(
         cluster=cluster, num_ranks=num_ranks, retries=retries, config=json.dumps(config)
     )
-    driver.write("spec.yaml", text)
-    run_dir = driver.submit("spec.yaml")
+    run_dir = driver.submit_text(text)
     driver.wait(run_dir)
     records = [json.loads(path.read_text()) for path in (run_dir / "completions/a").iterdir()]
     return run_dir, sorted(records, key=lambda record: record["attempt"])
@@ -84,8 +83,7 @@ def test_a_rank_that_hangs_after_a_request_to_stop_is_named_and_not_ended(local:
         retries=0,
         config=json.dumps({"hangs": "loader", "stall_s": 3}),
     )
-    local.write("spec.yaml", text)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(text)
     task_dir = run_dir / "tasks/a/s00000.a0001"
     started = [wait_for_rank(task_dir, rank) for rank in range(2)]
     os.kill(parent_of(started[0]["keeper_pid"]), STOP_SIGNAL)
@@ -170,8 +168,7 @@ stages:
 def test_a_request_for_stacks_does_not_end_the_record_of_node_facts(local: Driver) -> None:
     folder = local.folder / "bin"
     local.write("bin/nvidia-smi", NVIDIA_SMI.format(folder=folder)).chmod(0o700)
-    local.write("spec.yaml", WITH_A_GPU.format(folder=folder))
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(WITH_A_GPU.format(folder=folder))
     noting = wait_for(
         lambda: (folder / "noting").exists() and (folder / "noting").read_text(), "it"
     )
@@ -199,8 +196,7 @@ stages:
 
 
 def test_a_request_to_the_supervisor_has_its_rank_write_its_stacks(local: Driver) -> None:
-    local.write("spec.yaml", RELEASED)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(RELEASED)
     task_dir = run_dir / "tasks/a/s00000.a0001"
     start = wait_for_rank(task_dir, 0)
     os.kill(parent_of(start["keeper_pid"]), signal.SIGUSR1)  # as `scancel --batch` does

@@ -18,8 +18,7 @@ def test_a_rank_that_hangs_under_srun_is_named_and_ended(on_slurm: Driver) -> No
 def test_a_request_by_scancel_has_a_rank_without_a_step_write_its_stacks(
     on_slurm: Driver,
 ) -> None:
-    on_slurm.write("spec.yaml", RELEASED.replace("cluster: local", "cluster: auto"))
-    run_dir = on_slurm.submit("spec.yaml")
+    run_dir = on_slurm.submit_text(RELEASED.replace("cluster: local", "cluster: auto"))
     task_dir = run_dir / "tasks/a/s00000.a0001"
     wait_for_rank(task_dir, 0)
     assert on_slurm.cluster is not None

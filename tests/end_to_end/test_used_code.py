@@ -73,8 +73,7 @@ def run_dir(local: Driver) -> Path:
     """A run whose slices use `lazy.py` in different processes, or not at all."""
     for name, text in {"work": WORK, "shared": "", "lazy": "", "unrelated": ""}.items():
         local.write(f"{name}.py", text)
-    local.write("spec.yaml", SPEC)
-    run_dir = local.submit("spec.yaml")
+    run_dir = local.submit_text(SPEC)
     local.wait(run_dir)
     return run_dir
 
