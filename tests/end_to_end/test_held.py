@@ -152,5 +152,5 @@ def test_watch_ends_where_all_that_is_left_waits_for_a_held_job(
 
 def _array_after(name: str, after: dict[str, str]) -> str:
     """A line of the spec."""
-    stage = {"run": "user_stages:work", "array": {"num_slices": 2}, "after": after}
+    stage = {"shell": "true", "array": {"num_slices": 2}, "after": after}
     return f"  {name}: {json.dumps(stage)}\n"

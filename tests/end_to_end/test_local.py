@@ -244,17 +244,6 @@ def test_resume_runs_the_slice_of_a_killed_supervisor_again(local: Driver) -> No
     wait_for(lambda: not processes_naming(str(run_dir)), "the runner's end")
 
 
-def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -> None:
-    run_dir = local.submit(_chain(local, "hang: [1]"))
-    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
-    kill(runner_pid(run_dir))
-    wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
-    status = local.status(run_dir)
-    assert stage_of(status, "first")["slices"][1]["status"] == "failed"
-    local.run("resume", str(run_dir))
-    assert local.wait(run_dir)["status"] == "completed"
-
-
 def test_a_task_that_cannot_be_started_fails_alone_with_the_reason(
     local: Driver,
 ) -> None:

@@ -94,39 +94,21 @@ def _run(driver: Driver, *words: str, env: Mapping[str, str]) -> Any:
     return json.loads(done.stdout)
 
 
-def _start_two(driver: Driver, partition: str, env: Mapping[str, str]) -> str:
-    spec = driver.write("spec.yaml", TWO_WAIT.replace("PARTITION", partition))
-    run_dir: str = _run(driver, "submit", str(spec), env=env)["run_dir"]
-    starts = [driver.folder / f"starts-{i}" for i in range(2)]
-    wait_until(lambda: all(path.exists() for path in starts), "both slices", timeout_s=60)
-    return run_dir
-
-
-def _assert_seen_kept_and_cancelled(
-    driver: Driver, cluster: Cluster, run_dir: str, env: Mapping[str, str]
-) -> None:
-    before = cluster.squeue()
-    status = _run(driver, "status", run_dir, "--fresh", env=env)
-    assert words_of(status) == {"a": "running"}
-    _run(driver, "resume", run_dir, env=env)
-    assert [row["job_id"] for row in cluster.squeue()] == [row["job_id"] for row in before]
-    assert [(driver.folder / f"starts-{i}").read_text() for i in range(2)] == ["x\n", "x\n"]
-    assert _run(driver, "cancel", run_dir, "--yes", env=env)["cancelled"]
-    wait_until(lambda: cluster.squeue() == [], "an empty queue", timeout_s=60)
-
-
-def test_jobs_in_a_hidden_partition_are_seen_kept_and_cancelled(
+def test_jobs_in_a_hidden_partition_are_seen_whatever_a_shell_filters(
     driver: Driver, cluster: Cluster, hidden_partition: str
 ) -> None:
-    run_dir = _start_two(driver, hidden_partition, {})
-    _assert_seen_kept_and_cancelled(driver, cluster, run_dir, {})
-
-
-def test_jobs_are_seen_kept_and_cancelled_whatever_a_shell_filters(
-    driver: Driver, cluster: Cluster
-) -> None:
-    run_dir = _start_two(driver, "cpu", FILTERS)
-    _assert_seen_kept_and_cancelled(driver, cluster, run_dir, FILTERS)
+    spec = driver.write("spec.yaml", TWO_WAIT.replace("PARTITION", hidden_partition))
+    run_dir = _run(driver, "submit", str(spec), env=FILTERS)["run_dir"]
+    starts = [driver.folder / f"starts-{i}" for i in range(2)]
+    wait_until(lambda: all(path.exists() for path in starts), "both slices", timeout_s=60)
+    before = cluster.squeue()
+    status = _run(driver, "status", run_dir, "--fresh", env=FILTERS)
+    assert words_of(status) == {"a": "running"}
+    _run(driver, "resume", run_dir, env=FILTERS)
+    assert [row["job_id"] for row in cluster.squeue()] == [row["job_id"] for row in before]
+    assert [path.read_text() for path in starts] == ["x\n", "x\n"]
+    assert _run(driver, "cancel", run_dir, "--yes", env=FILTERS)["cancelled"]
+    wait_until(lambda: cluster.squeue() == [], "an empty queue", timeout_s=60)
 
 
 def test_a_job_that_is_submitted_in_an_allocation_is_as_its_spec_says(

@@ -55,7 +55,7 @@ def test_a_run_that_squeue_never_lists_is_left_alone_and_ends(
     assert _log(driver) == ["0", "1", "2", "total"]
 
 
-@pytest.mark.parametrize("accounts", [True, False])
+@pytest.mark.parametrize("accounts", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_what_failed_unseen_by_squeue_runs_again_once(on_slurm: Driver, *, accounts: bool) -> None:
     driver = with_stale_squeue(on_slurm, accounts=accounts).driver
     driver.write("spec.yaml", SPEC)
