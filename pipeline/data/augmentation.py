@@ -66,6 +66,7 @@ class Augmentation:
         draw: np.random.Generator,
         colours: list[tuple[Enhancer, float]],
     ) -> np.ndarray:
+        """Return a changed image, uint8 [height, width, 3], of the same size."""
         image = Image.fromarray(pixels)
         box = draw_box(draw, image.size, self.config.min_crop_share)
         if box is not None:

@@ -129,6 +129,7 @@ class SampleAudit:
 
 
 def _runs(index: DatasetIndex, num_samples: int) -> Iterator[range]:
+    """Yield runs of samples in one shard."""
     for start in range(0, num_samples, _RUN_ROWS):
         end = min(start + _RUN_ROWS, num_samples)
         ends = np.flatnonzero(np.diff(index.shard[start:end])) + start + 1

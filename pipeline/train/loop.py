@@ -217,12 +217,12 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.start_step(number)
         batches = next(trainer.batches)
         recorder.lap("data_wait_s")
-        counts, learned = count(batches), _learned(batches)
+        counts, num_own_targets = count(batches), _num_targets(batches)
         recorder.lap("other_s")
-        num_learned = ranks.sums(learned)
+        num_targets = ranks.sums(num_own_targets)
         recorder.lap(wait_phase, part="rank_wait_data_s")  # for the rank with the latest batch
 
-        share = _accumulate(trainer, copies, batches, num_learned, is_first=step == start_step)
+        share = _accumulate(trainer, copies, batches, num_targets, is_first=step == start_step)
         norm = _clip(trainer)
         recorder.lap("optimizer_s")
         verdict = judge(share, norm, trainer.model.scaling.scale_on_device, ranks)
@@ -274,7 +274,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
     return LoopEnd(num_steps_done=phase.num_steps, stopped=False, final_loss=loss)
 
 
-def _learned(batches: Sequence[Batch]) -> list[float]:
+def _num_targets(batches: Sequence[Batch]) -> list[float]:
+    """Return the number of targets of each level on this rank in the step."""
     here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
     return [float(sum(nums)) for nums in here]
 
@@ -283,13 +284,13 @@ def _accumulate(
     trainer: Trainer,
     copies: CopyAhead,
     batches: Sequence[Batch],
-    num_learned: Sequence[float],
+    num_targets: Sequence[float],
     *,
     is_first: bool,
 ) -> torch.Tensor:
     """Run forward and backward of each microbatch; return this rank's loss, on the device.
 
-    `num_learned` is the number of targets of each level on all ranks. The loss is the sum over
+    `num_targets` is the number of targets of each level on all ranks. The loss is the sum over
     levels of weight times mean, over the targets of all ranks.
 
     SYNC: within the passes models read a few values from the device.
@@ -313,7 +314,7 @@ def _accumulate(
     levels = [level.weight for level in trainer.current.config.levels] or [1.0]
     # Strategies average gradients over ranks; multiplying by their number makes that a sum.
     weights = [
-        ranks.num_ranks * (w / max(1.0, n)) for w, n in zip(levels, num_learned, strict=True)
+        ranks.num_ranks * (w / max(1.0, n)) for w, n in zip(levels, num_targets, strict=True)
     ]
     loss = torch.zeros((), device=rank_device.device)
     for number, batch in enumerate(batches, start=1):

@@ -69,6 +69,7 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
             self.register_buffer(name, empty, persistent=False)
 
     def _scales(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return shape and dtype of the scales of the weight's blocks."""
         num_blocks = -(-self.num_weights // BLOCK_SIZE)
         whole = torch.float32
         if not self.is_double:

@@ -114,13 +114,13 @@ def test_a_single_rank_records_no_wait_for_other_ranks(setup, tmp_path):
 def test_counting_what_a_batch_has_to_teach_is_no_wait_for_other_ranks(
     setup, tmp_path, monkeypatch
 ):
-    learned = loop._learned
+    num_targets = loop._num_targets
 
     def counted_slowly(batches):
         setup.clock.advance(1.0)
-        return learned(batches)
+        return num_targets(batches)
 
-    monkeypatch.setattr(loop, "_learned", counted_slowly)
+    monkeypatch.setattr(loop, "_num_targets", counted_slowly)
     steps = laps(setup, tmp_path)
     assert steps["other_s"] == pytest.approx([1.0] * 2)
     assert steps["rank_wait_s"] == pytest.approx([3 * WAIT_S] * 2)
