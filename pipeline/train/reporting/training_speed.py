@@ -28,8 +28,8 @@ class Rates:
     data_wait_share: float
     """Share of rank 0's time."""
     mfu: float | None
-    """For rank 0's card; None if its peak is unknown. Pauses count, while step records leave out the
-    step phases that do not train (`NOT_TRAINING`)."""
+    """For rank 0's card; None if its peak is unknown. Pauses count, while step records leave out
+    the step phases that do not train (`NOT_TRAINING`)."""
 
 
 def rates_between(

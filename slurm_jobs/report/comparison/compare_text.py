@@ -12,6 +12,7 @@ from slurm_jobs.report.comparison.comparison_model import Comparison
 from slurm_jobs.report.comparison.comparison_words import headline, hours_word
 from slurm_jobs.report.comparison.run_settings import in_short
 from slurm_jobs.report.comparison.speed_verdict import change, mean_value
+from slurm_jobs.report.text.terminal_parts import plain_table
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
 _SINGLE_RUN_WORDS = {"different here", "alike here"}
@@ -47,11 +48,9 @@ def render_comparison(comparison: Comparison, *, width: int = 80) -> RenderableT
 
 def _runs(comparison: Comparison) -> list[RenderableType]:
     """Return a table with short names of the runs, and their full names below."""
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("", no_wrap=True)
     hours = hours_word(comparison.first[0]).replace("hours", "h")
-    for name in ("ranks", "steps", "tokens/s", "samples/s", "batch", "memory", "loss", hours):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("ranks", "steps", "tokens/s", "samples/s", "batch", "memory", "loss", hours)
+    table = plain_table("", *columns)
     names = []
     for arm, runs in (("A", comparison.first), ("B", comparison.second)):
         for number, run in enumerate(runs, 1):
@@ -96,9 +95,7 @@ def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
     if not comparison.differences:
         return [Text("  nothing that is recorded: the arms are repeats of each other")]
     listed = in_short(comparison.differences, comparison.first, comparison.second)
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("setting", "A", "B"):
-        table.add_column(name)
+    table = plain_table("setting", "A", "B", num_text=3)
     shown = [
         (difference.name, ", ".join(difference.first), ", ".join(difference.second))
         for difference in listed[:_MOST_DIFFERENCES]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.base import units
 from slurm_jobs.report.comparison.scaling import Point, ScalingResult, Series
 from slurm_jobs.report.comparison.speed_verdict import width_text
+from slurm_jobs.report.text.terminal_parts import plain_table
 
 _BAR_CELLS = 14
 """Width left in 80 columns by numbers of usual size."""
@@ -75,9 +75,8 @@ def _reached(point: Point) -> str:
 
 
 def _table(points: Sequence[Point]) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("ranks", "runs", "tokens/s", "times", "ideal", "of ideal", "95 % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("ranks", "runs", "tokens/s", "times", "ideal", "of ideal", "95 % interval")
+    table = plain_table(*columns, num_text=0)
     table.add_column("| is the ideal", overflow="fold")
     most = max(max(point.speedup, point.ideal) for point in points)
     for point in points:

@@ -62,7 +62,11 @@ def timeline_section(report: RunReport) -> Html:
         ),
         slices_by_status(report),
         el("dl", [[el("dt", name), el("dd", text)] for name, text in costs], class_="cost"),
-        el("p", f"Starts {units.moment(span[0])}, ends {units.moment(span[1])}.", class_="dim"),
+        el(
+            "p",
+            f"The run starts at {units.moment(span[0])} and ends at {units.moment(span[1])}.",
+            class_="dim",
+        ),
         id="timeline",
     )
 

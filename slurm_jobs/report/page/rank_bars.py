@@ -38,13 +38,13 @@ def rank_bars(numbers: TrainingNumbers) -> Html:
     else:
         ratio = straggler.slowest_over_mean
         own_work = (
-            "These records do not time the waits for other ranks apart"
+            "These records do not time the waits for other ranks separately."
             if ratio is None
-            else f"Own work of the slowest rank over the mean {ratio:.3f} (rank {straggler.rank})"
+            else f"Rank {straggler.rank} takes longest for its work, {ratio:.3f} times the mean."
         )
         text = (
-            f"{own_work}; rank {straggler.data_rank} waits "
-            f"{units.seconds(straggler.data_excess_s)} a step longer for data than the mean rank."
+            f"{own_work} Rank {straggler.data_rank} waits "
+            f"{units.seconds(straggler.data_excess_s)} per step longer for data than the mean rank."
         )
     is_split = len(ranks) > len({r.rank for r in ranks})
     if is_split:

@@ -68,9 +68,9 @@ def communication(profile: Occupancy) -> ProfileFinding | None:
         title=f"{units.percent(share)} of the steps is communication without computation",
         evidence=_a_step(profile, profile.exposed_s, "exposed communication"),
         rule="10 % of the step or more (PyTorch's profiler)",
-        next_knob="sharding: replicate across nodes, keep gathered weights "
-        "(reshard_after_forward: false) or prefetch more; a collective's time has the wait for "
-        "the slowest rank in it, so look at the report's stragglers first",
+        next_knob="Look at the report's stragglers first, because a collective's time includes the "
+        "wait for the slowest rank. Then change `sharding`: replicate across nodes, keep gathered "
+        "weights (reshard_after_forward: false) or prefetch more.",
         ceiling=_ceiling(share, "no exposed communication"),
         share=share,
     )
@@ -87,7 +87,8 @@ def launches(profile: Occupancy) -> ProfileFinding | None:
         f"a launch takes; {profile.num_gaps:,} gaps, the longest "
         f"{units.seconds(profile.longest_gap_s)}",
         rule=f"{LAUNCHES} (own choice)",
-        next_knob="compile, a larger microbatch, fewer microbatches a step, a fused optimizer",
+        next_knob="Try compile, a larger microbatch, fewer microbatches per step, or a fused "
+        "optimizer.",
         ceiling=_ceiling(idle, "no idle device"),
         share=idle,
     )
@@ -102,8 +103,8 @@ def pageable(profile: Occupancy) -> ProfileFinding | None:
         title=f"copies through memory that is not pinned take {units.percent(share)}",
         evidence=_a_step(profile, profile.pageable_s, "pageable copies"),
         rule=f"{PAGEABLE} (own choice)",
-        next_knob="pin what is copied: the built-in reader does; tensors of your own need "
-        "pin_memory() and non_blocking=True",
+        next_knob="Pin what is copied. The built-in reader does, but tensors of your own need "
+        "pin_memory() and non_blocking=True.",
         ceiling=_ceiling(share, "no pageable copies"),
         share=share,
     )
@@ -121,8 +122,8 @@ def small_copies(profile: Occupancy) -> ProfileFinding | None:
         evidence=f"{units.percent(share)} take less than 20 us; all take "
         f"{units.percent(copy_share)} of the steps, and each delays the host, which waits for it",
         rule=f"{SMALL_COPIES} (own choice)",
-        next_knob="gather what goes to the device into one tensor; .item() and printed values "
-        "are copies, too",
+        next_knob="Gather what goes to the device into one tensor. .item() and printed values are "
+        "copies, too.",
         ceiling=_ceiling(copy_share, "no copies"),
         share=copy_share,
     )

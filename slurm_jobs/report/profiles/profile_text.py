@@ -11,6 +11,7 @@ from slurm_jobs.formats.timings.profiler_files import OperatorTable
 from slurm_jobs.report.profiles.occupancy import Occupancy, occupancy
 from slurm_jobs.report.profiles.profile_findings import find, overlap_text
 from slurm_jobs.report.profiles.profile_trace import Trace
+from slurm_jobs.report.text.terminal_parts import plain_table
 
 _CELLS = 24
 """Width left in 80 columns by the longest name and the numbers."""
@@ -92,9 +93,8 @@ def _occupancy(profile: Occupancy, *, has_device: bool) -> RenderableType:
 
 
 def _steps(trace: Trace) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("step", "time", "computing", "communicating", "of it exposed", "idle"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("step", "time", "computing", "communicating", "of it exposed", "idle")
+    table = plain_table(*columns, num_text=0)
     for step in trace.steps[:_MOST_STEPS]:
         shares = occupancy(trace, [step])
         seconds = (shares.compute_s, shares.communication_s, shares.exposed_s, shares.idle_s)
@@ -105,10 +105,7 @@ def _steps(trace: Trace) -> RenderableType:
 
 
 def _operators(table_of_operators: OperatorTable, most: int) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("operator", no_wrap=True)
-    for name in ("calls", "self host", "self device", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table("operator", "calls", "self host", "self device", "share")
     on_device = any(op.self_device_s for op in table_of_operators.operators)
     for op in table_of_operators.operators[:most]:
         share = op.device_share if on_device else op.cpu_share

@@ -115,17 +115,19 @@ def times_without(share: float | None) -> float | None:
 def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
     """Return the length of a step phase, the rank with the longest, and the number of steps."""
     share, mean_s = share_of(numbers, kind)
-    length = f"{units.seconds(mean_s)} of a mean step, {units.percent(share)} of its time"
+    what = "Unexplained time" if kind == "unexplained" else kind.replace("_", " ").capitalize()
+    length = f"{what} takes {units.seconds(mean_s)} of a mean step ({units.percent(share)})"
     # Means are comparable if every rank occurs once, with equally many steps.
     has_same_steps = len({r.num_steps for r in numbers.ranks}) == 1
     if 1 < numbers.num_ranks == len(numbers.ranks) and has_same_steps:
         worst = max(numbers.ranks, key=lambda r: r.phases_s[kind])
-        length += f"; {units.seconds(worst.phases_s[kind])} on rank {worst.rank}, the slowest"
+        worst_s = units.seconds(worst.phases_s[kind])
+        length += f", and {worst_s} on rank {worst.rank}, the slowest"
     return (
-        length,
+        f"{length}.",
         (
-            f"over {units.number_of('step', numbers.num_measured)} "
-            f"on {units.ranks(numbers.rank_counts)}, "
-            f"the first {numbers.warmup_steps} of each attempt left out"
+            f"The means are over {units.number_of('step', numbers.num_measured)} on "
+            f"{units.ranks(numbers.rank_counts)}, without the first {numbers.warmup_steps} of each "
+            "attempt."
         ),
     )

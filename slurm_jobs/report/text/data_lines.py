@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from slurm_jobs.base import units
+from slurm_jobs.base.quantities import Quantity
+from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import Bin, DataStatistics
+
+
+def counts_of_rows(numbers: DataNumbers) -> dict[str, Quantity]:
+    """Return what became of the rows of a manifest, by name."""
+    return {
+        "rows": numbers.num_rows,
+        "samples": numbers.num_samples,
+        "without a picture": numbers.num_text_samples,
+        "rejected": numbers.num_rejects,
+        "of these too long": numbers.num_too_long,
+        "truncated": numbers.num_truncated,
+        "tokens": numbers.num_tokens,
+        "mean length": numbers.mean_tokens,
+    }
 
 
 def statistics_lines(numbers: DataStatistics) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from slurm_jobs.base import units
 from slurm_jobs.base.quantities import Quantity
@@ -14,14 +13,8 @@ _DASH = "-"
 _SHOWN_HOURS = 0.005
 """Fewer hours are shown as `<0.01`."""
 HOUR_COLUMNS = ("allocated", "failed", "repeated", "idle")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """A line of a table: the name of a stage, and its cells."""
-
-    name: str
-    cells: tuple[str, ...]
+Row = tuple[str, ...]
+"""A line of a table: the name of a stage, and its cells."""
 
 
 def has_numbers(efficiency: Sequence[StageEfficiency]) -> bool:
@@ -37,10 +30,14 @@ def use_columns(efficiency: Sequence[StageEfficiency]) -> tuple[str, ...]:
 
 def use_rows(efficiency: Sequence[StageEfficiency]) -> list[Row]:
     """Return what was used of the requests, in the order of `use_columns`."""
-    num_columns = len(use_columns(efficiency))
-    return [
-        Row(name=_name(stage), cells=tuple(_use_texts(stage)[:num_columns])) for stage in efficiency
-    ]
+    has_gpus = "GPUs" in use_columns(efficiency)
+    rows = []
+    for stage in efficiency:
+        row = [_name(stage), _share_text(stage.cpu), _memory_text(stage), _share_text(stage.time)]
+        if has_gpus:
+            row.append(_share_text(stage.gpu) if stage.gpu.requested.value else "none")
+        rows.append(tuple(row))
+    return rows
 
 
 def hour_rows(efficiency: Sequence[StageEfficiency]) -> list[Row]:
@@ -51,13 +48,13 @@ def hour_rows(efficiency: Sequence[StageEfficiency]) -> list[Row]:
 def cpu_row(stage: StageEfficiency) -> Row:
     """Return allocated and wasted CPU-hours, in the order of `HOUR_COLUMNS`."""
     parts = [_part_text(waste.cpu_hours, stage.cpu_hours) for waste in stage.waste]
-    return Row(name=_name(stage), cells=(_whole_text(stage.cpu_hours), *parts))
+    return (_name(stage), _whole_text(stage.cpu_hours), *parts)
 
 
 def gpu_row(stage: StageEfficiency) -> Row:
     """Return allocated and wasted GPU-hours, in the order of `HOUR_COLUMNS`."""
     parts = [_part_text(waste.gpu_hours, stage.gpu_hours) for waste in stage.waste]
-    return Row(name=_name(stage), cells=(_whole_text(stage.gpu_hours), *parts))
+    return (_name(stage), _whole_text(stage.gpu_hours), *parts)
 
 
 def lines_below(efficiency: Sequence[StageEfficiency]) -> list[str]:
@@ -66,9 +63,11 @@ def lines_below(efficiency: Sequence[StageEfficiency]) -> list[str]:
     for stage in efficiency:
         for reason, names in _unknown(stage).items():
             stages.setdefault((", ".join(names), reason), []).append(_name(stage))
-    unknown = [f"{name} of {', '.join(of)}: {reason}" for (name, reason), of in stages.items()]
-    lost = [*_lost(efficiency, "gpu_hours"), *_lost(efficiency, "cpu_hours")]
-    return [*([f"failed and repeated: {', '.join(lost)}"] if lost else []), *unknown]
+    lines = [f"{name} of {', '.join(of)}: {reason}" for (name, reason), of in stages.items()]
+    lost = list(filter(None, (_lost(efficiency, "gpu_hours"), _lost(efficiency, "cpu_hours"))))
+    if lost:
+        lines.insert(0, f"failed and repeated: {', '.join(lost)}")
+    return lines
 
 
 def _unknown(stage: StageEfficiency) -> dict[str, list[str]]:
@@ -90,34 +89,24 @@ def _unknown(stage: StageEfficiency) -> dict[str, list[str]]:
     return by_reason
 
 
-def _lost(efficiency: Sequence[StageEfficiency], name: str) -> list[str]:
-    """Return `0.12 of 1.93 CPU h (6.2 %)`; nothing if no work was lost."""
-    wholes: list[Quantity] = [getattr(stage, name) for stage in efficiency]
-    parts: list[Quantity] = [
-        getattr(waste, name)
-        for stage in efficiency
-        for waste in stage.waste
-        if waste.kind != "idle"
-    ]
-    whole = sum(hours.value or 0.0 for hours in wholes)
-    lost = sum(hours.value or 0.0 for hours in parts)
+def _lost(efficiency: Sequence[StageEfficiency], name: str) -> str:
+    """Return `0.12 of 1.93 CPU h (6.2 %)`; empty if no work was lost."""
+    whole = lost = 0.0
+    unit = ""
+    for stage in efficiency:
+        hours: Quantity = getattr(stage, name)
+        whole, unit = whole + (hours.value or 0.0), hours.unit
+        for waste in stage.waste:
+            if waste.kind != "idle":
+                lost += getattr(waste, name).value or 0.0
     if not lost:
-        return []
-    hours = f"{_hours_text(lost)} of {_hours_text(whole)} {wholes[0].unit}"
-    return [f"{hours} ({units.percent(lost / whole)})"]
+        return ""
+    share = units.percent(lost / whole)
+    return f"{_hours_text(lost)} of {_hours_text(whole)} {unit} ({share})"
 
 
 def _name(stage: StageEfficiency) -> str:
     return units.stage_name(stage.stage, is_former=stage.is_former)
-
-
-def _use_texts(stage: StageEfficiency) -> list[str]:
-    return [
-        _share_text(stage.cpu),
-        _memory_text(stage),
-        _share_text(stage.time),
-        _share_text(stage.gpu) if stage.gpu.requested.value else "none",
-    ]
 
 
 def _memory_text(stage: StageEfficiency) -> str:

@@ -50,7 +50,7 @@ def no_finding(checks: Sequence[RuleOutcome]) -> str:
     abstained = [check.rule_id for check in checks if check.outcome == "abstained"]
     text = "No rule found anything to change"
     if abstained:
-        text += f"; {len(abstained)} of {units.number_of('rule', len(checks))} could not judge"
+        text += f", but {len(abstained)} of {units.number_of('rule', len(checks))} could not judge"
     if any(rule_id.startswith("exposed-communication:") for rule_id in abstained):
         return f"{text}. {_EXCHANGE_UNSEEN}"
     return f"{text}."

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
@@ -17,10 +17,15 @@ from slurm_jobs.base.quantities import shown
 from slurm_jobs.formats.manifests.row_notes import note_name
 from slurm_jobs.report.attempts.attempt_table import ended_lines
 from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table
-from slurm_jobs.report.text.data_lines import statistics_lines
-from slurm_jobs.report.text.efficiency_text import Row
+from slurm_jobs.report.text.data_lines import counts_of_rows, statistics_lines
 from slurm_jobs.report.text.sentences import no_finding, rates, why_stranded
-from slurm_jobs.report.text.terminal_parts import NamedValues, Tiles, share_text, shares_of
+from slurm_jobs.report.text.terminal_parts import (
+    NamedValues,
+    Tiles,
+    plain_table,
+    share_text,
+    shares_of,
+)
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.efficiency_model import StageEfficiency
 from slurm_jobs.report.values.finding_model import Finding
@@ -74,19 +79,20 @@ def render(report: RunReport) -> RenderableType:
     for evaluation in report.evaluation:
         parts.append(_heading(f"Evaluation: {evaluation.stage}"))
         parts.append(NamedValues(units.evaluation(evaluation.numbers)))
-    parts += [_heading("Stages"), _Rows(_STAGE_COLUMNS, list(map(_stage_row, report.stages)))]
+    stages = [_stage_row(stage) for stage in report.stages]
+    parts += [_heading("Stages"), _StageTable(_STAGE_COLUMNS, stages, num_text=2)]
     parts.extend(map(_indented, [*why_stranded(report.stages), *_ended(report)]))
     parts.extend(_efficiency(report.efficiency))
     outcomes = Counter(check.outcome for check in report.checks)
     parts += [
         _heading("Method and what is missing"),
         _indented(
-            f"Rules: {len(report.findings)} found, {outcomes['clear']} clear, "
-            f"{outcomes['abstained']} could not judge. The page shows which, and why."
+            f"Of {units.number_of('rule', len(report.checks))}, {outcomes['found']} found "
+            f"something and {outcomes['abstained']} could not judge. The page says why."
         ),
     ]
     if report.findings:
-        parts.append(_indented("Ceilings hold one at a time; they do not multiply."))
+        parts.append(_indented("Gains hold one at a time, so do not multiply them."))
     parts.extend(map(_indented, report.notes))
     return Group(*parts)
 
@@ -114,52 +120,49 @@ _STAGE_COLUMNS = ("stage", "status", "done", "attempts", "median queue", "ran fo
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _StageTable:
     """Table of stages; if it does not fit, each is a line, and its numbers are lines that wrap."""
 
     columns: Sequence[str]
     """First what the table shows, above the names of the stages."""
-    rows: Sequence[Row]
+    rows: Sequence[Sequence[str]]
+    num_text: int = 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(box=None, padding=(0, 1), header_style="dim")
         title, *names = self.columns
-        table.add_column(title, no_wrap=True)
-        for name in names:
-            justify: JustifyMethod = "left" if name == "status" else "right"
-            table.add_column(name.replace("median ", "median\n"), justify=justify, no_wrap=True)
+        headings = [name.replace("median ", "median\n") for name in self.columns]
+        table = plain_table(*headings, num_text=self.num_text)
         for row in self.rows:
-            table.add_row(Text(row.name), *row.cells)
+            table.add_row(*map(Text, row))
         unbounded = options.update(max_width=10_000)
         if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
         if title != "stage":
             yield Text(f"  {title}:", style="dim")
-        for row in self.rows:
-            yield Text(f"  {row.name}:")
-            pairs = zip(names, row.cells, strict=True)
-            yield Padding(NamedValues(tuple(pairs)), (0, 0, 0, 2))
+        for stage, *cells in self.rows:
+            yield Text(f"  {stage}:")
+            yield Padding(NamedValues(tuple(zip(names, cells, strict=True))), (0, 0, 0, 2))
 
 
-def _stage_row(stage: StageNumbers) -> Row:
+def _stage_row(stage: StageNumbers) -> tuple[str, ...]:
     """Return the cells in the order of `_STAGE_COLUMNS`."""
-    cells = (
+    return (
+        units.stage_name(stage.name, is_former=stage.is_former),
         stage.status,
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
         units.quantity(stage.queue_wait_median_s),
         units.quantity(stage.running_s),
     )
-    return Row(name=units.stage_name(stage.name, is_former=stage.is_former), cells=cells)
 
 
 def _efficiency(efficiency: Sequence[StageEfficiency]) -> Iterator[RenderableType]:
     if efficiency_text.has_numbers(efficiency):
         columns = ("requests", *efficiency_text.use_columns(efficiency))
-        yield _Rows(columns, efficiency_text.use_rows(efficiency))
+        yield _StageTable(columns, efficiency_text.use_rows(efficiency))
         columns = ("hours", *efficiency_text.HOUR_COLUMNS)
-        yield _Rows(columns, efficiency_text.hour_rows(efficiency))
+        yield _StageTable(columns, efficiency_text.hour_rows(efficiency))
     yield from map(_indented, efficiency_text.lines_below(efficiency))
 
 
@@ -204,18 +207,8 @@ def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
     part = units.of_slices(numbers.num_slices_reported, numbers.num_slices)
     if part:
         yield Text(f"  {part}, those that completed:", style="dim")
-    yield NamedValues(
-        [
-            ("rows", units.quantity(numbers.num_rows)),
-            ("samples", units.quantity(numbers.num_samples)),
-            ("without a picture", units.quantity(numbers.num_text_samples)),
-            ("rejected", units.quantity(numbers.num_rejects)),
-            ("of these too long", units.quantity(numbers.num_too_long)),
-            ("tokens", units.quantity(numbers.num_tokens)),
-            ("mean", units.quantity(numbers.mean_tokens)),
-            ("shards", units.quantity(numbers.num_shards)),
-        ]
-    )
+    counts = {**counts_of_rows(numbers), "shards": numbers.num_shards}
+    yield NamedValues([(name, units.quantity(count)) for name, count in counts.items()])
     named, others = numbers.rejects[:_MOST_REASONS], numbers.rejects[_MOST_REASONS:]
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in named)
     if others:

@@ -78,6 +78,14 @@ def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
         yield line
 
 
+def plain_table(*columns: str, num_text: int = 1) -> Table:
+    """Return a table without lines and rows yet; columns after `num_text` are numbers."""
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place < num_text else "right", no_wrap=True)
+    return table
+
+
 def shares_of(shares: Sequence[TimeShare]) -> RenderableType:
     """Return the parts of a time budget, the larger ones with a bar each."""
     return _Shares(shown(shares)) if shares else Text("  nothing was measured")

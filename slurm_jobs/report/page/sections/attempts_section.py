@@ -9,7 +9,7 @@ from slurm_jobs.report.attempts.attempt_table import (
     others_text,
     shown_entries,
 )
-from slurm_jobs.report.page.markup import Html, el, prose, table
+from slurm_jobs.report.page.markup import Html, el, prose, titled_table
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.report.values.report_model import RunReport
 
@@ -19,9 +19,9 @@ def attempts_section(report: RunReport) -> Html | None:
     if not report.attempts:
         return None
     note = (
-        "Slices that were tried again, failed or were cancelled. What ended an attempt follows "
-        "from its record and from Slurm's accounting. Lost is the time before the first step of a "
-        "later attempt, and work that was done again. Times are UTC."
+        "These slices were tried again, failed or were cancelled. What ended an attempt follows "
+        "from its record and from Slurm's accounting. An attempt loses the time before its first "
+        "step if it continues an earlier one, and work that was done again. Times are in UTC."
     )
     return el(
         "section",
@@ -44,8 +44,12 @@ def _stage(attempts: StageAttempts) -> Html:
     has_loss = attempts.lost.seconds > 0
     return el(
         "div",
-        el("h3", attempts.stage),
-        table((*columns[:place], "why", *columns[place:]), with_reasons, num_text=place + 1),
+        titled_table(
+            attempts.stage,
+            (*columns[:place], "why", *columns[place:]),
+            with_reasons,
+            num_text=place + 1,
+        ),
         el("p", f"{more}, in report.json", class_="dim") if more else None,
         el("p", f"Lost: {loss_text(attempts.lost)}.") if has_loss else None,
     )

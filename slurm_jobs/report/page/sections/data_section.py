@@ -17,20 +17,11 @@ def data_section(numbers: DataNumbers) -> Html:
     """Return counts, rejects, lengths and images of one stage's rows."""
     part = units.of_slices(numbers.num_slices_reported, numbers.num_slices)
     more = f", {part}" if part else ""
-    counts = {
-        "rows": numbers.num_rows,
-        "samples": numbers.num_samples,
-        "without a picture": numbers.num_text_samples,
-        "rejected": numbers.num_rejects,
-        "of these too long": numbers.num_too_long,
-        "truncated": numbers.num_truncated,
-        "tokens": numbers.num_tokens,
-        "mean length": numbers.mean_tokens,
-    }
-    facts = [  # a missing count has its reason instead of its slices
-        (name, units.with_reason(count) + ("" if count.value is None else more))
-        for name, count in counts.items()
-    ]
+    facts = []
+    for name, count in data_lines.counts_of_rows(numbers).items():
+        # A missing count has its reason instead of its slices.
+        slices = "" if count.value is None else more
+        facts.append((name, f"{units.with_reason(count)}{slices}"))
     facts += [
         ("shards", units.with_reason(numbers.num_shards)),
         ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.page.markup import Html, bullets, el, table
+from slurm_jobs.report.page.markup import Html, bullets, el, titled_table
 from slurm_jobs.report.text import efficiency_text, sentences
 from slurm_jobs.report.text.efficiency_text import HOUR_COLUMNS, Row
 from slurm_jobs.report.values.report_model import RunReport
 
 _NOTE = (
-    "Cores, time limit and GPUs are those of one job or array task in its newest request, memory "
-    "is per node. The share of the cores is processor time over cores x elapsed time, as seff "
-    "computes it. Memory is that of the largest task; a task that was killed at its limit needs "
-    "more. Time is that of the longest job. The next request follows from the rules on memory and "
-    "time."
+    "Cores, time limit and GPUs are those of one job or array task in its newest request, and "
+    "memory is per node. The share of the cores is processor time over cores x elapsed time, as "
+    "seff computes it. Memory is that of the largest task, and a task that was killed at its limit "
+    "needs more. Time is that of the longest job. The next request follows from the rules on "
+    "memory and time."
 )
 _HOURS_NOTE = (
     "Hours are allocated, busy or not. Failed hours left nothing, because an attempt failed or was "
     "cancelled. Repeated hours were spent on work that was done again, or that another job "
-    "replaced. In the rest, hours are idle as far as cores or GPUs were not used."
+    "replaced. The rest counts as idle as far as cores or GPUs were not used."
 )
 
 
@@ -28,10 +28,10 @@ def efficiency_tables(report: RunReport) -> Html | None:
     below = bullets(lines) if lines else None
     if not efficiency_text.has_numbers(efficiency):
         return below
-    uses = [
-        [row.name, sentences.next_request(report, stage.stage), *row.cells]
-        for stage, row in zip(efficiency, efficiency_text.use_rows(efficiency), strict=True)
-    ]
+    uses = []
+    for stage, row in zip(efficiency, efficiency_text.use_rows(efficiency), strict=True):
+        name, *cells = row
+        uses.append((name, sentences.next_request(report, stage.stage), *cells))
     columns = ("stage", "next request", *efficiency_text.use_columns(efficiency))
     hours: list[Row] = []
     for stage in efficiency:
@@ -40,11 +40,9 @@ def efficiency_tables(report: RunReport) -> Html | None:
             hours.append(efficiency_text.gpu_row(stage))
     return el(
         "div",
-        el("h3", "Efficiency: used of what was requested"),
-        table(columns, uses, num_text=2),
+        titled_table("Efficiency: used of what was requested", columns, uses, num_text=2),
         el("p", _NOTE, class_="dim"),
-        el("h3", "Hours, and what was wasted"),
-        table(("stage", *HOUR_COLUMNS), [[row.name, *row.cells] for row in hours]),
+        titled_table("Hours, and what was wasted", ("stage", *HOUR_COLUMNS), hours),
         below,
         el("p", _HOURS_NOTE, class_="dim"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.page.markup import Html, bullets, el, table
+from slurm_jobs.report.page.markup import Html, bullets, el, titled_table
 from slurm_jobs.report.values.report_model import RunReport
 
 
@@ -23,9 +23,7 @@ def method_section(report: RunReport) -> Html:
         el("h2", "Method, and what is missing"),
         el("p", text),
         bullets(report.notes),
-        el("h3", "Rules"),
-        table(("rule", "outcome", "because"), rows, num_text=3),
-        el("h3", "Thresholds"),
-        table(("rule", "finds", "source"), thresholds, num_text=3),
+        titled_table("Rules", ("rule", "outcome", "because"), rows, num_text=3),
+        titled_table("Thresholds", ("rule", "finds", "source"), thresholds, num_text=3),
         id="method",
     )

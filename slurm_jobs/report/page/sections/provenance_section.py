@@ -17,7 +17,7 @@ from slurm_jobs.nodes.probe.probe_text import (
     reasons,
     topology,
 )
-from slurm_jobs.report.page.markup import Html, bullets, definitions, el, table
+from slurm_jobs.report.page.markup import Html, bullets, definitions, el, titled_table
 from slurm_jobs.report.values.provenance_model import EqualNodes, PythonFacts, SubmissionFacts
 from slurm_jobs.report.values.report_model import RunReport
 
@@ -57,8 +57,8 @@ def provenance_section(report: RunReport) -> Html:
         lines = [*topology(probes), *busy(probes), *reasons(probes)]
         probed = el(
             "div",
-            _titled_table("Probes of its nodes", ("probed", *COMPUTE_COLUMNS), compute),
-            _titled_table("Their file systems, as probed", FILE_COLUMNS, files),
+            _texts_table("Probes of its nodes", ("probed", *COMPUTE_COLUMNS), compute),
+            _texts_table("Their file systems, as probed", FILE_COLUMNS, files),
             bullets(lines) if lines else None,
         )
     spec = json.dumps(report.spec, indent=1, sort_keys=True, ensure_ascii=False)
@@ -68,20 +68,20 @@ def provenance_section(report: RunReport) -> Html:
         "section",
         el("h2", "Configuration and provenance"),
         definitions(facts),
-        _titled_table(
+        _texts_table(
             "Submitted from",
             ("when", "command", "code"),
             submitted,
             "The version that submitted this run recorded neither code nor packages.",
         ),
-        _titled_table(
+        _texts_table(
             "Nodes",
             ("stage", "nodes", "CPU", "cores", "memory", "GPUs a node", "driver", "system"),
             [_node_cells(kind) for kind in numbers.nodes],
             "No facts of nodes were noted.",
         ),
         probed,
-        _titled_table(
+        _texts_table(
             "Software",
             ("stages", "packages", "Python", "modules"),
             software,
@@ -92,15 +92,16 @@ def provenance_section(report: RunReport) -> Html:
     )
 
 
-def _titled_table(
+def _texts_table(
     title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], nothing: str = ""
 ) -> Html:
     """Return a table of texts under its title, or `nothing` without rows."""
     more = len(rows) - _MAX_ROWS
+    if not rows:
+        return el("div", el("h3", title), el("p", nothing))
     return el(
         "div",
-        el("h3", title),
-        table(columns, rows[:_MAX_ROWS], num_text=len(columns)) if rows else el("p", nothing),
+        titled_table(title, columns, rows[:_MAX_ROWS], num_text=len(columns)),
         el("p", f"and {more:,} more, in report.json", class_="dim") if more > 0 else None,
     )
 

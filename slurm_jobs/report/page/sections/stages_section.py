@@ -43,10 +43,10 @@ def stages_section(report: RunReport) -> Html:
     )
     stranded = sentences.why_stranded(report.stages)
     note = (
-        "Waits are medians over jobs: submit to eligible, eligible to start. A task's time is that "
-        "of one attempt that completed. A job's time includes its start, its end, and all attempts "
-        "in it, so the longest job can be longer than the slowest task. A stage's running time is "
-        "the time in which at least one of its attempts ran."
+        "Waits are medians over jobs: the dependency wait ends when a job is eligible, the queue "
+        "wait when it starts. A task's time is that of one attempt that completed. A job's time "
+        "includes its start, its end, and all attempts in it, so the longest job can be longer "
+        "than the slowest task. A stage ran while at least one of its attempts did."
     )
     return el(
         "section",

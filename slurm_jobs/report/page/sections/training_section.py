@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.page.charts import ChartLine, bar_with_legend, line_chart
-from slurm_jobs.report.page.markup import Html, definitions, el, join, table
+from slurm_jobs.report.page.markup import Html, definitions, el, join, titled_table
 from slurm_jobs.report.page.rank_bars import rank_bars
 from slurm_jobs.report.text import load_table, sentences
 from slurm_jobs.report.values.training_model import Curves, TrainingNumbers
@@ -20,9 +20,9 @@ def step_section(numbers: TrainingNumbers) -> Html:
         return el("section", heading, reason)
     mean_s = sum(phase.seconds for phase in numbers.phases)
     caption = (
-        f"Mean step {units.seconds(mean_s)} over {units.number_of('step', numbers.num_measured)} "
-        f"and {units.ranks(numbers.rank_counts)}; the first {numbers.warmup_steps} of "
-        "each attempt are warm-up and left out. Host time."
+        f"The mean step takes {units.seconds(mean_s)} of the host's time, over "
+        f"{units.number_of('step', numbers.num_measured)} and {units.ranks(numbers.rank_counts)}. "
+        f"The first {numbers.warmup_steps} steps of each attempt are left out as warm-up."
     )
     parts = [
         *bar_with_legend(numbers.phases, "step", "seconds of a mean step"),
@@ -30,7 +30,10 @@ def step_section(numbers: TrainingNumbers) -> Html:
         el("p", numbers.too_few, class_="note") if numbers.too_few else None,
     ]
     if numbers.device_timeline:
-        text = "By the device's own clock; next to the host's time, never added to it."
+        text = (
+            "These times are from the device's own clock. The device works while the host does, so "
+            "do not add them to the host's."
+        )
         parts += [
             el("h3", "The same step on the device"),
             *bar_with_legend(
@@ -41,11 +44,13 @@ def step_section(numbers: TrainingNumbers) -> Html:
     if numbers.loads:
         shown = sorted(numbers.loads, key=load_table.least_busy)[:_MAX_LOAD_NODES]
         more = len(numbers.loads) - len(shown)
-        text = "Means over the measured steps, one reading a second or as configured."
+        text = (
+            "These are means over the measured steps, of one reading per second or as configured."
+        )
         text += f" {more} busier nodes are not shown; report.json has them." if more else ""
-        heading_of_loads = el("h3", "Load of the nodes during the steps")
-        loads_table = table(*load_table.load_table(shown))
-        parts += [heading_of_loads, loads_table, el("p", text, class_="dim")]
+        columns, rows = load_table.load_table(shown)
+        loads_table = titled_table("Load of the nodes during the steps", columns, rows)
+        parts += [loads_table, el("p", text, class_="dim")]
     return el("section", heading, parts, id="step")
 
 
@@ -89,7 +94,7 @@ def training_section(numbers: TrainingNumbers) -> Html:
         _curves(numbers.curves, numbers.last_loss.unit) if numbers.curves else None,
         rank_bars(numbers) if numbers.ranks else None,
         el("h3", "Around the steps"),
-        el("p", "Rank 0, from the start of each attempt to its end.", class_="dim"),
+        el("p", "This is rank 0, from the start of each attempt to its end.", class_="dim"),
         bar_with_legend(numbers.budget, "around the steps", "seconds of all attempts"),
         id="training",
     )
@@ -115,7 +120,7 @@ def _curves(curves: Curves, loss_unit: str) -> Html:
         for title, unit, lines in charts
     ]
     note = (
-        "Over optimizer steps; each point sums up several, the loss as their mean; spikes far "
-        "above the rest are cut off." + (" Dashed: resumed." if marks else "")
+        "Each point sums up several optimizer steps, and its loss is their mean. Spikes far above "
+        "the rest are cut off." + (" A dashed line marks a resume." if marks else "")
     )
     return join([el("div", drawn, class_="charts"), el("p", note, class_="dim")])

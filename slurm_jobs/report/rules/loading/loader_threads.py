@@ -54,8 +54,8 @@ class WaitCause:
 
 
 SHARED_CORES_KNOB = (
-    "more cpus_per_task, or fewer ranks per node; num_loader_threads divides the cores between "
-    "loader and model"
+    "Request more cpus_per_task, or run fewer ranks per node. num_loader_threads divides the cores "
+    "between loader and model."
 )
 
 _ONE_READS = WaitCause(
@@ -63,9 +63,9 @@ _ONE_READS = WaitCause(
     text="The loader waits for storage: one thread reads for all others, and is blocked most of "
     "the time.",
     evidence=(),
-    next_knob="`reader: index`, if the shards are files: then all num_loader_threads read (with "
-    "this reader only one does); or shards on faster storage (staging; node_local_dir of the "
-    "profile)",
+    next_knob="If the shards are files, set `reader: index`: then all num_loader_threads read, "
+    "while with this reader only one does. Or put the shards on faster storage (staging, "
+    "node_local_dir of the profile).",
     confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
     "look the same",
 )
@@ -74,8 +74,8 @@ _LOCK = WaitCause(
     text="The loader's threads block each other: together they compute no more than one thread "
     "can, as Python code does that holds the interpreter's lock.",
     evidence=(),
-    next_knob="less Python for each sample: `stored images` of the size that the model takes, "
-    "no augmentation in Python; more threads change nothing",
+    next_knob="Run less Python for each sample: use `stored images` of the size that the model "
+    "takes, and no augmentation in Python. More threads change nothing.",
     confidence="medium: slow storage with much decoding would look the same",
 )
 _DECODING = WaitCause(
@@ -83,8 +83,8 @@ _DECODING = WaitCause(
     text="The loader computes all the time, and no core is free for more threads: decoding and "
     "collating use them all.",
     evidence=(),
-    next_knob="more cpus_per_task with as many num_loader_threads; or less to decode: smaller "
-    "or raw stored images (`preprocess`); augmentation costs, too",
+    next_knob="Request more cpus_per_task and set as many num_loader_threads. Or decode less, with "
+    "smaller or raw stored images (`preprocess`). Augmentation costs time, too.",
     confidence="high: its threads are on a core nearly all of their time",
 )
 
@@ -106,9 +106,9 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
             kind="read-ahead",
             text="The loader's threads are idle much of the time although the ranks wait: too few "
             "batches are read ahead to keep all threads busy.",
-            evidence=(evidence, f"its threads are idle {idle} of the time"),
-            next_knob="more num_prefetch_batches: at least twice num_loader_threads over the "
-            "microbatches of a step",
+            evidence=(evidence, f"Its threads are idle {idle} of the time."),
+            next_knob="Raise num_prefetch_batches to at least twice num_loader_threads over the "
+            "microbatches of a step.",
             confidence="medium: the idle time of threads is timed",
         )
     if loader.core_wait_s is not None and loader.core_wait_s >= _NO_CORE * loader.work_s:
@@ -118,7 +118,7 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         if computes_on_one_core:
             return replace(_LOCK, evidence=(evidence,))
         blocked = units.percent(loader.read_blocked_s / loader.step_s)
-        reads = f"the thread that reads is blocked for {blocked} of the step"
+        reads = f"The thread that reads is blocked for {blocked} of the step."
         return replace(_ONE_READS, evidence=(evidence, reads))
     if loader.blocked_s < _BLOCKED * loader.work_s:
         # With streamed shards one thread reads and others decode: unknown which of them computes.
@@ -133,9 +133,9 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         kind="storage",
         text=f"The loader waits for {where}: its threads are blocked most of the time.",
         evidence=(evidence,),
-        next_knob="large shards on the node's fastest disk (staging; node_local_dir of the "
-        f"profile), or in memory if there is room; {_threads_needed(loader)} keep more requests in "
-        "flight",
+        next_knob="Put large shards on the node's fastest disk (staging, node_local_dir of the "
+        f"profile), or in memory if there is room. {_threads_needed(loader)} to keep more requests "
+        "in flight.",
         confidence=f"{'high' if sees_disk else 'medium'}: the threads are neither on a core nor "
         "waiting for one; a lock would look the same",
     )
@@ -162,7 +162,7 @@ def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> WaitCa
         kind="threads",
         text=f"The loader has too few threads: they compute all the time, and {free}.",
         evidence=(_threads_text(loader),),
-        next_knob=_threads_needed(loader),
+        next_knob=f"{_threads_needed(loader)}.",
         confidence=confidence,
     )
 
@@ -196,22 +196,23 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> WaitCaus
 
 
 def _threads_needed(loader: LoaderLoad) -> str:
-    """Return how many threads would load a step's batches as fast as the step computes."""
+    """Advise as many threads as load a step's batches in the time that the step computes."""
     rest_s = loader.step_s - loader.data_wait_s
     num = math.ceil(loader.work_s / rest_s) if rest_s > 0 else 0
     if not 0 < num <= 4 * (loader.num_threads or num):  # else threads are not the remedy
-        return "more num_loader_threads"
-    return f"more num_loader_threads ({num} would keep up with the steps)"
+        return "Raise num_loader_threads"
+    return f"Raise num_loader_threads ({num} would keep up with the steps)"
 
 
 def _threads_text(loader: LoaderLoad) -> str:
     def part(seconds: float) -> str:
         return units.percent(seconds / loader.work_s)
 
-    threads = units.number_of("thread", loader.num_threads) if loader.num_threads else "the threads"
+    threads = units.number_of("thread", loader.num_threads) if loader.num_threads else "The threads"
     wait_s = loader.core_wait_s
-    queued = "" if wait_s is None else f", waiting for a core {part(wait_s)}"
+    queued = "" if wait_s is None else f", wait for a core {part(wait_s)}"
     return (
-        f"{threads} of rank {loader.rank}'s loader work {units.seconds(loader.work_s)} on a step; "
-        f"of that computing {part(loader.cpu_s)}{queued}, blocked {part(loader.blocked_s)}"
+        f"{threads} of rank {loader.rank}'s loader work {units.seconds(loader.work_s)} on a step. "
+        f"They compute {part(loader.cpu_s)} of that{queued} and are blocked "
+        f"{part(loader.blocked_s)}."
     )

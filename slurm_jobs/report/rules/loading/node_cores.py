@@ -27,8 +27,8 @@ from slurm_jobs.report.values.training_model import TrainingNumbers
 _IDLE = 0.50
 """Share of busy cores below which they count as idle. Own choice."""
 _GENERAL_KNOB = (
-    "more num_loader_threads, then num_prefetch_batches; check that shards were staged on "
-    "node-local storage, and that cpus_per_task leaves cores for the loader"
+    "Raise num_loader_threads, then num_prefetch_batches. Check that shards were staged on "
+    "node-local storage, and that cpus_per_task leaves cores for the loader."
 )
 
 
@@ -54,9 +54,9 @@ def find_cause(numbers: TrainingNumbers) -> WaitCause:
         return WaitCause(
             kind="storage",
             text="The loader waits for this node's disks.",
-            evidence=(f"{_cores_text(load)}; {rate} read a second",),
-            next_knob="stage shards on the node's fastest disk (node_local_dir of the profile), or "
-            "in memory if there is room; more num_loader_threads keep more requests in flight",
+            evidence=(f"{_cores_text(load)} They read {rate} per second.",),
+            next_knob="Stage shards on the node's fastest disk (node_local_dir of the profile), or "
+            "in memory if there is room. More num_loader_threads keep more requests in flight.",
             confidence="high: cores are idle with a disk request outstanding",
         )
     if mean_of(load.cpu_busy) >= ALL_BUSY:
@@ -93,8 +93,8 @@ def _busy_cores(load: NodeLoad, device: str) -> WaitCause:
         kind="decoding",
         text="All cores are busy: decoding and collating use them.",
         evidence=(_cores_text(load),),
-        next_knob="more cpus_per_task; or less to decode: smaller stored images (`preprocess`); "
-        "augmentation costs, too",
+        next_knob="Request more cpus_per_task. Or decode less, with smaller stored images "
+        "(`preprocess`). Augmentation costs time, too.",
         confidence="medium: the readings count all processes of the node",
     )
 
@@ -110,28 +110,28 @@ def _idle_cores(load: NodeLoad, num_threads: int | None) -> WaitCause:
             confidence="medium: idle cores rule out decoding; the number of loader threads is not "
             "known",
         )
-    threads = f"{cores}; num_loader_threads is {num_threads} on each of"
+    threads = f"{cores} num_loader_threads is {num_threads} on each of"
     if num_threads * max(1, load.num_ranks) < load.num_cores:
         return WaitCause(
             text="Cores are idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
-            evidence=(f"{threads} {units.number_of('rank', load.num_ranks)}",),
-            next_knob="more num_loader_threads; if that changes nothing, stage the shards on "
-            "node-local storage (staging)",
+            evidence=(f"{threads} {units.number_of('rank', load.num_ranks)}.",),
+            next_knob="Raise num_loader_threads. If that changes nothing, stage the shards on "
+            "node-local storage (staging).",
             confidence="medium: idle cores rule out decoding, not a slow file system",
         )
     return WaitCause(
         kind="storage",
         text="Cores are idle while many loader threads wait: the storage is slow, as network file "
         "systems are with many small reads.",
-        evidence=(f"{threads} {load.num_ranks} ranks",),
-        next_knob="large shards on node-local storage: `consolidate`, and staging in `train`; more "
-        "threads or workers only queue up",
+        evidence=(f"{threads} {load.num_ranks} ranks.",),
+        next_knob="Put large shards on node-local storage: `consolidate`, and staging in `train`. "
+        "More threads or workers only queue up.",
         confidence="medium: idle cores rule out decoding; the rest is not timed separately",
     )
 
 
 def _cores_text(load: NodeLoad) -> str:
     iowait = load.cpu_iowait
-    waits = f", {units.percent(iowait.mean)} wait for disks" if iowait is not None else ""
-    return f"cores of {load.node}: {units.percent(mean_of(load.cpu_busy))} busy{waits}"
+    waits = f", and {units.percent(iowait.mean)} wait for disks" if iowait is not None else ""
+    return f"The cores of {load.node} are {units.percent(mean_of(load.cpu_busy))} busy{waits}."

@@ -45,9 +45,9 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         title="the storage is slow to answer",
         text="Cores are idle until the disk answers, and the steps wait for its data.",
         evidence=(disks, data_wait_text(numbers)),
-        next_knob="stage the data on the node's fastest disk (staging, node_local_dir of the "
-        "profile); raise num_loader_threads to keep more requests in flight",
-        ceiling="that of the finding on data wait",
+        next_knob="Stage the data on the node's fastest disk (staging, node_local_dir of the "
+        "profile). Raise num_loader_threads to keep more requests in flight.",
+        ceiling="the same as for the finding on data wait",
         confidence="high: cores are idle with a disk request outstanding",
     )
 
@@ -84,8 +84,8 @@ def full_network(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         title=f"the network of {worst.node} is full, and the steps wait",
         text="Cores and disks have time to spare, so the links are the limit.",
         evidence=(received_text, data_wait_text(numbers)),
-        next_knob="read each byte once: staging on node-local storage keeps a copy for the next "
-        "epochs and attempts; smaller stored images",
-        ceiling="that of the finding on data wait",
+        next_knob="Read each byte once: staging on node-local storage keeps a copy for the next "
+        "epochs and attempts. Smaller stored images help, too.",
+        ceiling="the same as for the finding on data wait",
         confidence="medium: the links carry gradients, too",
     )

@@ -27,12 +27,13 @@ def array_imbalance(stage: StageNumbers) -> Finding | RuleOutcome:
         text=f"The stage ends when {times.slowest} does.",
         evidence=(
             (
-                f"{units.seconds(times.max_s)} against a mean of {units.seconds(times.mean_s)} "
-                f"and a median of {units.seconds(times.median_s)} over {times.num} tasks"
+                f"It takes {units.seconds(times.max_s)}, while {times.num} tasks take "
+                f"{units.seconds(times.mean_s)} on average and {units.seconds(times.median_s)} in "
+                "the median."
             ),
         ),
-        next_knob="more and smaller slices (array.num_slices); "
-        "if it is always the same node, exclude it",
+        next_knob="Use more and smaller slices (array.num_slices). If it is always the same node, "
+        "exclude it.",
         ceiling=f"equally loaded tasks, {stage.max_running} at a time: "
         f"{units.times(max(running_s, even_s) / even_s)} as fast for this stage",
     )

@@ -22,6 +22,7 @@ def no_pictures(data: DataNumbers) -> Finding | RuleOutcome:
         title="no sample has a picture",
         text="The model learns to answer without seeing, because no key with a picture was read.",
         evidence=(counts,),
-        next_knob="columns: {image: KEY} names the key; text_only: true if text alone is meant",
+        next_knob="Name the images' key with `columns: {image: KEY}`, or set `text_only: true` if "
+        "you mean text alone.",
         ceiling="no gain in speed, but a model that sees",
     )

@@ -26,9 +26,9 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | RuleO
     return Finding(
         title=f"The queue took {units.percent(share)} of the time from submit to end",
         text="No stage ran while these jobs waited for resources.",
-        evidence=(f"{waited} with jobs waiting and none running",),
-        next_knob="a shorter timeout_min (the backfill scheduler fits short jobs into gaps), "
-        "fewer nodes, or another partition",
+        evidence=(f"For {waited} jobs waited and none ran.",),
+        next_knob="Lower timeout_min, because the backfill scheduler fits short jobs into gaps. Or "
+        "request fewer nodes, or another partition.",
         ceiling="not known: nothing but waiting was recorded"
         if share == 1
         else f"no such waits: the run is {units.times(1 / (1 - share))} as fast; waits while "

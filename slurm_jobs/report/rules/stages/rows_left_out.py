@@ -14,8 +14,9 @@ from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 
 _LIMIT, _HIGH = 0.05, 0.5
 _KNOBS = {
-    "max_tokens": "raise max_tokens, as far as the model's positions and the device's memory allow",
-    "max_images": "raise max_images",
+    "max_tokens": "Raise max_tokens, as far as the model's positions and the device's memory "
+    "allow.",
+    "max_images": "Raise max_images.",
 }
 
 
@@ -30,10 +31,10 @@ def left_out(data: DataNumbers) -> Finding | RuleOutcome:
     limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
     knobs = [_KNOBS[limit] for limit in limits]
     if "too_long" in by_reason:
-        knobs.append("too_long: truncate_text keeps such samples and cuts their text")
+        knobs.append("`too_long: truncate_text` keeps such samples and cuts their text.")
     if "images_too_long" in by_reason:
         knobs.append(
-            "a processor with fewer tokens per image keeps rows with too many image tokens"
+            "A processor with fewer tokens per image keeps rows with too many image tokens."
         )
     return _lost_rows(
         data,
@@ -41,7 +42,7 @@ def left_out(data: DataNumbers) -> Finding | RuleOutcome:
         by_reason,
         what="are over a limit and left out",
         text="`too_long` leaves them out without an error; the model learns from the rest only.",
-        next_knob="; ".join(knobs) + "; the lists of rejects have the length of each",
+        next_knob=" ".join([*knobs, "The lists of rejects have the length of each row."]),
     )
 
 
@@ -58,7 +59,7 @@ def rejected(data: DataNumbers) -> Finding | RuleOutcome:
         {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS},
         what="cannot be used",
         text="`max_reject_share` allows this, so the stage does not fail.",
-        next_knob="fix the rows that the lists of rejects name, then lower max_reject_share",
+        next_knob="Fix the rows that the lists of rejects name, then lower max_reject_share.",
     )
 
 

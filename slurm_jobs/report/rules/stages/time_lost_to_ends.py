@@ -16,14 +16,14 @@ _LIMIT, _HIGH = 0.10, 0.25
 _NAMED = 0.05
 """Share from which a part of the lost time is in the title."""
 _SAVE_MORE = (
-    "save more often (checkpoint.every_min), or give the job more time to save (signal_lead_s)"
+    "Save more often (checkpoint.every_min), or give the job more time to save (signal_lead_s)."
 )
 _KNOBS: Mapping[AttemptEnding, str] = {
-    "time limit": "a longer time limit (resources.timeout_min)",
-    "preempted": "a partition without preemption",
-    "out of memory": "more memory (resources.mem_gb)",
+    "time limit": "Request a longer time limit (resources.timeout_min).",
+    "preempted": "Choose a partition without preemption.",
+    "out of memory": "Request more memory (resources.mem_gb).",
 }
-_OTHER_KNOB = "remove the cause of these ends"
+_OTHER_KNOB = "Remove the cause of these ends."
 
 
 @rule(
@@ -54,16 +54,14 @@ def lost_between_attempts(attempts: StageAttempts) -> Finding | RuleOutcome:
     is_unsaved = largest == "repeated work" and has_steps
     knob = _SAVE_MORE if is_unsaved else _KNOBS.get(most, _OTHER_KNOB)
     ended_by = ", ".join(f"{ending} {num:,}" for ending, num in endings.most_common())
+    whole = f"{units.seconds(lost.seconds)} of {units.seconds(lost.whole_s)}"
     return Finding(
         severity="high" if lost.share >= _HIGH else "medium",
         title=f"{units.percent(lost.share)} of the time was lost when attempts ended: {named}",
         text="Each attempt that ends early costs another wait and start-up, and the work since its "
         "last save.",
-        evidence=(
-            f"{units.seconds(lost.seconds)} of {units.seconds(lost.whole_s)}, ended by: {ended_by}",
-            loss_text(lost),
-        ),
-        next_knob=f"{knob}; `slurm-jobs status --stage {attempts.stage}` has each cause",
+        evidence=(f"{whole} were lost. Attempts ended by: {ended_by}", loss_text(lost)),
+        next_knob=f"{knob} `slurm-jobs status --stage {attempts.stage}` shows each cause.",
         ceiling=ceiling(lost.share, "no lost time"),
         ceiling_times=times_without(lost.share),
     )

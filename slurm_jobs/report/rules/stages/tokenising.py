@@ -28,7 +28,7 @@ def slow_tokenising(data: DataNumbers) -> Finding | RuleOutcome:
         evidence=(
             ", ".join(f"{name} {units.seconds(s)}" for name, s in data.work_s.items() if s >= 0.05),
         ),
-        next_knob="a fast tokenizer (tokenizer.json next to the processor); "
-        "then more slices, which run in parallel",
+        next_knob="Use a fast tokenizer (tokenizer.json next to the processor). Then use more "
+        "slices, which run in parallel.",
         ceiling=ceiling(share, "slices without tokenising"),
     )

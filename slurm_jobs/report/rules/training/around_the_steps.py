@@ -38,7 +38,8 @@ def around_steps(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         evidence=tuple(
             f"{s.name}: {units.seconds(s.seconds)}, {units.percent(s.share)}" for s in largest
         ),
-        next_knob=f"shorten {largest[0].name}; fewer and longer attempts spread it over more steps",
+        next_knob=f"Shorten {largest[0].name}. Fewer and longer attempts spread it over more "
+        "steps.",
         ceiling=ceiling(share, "only steps"),
     )
 
@@ -52,9 +53,9 @@ def unexplained_time(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     return Finding(
         severity="note",
         title=f"{units.percent(share)} of each step is unexplained",
-        text="No timed phase covers this time of the host; the other shares are lower bounds.",
+        text="No timed phase covers this time of the host, so the other shares are lower bounds.",
         evidence=phase_evidence(numbers, "unexplained"),
-        next_knob="a profile of a few steps (`profile: {steps: [20, 40]}`) shows what runs between "
-        "the phases",
+        next_knob="Profile a few steps (`profile: {steps: [20, 40]}`) to see what runs between the "
+        "phases.",
         ceiling="not known: its cause is unknown",
     )

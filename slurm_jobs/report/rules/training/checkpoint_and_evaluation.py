@@ -49,15 +49,14 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     if numbers.saves_ahead:
         # The advice depends on how the stage saves now; if that is unknown, it names everything.
         now = numbers.checkpoint
-        mode = {"async": "", "sync": "checkpoint.mode: async; or "}.get(
-            now.get("mode", ""), "checkpoint.mode: async, if it is sync; or "
+        save = {"async": "Save", "sync": "Set checkpoint.mode: async, or save"}.get(
+            now.get("mode", ""), "Set checkpoint.mode: async if it is sync, or save"
         )
         given = [f"checkpoint.{n} (now {now[n]:g})" for n in _TRIGGERS if now.get(n) is not None]
         names = given or [f"checkpoint.{name}" for name in _TRIGGERS]
         first = ", whichever comes first" if len(names) > 1 else ""
         knob = (
-            f"{mode}save less often: raise {' and '.join(names)}{first} (a kill then loses more "
-            "work)"
+            f"{save} less often: raise {' and '.join(names)}{first}. A kill then loses more work."
         )
         return _stall(numbers, "checkpoint", CHECKPOINT_LIMIT, knob)
     if sum(phase.seconds for phase in numbers.phases) * numbers.num_measured < SHORT_RUN_S:
@@ -66,9 +65,9 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | RuleOutcome:
             "training"
         )
     knob = (
-        "no setting helps: all checkpoints were saved at an end (of the training, of a phase, or "
-        "at a stop), which is always done; in a longer training their share is smaller, and a "
-        "faster file system shortens them"
+        "No setting helps, because all checkpoints were saved at an end (of the training, of a "
+        "phase, or at a stop), which is always done. In a longer training their share is smaller, "
+        "and a faster file system shortens them."
     )
     return _stall(numbers, "checkpoint", CHECKPOINT_LIMIT, knob)
 
@@ -80,7 +79,7 @@ def checkpoint_stall(numbers: TrainingNumbers) -> Finding | RuleOutcome:
 def evaluation_stall(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find evaluation that takes 10 % of the step time."""
     knob = (
-        "evaluate less often, or on fewer samples: raise evaluate.every_steps, or lower "
-        "evaluate.num_loss_samples and evaluate.num_answers (answers cost most)"
+        "Evaluate less often, or on fewer samples: raise evaluate.every_steps, or lower "
+        "evaluate.num_loss_samples and evaluate.num_answers (answers cost most)."
     )
     return _stall(numbers, "evaluation", _EVALUATION_LIMIT, knob)

@@ -32,13 +32,14 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         "the wait for the slowest rank.",
         evidence=(
             (
-                f"rank {exposed.rank}, over {units.number_of('profiled step', exposed.num_steps)}: "
-                f"communication {units.percent(exposed.communication_share)}, exposed {share}"
+                f"In {units.number_of('profiled step', exposed.num_steps)} of rank {exposed.rank}, "
+                f"communication takes {units.percent(exposed.communication_share)} of the time, "
+                f"and {share} is exposed."
             ),
         ),
-        next_knob="the straggler first, if one is named; then sharding.reshard_after_forward: "
-        "false, replicas across nodes, or strategy: ddp if the whole model fits on a device; "
-        "`slurm-jobs profile` shows each step",
+        next_knob="Look at the straggler first, if one is named. Then try "
+        "sharding.reshard_after_forward: false, replicas across nodes, or strategy: ddp if the "
+        "whole model fits on a device. `slurm-jobs profile` shows each step.",
         ceiling=ceiling(exposed.share, "no exposed communication"),
         ceiling_times=times_without(exposed.share),
         confidence="medium: profiling slows a step down, small operators most",

@@ -42,8 +42,8 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         text="The requested GPUs are mostly idle. The findings on the steps say what they wait "
         "for.",
         evidence=(_busy_text(worst), data_wait_text(numbers)),
-        next_knob="see the strongest finding on the steps; without one, try a larger microbatch, "
-        "or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
+        next_knob="See the strongest finding on the steps. If there is none, try a larger "
+        "microbatch, or a profile (`profile: {steps: [20, 40]}`) that shows what the host does.",
         ceiling=_NO_CEILING,
         confidence=_IDLE_FOR_SURE,
     )
@@ -72,15 +72,15 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     }
     kind = max(stalls, key=lambda name: stalls[name])
     longest = (
-        f"the longest timed wait is {kind.replace('_', ' ')}: {units.percent(stalls[kind])} of the "
-        "steps' time"
+        f"The longest timed wait is {kind.replace('_', ' ')}, with {units.percent(stalls[kind])} "
+        "of the steps' time."
     )
     return Finding(
         title="GPUs swing between busy and idle",
         text="They are busy part of the time and wait in between.",
         evidence=(_busy_text(worst), longest),
-        next_knob="see the finding on that wait; if it is data wait, too few batches are read "
-        "ahead (num_prefetch_batches) or the loader is slower than the steps",
+        next_knob="See the finding on that wait. If it is data wait, too few batches are read "
+        "ahead (num_prefetch_batches), or the loader is slower than the steps.",
         ceiling=_NO_CEILING,
         confidence=_IDLE_FOR_SURE,
     )
@@ -100,6 +100,7 @@ def _busy_text(load: NodeLoad) -> str:
     assert load.gpu_busy is not None
     busy = load.gpu_busy
     return (
-        f"GPUs of {load.node}: mean {units.percent(busy.mean)}, p5 {units.percent(busy.p5)}, p95 "
-        f"{units.percent(busy.p95)}, over {units.number_of('reading', load.num_readings)}"
+        f"The GPUs of {load.node} are busy {units.percent(busy.mean)} of the time on average (p5 "
+        f"{units.percent(busy.p5)}, p95 {units.percent(busy.p95)}, over "
+        f"{units.number_of('reading', load.num_readings)})."
     )

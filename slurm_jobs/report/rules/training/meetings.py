@@ -39,9 +39,9 @@ def meetings(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         text="Twice a step the ranks exchange a few numbers. The time for that does not depend on "
         "how much a step computes. Collectives within the passes have the same fixed cost, which "
         "is not timed separately.",
-        evidence=(f"{units.seconds(mean_s)} per step {on_rank}",),
-        next_knob="more work per step (global_batch_size, with a matching learning rate); a free "
-        "core on each node for the communication threads; fewer ranks",
+        evidence=(f"This takes {units.seconds(mean_s)} per step {on_rank}.",),
+        next_knob="Do more work per step (global_batch_size, with a matching learning rate), leave "
+        "a core of each node free for the communication threads, or use fewer ranks.",
         ceiling=ceiling(share, "no time in these exchanges"),
         ceiling_times=times_without(share),
         confidence=confidence,

@@ -18,10 +18,10 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         text="The allocator had to flush its cache and retry, which stalls the device.",
         evidence=(
             (
-                f"{numbers.num_allocator_retries:,} allocator retries; "
-                f"peak {units.quantity(numbers.memory_peak_bytes)}"
+                f"There were {numbers.num_allocator_retries:,} allocator retries, at a peak of "
+                f"{units.quantity(numbers.memory_peak_bytes)}."
             ),
         ),
-        next_knob="a smaller microbatch, or activation checkpointing",
+        next_knob="Use a smaller microbatch, or activation checkpointing.",
         ceiling="not known: retries are not timed separately",
     )

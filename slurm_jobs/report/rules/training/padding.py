@@ -29,12 +29,12 @@ def padding(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         text="The devices compute on tokens from which the model learns nothing.",
         evidence=(
             (
-                f"{units.quantity(numbers.num_tokens)} are real; "
-                f"padding takes {units.percent(share)} of all token slots"
+                f"{units.quantity(numbers.num_tokens)} are real, and padding takes "
+                f"{units.percent(share)} of all token slots."
             ),
         ),
-        next_knob="run `slurm-jobs packing`, which compares the ways of batching on this data; "
-        "then set batching.kind (packed, grouped) or batching.max_tokens",
+        next_knob="Run `slurm-jobs packing`, which compares the ways of batching on this data. "
+        "Then set batching.kind (packed, grouped) or batching.max_tokens.",
         ceiling=ceiling(critical, "no padding, if a padded token costs as much as a real one"),
         ceiling_times=times_without(critical),
     )

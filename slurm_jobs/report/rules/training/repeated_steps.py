@@ -22,25 +22,28 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     share = num_repeated / total
     if share < 0.05:
         return clear(f"{num_repeated} of {total:,} steps were done twice")
-    knob = "give the job more time to save before its time limit (signal_lead_s)"
     saving, _ = share_of(numbers, "checkpoint")
-    if saving < CHECKPOINT_LIMIT:
-        knob = f"save more often (checkpoint.every_min or every_steps), or {knob}"
-    else:  # then `checkpoint_stall` advises saving less often
-        knob += (
-            "; saving more often would cost more: checkpoints already take "
-            f"{units.percent(saving)} of the step time"
+    knob = (
+        "Save more often (checkpoint.every_min or every_steps), or give the job more time to save "
+        "before its time limit (signal_lead_s)."
+    )
+    if saving >= CHECKPOINT_LIMIT:  # then `checkpoint_stall` advises saving less often
+        knob = (
+            "Give the job more time to save before its time limit (signal_lead_s). Do not save "
+            f"more often, because checkpoints already take {units.percent(saving)} of the step "
+            "time."
         )
     steps_s = sum(s.seconds for s in numbers.budget if s.kind not in AROUND_KINDS)
     # Repeated steps may be longer or shorter than others.
     share_of_time = min(1.0, numbers.repeated_s / steps_s) if steps_s > 0 else 0.0
     return Finding(
         title=f"{num_repeated:,} steps were done twice",
-        text="An attempt ended some steps after its last checkpoint; the next one repeated them.",
+        text="An attempt ended some steps after its last checkpoint, and the next one repeated "
+        "them.",
         evidence=(
             (
-                f"{units.seconds(numbers.repeated_s)}, {units.percent(share)} of all steps, "
-                f"over {units.number_of('attempt', numbers.num_attempts)}"
+                f"They took {units.seconds(numbers.repeated_s)} and are {units.percent(share)} of "
+                f"all steps, over {units.number_of('attempt', numbers.num_attempts)}."
             ),
         ),
         next_knob=knob,

@@ -56,8 +56,8 @@ def slow_node(numbers: TrainingNumbers) -> Finding | RuleOutcome:
             for p in slow
             for measure in p.slow
         ),
-        next_knob=f"exclude it: --set stages.{stage}.resources.slurm.exclude={names}"
-        ", and report it to the site; probe it again first if the confidence is not high",
+        next_knob=f"Exclude it: --set stages.{stage}.resources.slurm.exclude={names}, and report "
+        "it to the site. Probe it again first if the confidence is not high.",
         ceiling="not known from a probe: see the finding on the straggler",
         confidence=f"medium: {'; '.join(doubts)}"
         if doubts

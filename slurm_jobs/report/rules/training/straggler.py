@@ -83,11 +83,11 @@ def straggler(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         title=f"{units.percent(waiting)} of each step waits for slower ranks",
         text=f"No single rank is slow: a different one is last in each step. {_HIDDEN}",
         evidence=evidence,
-        next_knob="batches already have equal lengths: check the nodes first (other jobs on them, "
-        "fewer free cores than ranks and their threads), then try larger microbatches"
+        next_knob="Batches already have equal lengths, so check the nodes first (other jobs on "
+        "them, fewer free cores than ranks and their threads). Then try larger microbatches."
         if padding_share is not None and padding_share < _LIMIT
-        else "batches of more equal length, or fewer and larger microbatches; "
-        "if data wait differs too, more num_prefetch_batches",
+        else "Use batches of more equal length, or fewer and larger microbatches. If data wait "
+        "differs too, raise num_prefetch_batches.",
         ceiling=_evened_out(times_without(waiting)),
         ceiling_times=times_without(waiting),
     )
@@ -107,19 +107,22 @@ def place_of(rank: int, node: str) -> str:
 
 def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
     data = (
-        f"rank {worst.data_rank} waits {units.seconds(worst.data_excess_s)} a step longer "
-        "for its data than the mean rank"
+        f"Rank {worst.data_rank} waits {units.seconds(worst.data_excess_s)} per step longer for "
+        "its data than the mean rank."
     )
     if worst.slowest_over_mean is None:
         return (data,)
     share, mean_s = share_of(numbers, "rank_wait")
     meeting = numbers.meeting_share
-    exchange = "" if meeting is None else f"; the exchange itself takes {units.percent(meeting)}"
-    waits = f"a mean rank waits {units.seconds(mean_s)} a step for others, {units.percent(share)}"
+    exchange = "" if meeting is None else f" The exchange itself takes {units.percent(meeting)}."
+    waits = (
+        f"A mean rank waits {units.seconds(mean_s)} per step for others, {units.percent(share)} of "
+        "it."
+    )
     own_work = (
-        f"own work of rank {worst.rank} over the mean of all: {worst.slowest_over_mean:.3f}, most "
-        f"of it in {worst.phase} ({units.seconds(worst.phase_excess_s)} a step longer than the "
-        "mean rank)"
+        f"The own work of rank {worst.rank} over the mean of all is {worst.slowest_over_mean:.3f}. "
+        f"Most of the excess is in {worst.phase}, which takes "
+        f"{units.seconds(worst.phase_excess_s)} per step longer than on the mean rank."
     )
     return (own_work, f"{waits}{exchange}", data)
 
@@ -135,8 +138,8 @@ def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
     nodes = {rank.node for rank in numbers.ranks}
     if len(nodes) == 1:
         return (
-            f"all ranks are on {nodes.pop()}: check what only {place} uses there (its device and "
+            f"All ranks are on {nodes.pop()}. Check what only {place} uses there (its device and "
             "the nearest cores, its part of the data) and what else runs there (other jobs, "
-            "fewer free cores than ranks and their threads)"
+            "fewer free cores than ranks and their threads)."
         )
-    return f"check the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
+    return f"Check the node of {place} ({what}). If it stays slow, exclude it with slurm.exclude."

@@ -29,8 +29,8 @@ def small_batch(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         title="a batch of twice the size would fit",
         text="A small batch does not fill the GPU.",
         evidence=(_memory_text(numbers),),
-        next_knob="raise global_batch_size, if the training still converges (adjust the learning "
-        "rate); or use fewer GPUs for the same batch",
+        next_knob="Raise global_batch_size if the training still converges (adjust the learning "
+        "rate), or use fewer GPUs for the same batch.",
         confidence="medium: the memory of a larger batch is an upper bound, not a measurement",
         ceiling="not known: depends on how busy a batch of this size keeps the GPU",
     )
@@ -46,8 +46,8 @@ def accumulation(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         text="Each microbatch has its own kernel launches, and the GPU has room for larger ones. "
         "The number of microbatches does not change what the model learns.",
         evidence=(f"{numbers.num_microbatches} microbatches per step; {_memory_text(numbers)}",),
-        next_knob="num_microbatches: auto finds the fewest that fit (if it is auto already, raise "
-        "memory_share); or halve it",
+        next_knob="Halve num_microbatches, or set it to auto, which finds the fewest that fit. If "
+        "it is auto already, raise memory_share.",
         confidence="medium: the memory of a larger microbatch is an upper bound, not a measurement",
         ceiling="not known: depends on how busy a microbatch of this size keeps the GPU",
     )
@@ -61,10 +61,10 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     return _no_room(numbers) or Finding(
         severity="note",
         title="activations are recomputed although memory is free",
-        text="Activation checkpointing saves memory and costs time; here memory is free.",
+        text="Activation checkpointing saves memory and costs time, but here memory is free.",
         evidence=(_memory_text(numbers),),
-        next_knob="activation_checkpointing: false; the preflight reports in the job's first "
-        "seconds whether it fits, and num_microbatches: auto finds what fits",
+        next_knob="Set activation_checkpointing: false. The preflight reports in the job's first "
+        "seconds whether it fits, and num_microbatches: auto finds what fits.",
         confidence="low: the memory of stored activations is not known before it is tried",
         ceiling=ceiling(_RECOMPUTED, "no second forward pass"),
         ceiling_times=times_without(_RECOMPUTED),

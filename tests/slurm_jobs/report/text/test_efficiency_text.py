@@ -16,8 +16,8 @@ def memory_of(inputs_of):
 
     def make(**row_changes):
         report = report_from(with_rows(inputs_of(), "13", **row_changes))
-        (row,) = (row for row in use_rows(report.efficiency) if row.name == "consolidate")
-        return row.cells[use_columns(report.efficiency).index("memory")]
+        (row,) = (row for row in use_rows(report.efficiency) if row[0] == "consolidate")
+        return row[1 + use_columns(report.efficiency).index("memory")]
 
     return make
 

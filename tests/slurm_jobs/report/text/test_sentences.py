@@ -23,7 +23,7 @@ NOTHING = "No rule found anything to change"
         (
             "padding",
             ["clear", "abstained", "abstained"],
-            rf"{NOTHING}; 2 of 3 rules could not judge\.",
+            rf"{NOTHING}, but 2 of 3 rules could not judge\.",
         ),
         # An exchange that nobody saw is told with what would show it.
         ("exposed-communication", ["abstained"], ".*`slurm-jobs tune` records one."),

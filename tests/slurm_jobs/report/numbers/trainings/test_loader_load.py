@@ -18,7 +18,7 @@ def test_the_worst_ranks_threads_are_read_from_its_records(report_of):
     found = finding(report, "data-wait")
     assert found.cause == "storage"
     assert ": storage is slow (train)" in found.title
-    assert "blocked 93 %" in found.evidence[-1]
+    assert "are blocked 93 %" in found.evidence[-1]
 
 
 def test_what_the_one_reading_thread_was_blocked_is_read_from_the_records(report_of):

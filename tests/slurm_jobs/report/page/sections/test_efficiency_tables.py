@@ -13,7 +13,7 @@ def test_terminal_and_page_show_the_same_uses_and_what_was_lost(report_of):
     report = report_of()
     text, page = printed(report, 100), render_html(report)
     for row in use_rows(report.efficiency):
-        for cell in row.cells:
+        for cell in row:
             assert cell in text
             assert f">{cell}<" in page
     (lost,) = (line for line in lines_below(report.efficiency) if line.startswith("failed and"))

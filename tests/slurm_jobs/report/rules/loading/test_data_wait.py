@@ -24,7 +24,7 @@ def test_the_starved_gpus_of_the_example_are_found_to_wait_for_storage(loaded):
     assert (first.rule_id, first.severity) == ("data-wait:train", "high")
     assert "the storage is slow" in first.text
     assert "large shards on node-local storage" in first.next_knob
-    assert "more threads or workers only queue up" in first.next_knob
+    assert "More threads or workers only queue up" in first.next_knob
     assert outcomes(report, "gpu-use", "gpu-fluctuates") == ("found", "found")
 
 
@@ -33,7 +33,7 @@ def test_evidence_of_a_data_wait_is_from_the_node_of_the_waiting_rank(run_of):
     for node, busy in ((0, 0.95), (1, 0.1)):
         write_readings(paths.timing_dir("train", 0, 1), node=node, **cpus(busy, 0.01))
     found = finding(report_on(paths), "data-wait")
-    assert "cores of gpu-02: 10 % busy" in found.evidence[-1]
+    assert "cores of gpu-02 are 10 % busy" in found.evidence[-1]
 
 
 SOUND = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_ranks": 4}

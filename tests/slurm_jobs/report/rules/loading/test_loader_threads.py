@@ -77,7 +77,7 @@ def test_cores_that_others_hold_are_neither_free_nor_shared_with_the_model(told)
 def test_threads_that_would_keep_up_are_counted():
     """Work of 0.39 s a step, and the step takes 0.1 s without its wait."""
     found = cause_by_threads(loader(0.39, computing=0.95), node(0.3), "cuda")
-    assert found.next_knob == "more num_loader_threads (4 would keep up with the steps)"
+    assert found.next_knob == "Raise num_loader_threads (4 would keep up with the steps)."
 
 
 def test_a_node_without_readings_leaves_free_cores_unknown():
@@ -93,8 +93,8 @@ def test_storage_behind_one_reading_thread_is_named_by_its_blocked_time():
     slow = one_reads(0.3, computing=0.2, read_blocked_s=0.18)
     found = cause_by_threads(slow, node(0.3), "cuda")
     assert found.kind == "storage"
-    assert found.next_knob.startswith("`reader: index`")
-    assert "the thread that reads is blocked for 90 % of the step" in found.evidence
+    assert "`reader: index`" in found.next_knob
+    assert "The thread that reads is blocked for 90 % of the step." in found.evidence
     held_up = one_reads(0.4, computing=0.4, read_blocked_s=0.18)
     assert cause_by_threads(held_up, node(0.3), "cuda").kind == "lock"
     for quick in (0.02, None):  # it decodes; records of an older version do not tell

@@ -30,7 +30,7 @@ def test_leaving_out_half_of_the_rows_by_choice_is_a_finding(judged):
     assert (found.severity, found.rule_id) == ("high", "left-out:preprocess")
     assert found.title == "50 % of the rows are over a limit and left out (preprocess)"
     assert found.evidence == ("5,000 of 10,000 rows: too_long 5,000",)
-    assert "raise max_tokens" in found.next_knob
+    assert "Raise max_tokens" in found.next_knob
     assert "truncate_text" in found.next_knob
 
 

@@ -59,11 +59,11 @@ def test_the_title_names_the_large_parts_and_the_evidence_all() -> None:
 @pytest.mark.parametrize(
     ("ending", "num_steps", "lost", "knob"),
     [
-        ("time limit", 10, {"startup_again_s": 300.0}, "a longer time limit"),
-        ("preempted", 10, {"requeue_wait_s": 300.0}, "a partition without preemption"),
-        ("preempted", 10, {"repeated_s": 300.0}, "save more often"),
-        ("out of memory", None, {"repeated_s": 300.0}, "more memory"),
-        ("failed", None, {"repeated_s": 300.0}, "remove the cause"),
+        ("time limit", 10, {"startup_again_s": 300.0}, "Request a longer time limit"),
+        ("preempted", 10, {"requeue_wait_s": 300.0}, "Choose a partition without preemption"),
+        ("preempted", 10, {"repeated_s": 300.0}, "Save more often"),
+        ("out of memory", None, {"repeated_s": 300.0}, "Request more memory"),
+        ("failed", None, {"repeated_s": 300.0}, "Remove the cause"),
     ],
 )
 def test_the_knob_fits_what_ended_the_attempts(

@@ -19,15 +19,15 @@ SOUND = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_r
         (
             {"mode": "async", "every_min": 30.0, "every_steps": 10},
             (
-                "save less often: raise checkpoint.every_min (now 30) and checkpoint.every_steps "
-                "(now 10), whichever comes first (a kill"
+                "Save less often: raise checkpoint.every_min (now 30) and checkpoint.every_steps "
+                "(now 10), whichever comes first. A kill"
             ),
         ),
         (
             {"mode": "sync", "every_min": None, "every_steps": 10},
-            "checkpoint.mode: async; or save less often: raise checkpoint.every_steps (now 10) (",
+            "Set checkpoint.mode: async, or save less often: raise checkpoint.every_steps (now 10)",
         ),
-        ({}, "checkpoint.mode: async, if it is sync; or save less often: raise checkpoint."),
+        ({}, "Set checkpoint.mode: async if it is sync, or save less often: raise checkpoint."),
     ],
     ids=["async", "sync", "unknown"],
 )
@@ -43,7 +43,7 @@ def test_saves_that_are_always_made_are_not_to_be_made_less_often(report_of):
     assert checkpoint_stall(training).outcome == "clear"  # seconds of training deserve no advice
     longer = replace(training, num_measured=10_000)
     assert checkpoint_stall(longer).next_knob.startswith(
-        "no setting helps: all checkpoints were saved at an end"
+        "No setting helps, because all checkpoints were saved at an end"
     )
     assert report_of(num_steps=400, stopped_at=None).training[0].saves_ahead
 

@@ -18,7 +18,7 @@ def test_exposed_communication_is_judged_by_the_band_of_pytorchs_profiler(
 ):
     found = finding(report_on(exchanged(0.01, exposed_s)), "exposed-communication")
     assert found.severity == severity
-    assert found.evidence[0].startswith("rank 1, over 3 profiled steps: communication 45 %")
+    assert found.evidence[0].startswith("In 3 profiled steps of rank 1, communication takes 45 %")
     assert found.ceiling.startswith("no exposed communication: at most 1.")
 
 

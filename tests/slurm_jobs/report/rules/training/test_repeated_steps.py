@@ -11,7 +11,7 @@ SOUND = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_r
 
 
 @pytest.mark.parametrize(
-    ("share", "knob"), [(0.01, "save more often (checkpoint."), (0.2, "give the job more time")]
+    ("share", "knob"), [(0.01, "Save more often (checkpoint."), (0.2, "Give the job more time")]
 )
 def test_no_two_rules_advise_saving_more_and_less_often(report_of, share, knob):
     training = report_of(**SOUND | {"stopped_at": 200, "resumed_at": 150}).training[0]

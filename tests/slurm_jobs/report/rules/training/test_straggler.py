@@ -23,7 +23,7 @@ def test_a_rank_that_computes_slowly_is_named_though_all_steps_are_equal(report_
     assert "rank 1 on gpu-01 slows down the others, most in forward" in found.title
     assert "lower bound" in found.text
     assert "at most" not in found.ceiling  # hidden waits may be added to what is timed
-    assert found.next_knob.startswith("all ranks are on gpu-01: check what only rank 1 on gpu-01")
+    assert found.next_knob.startswith("All ranks are on gpu-01. Check what only rank 1 on gpu-01")
     assert "exclude" not in found.next_knob
     assert check(report, "unexplained").outcome == "clear"
 

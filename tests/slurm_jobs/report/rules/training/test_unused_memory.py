@@ -33,7 +33,7 @@ def test_the_seeds_batch_of_one_accumulated_without_workers(loaded):
         config={"num_loader_threads": 1},
     )
     assert "too few threads" in finding(report, "data-wait").text
-    assert finding(report, "data-wait").next_knob.startswith("more num_loader_threads")
+    assert finding(report, "data-wait").next_knob.startswith("Raise num_loader_threads")
     found = finding(report, "accumulation")
     assert found.evidence[0].startswith("16 microbatches per step; peak 5.77 GiB of 16.0 GiB")
     assert outcomes(report, "small-batch") == ("clear",)
