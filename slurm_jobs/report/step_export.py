@@ -19,7 +19,7 @@ from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.files import atomic_writer
 from slurm_jobs.formats.timings.step_records import STEP_FIELDS
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
-from slurm_jobs.report.steps.attempt_steps import split_attempts
+from slurm_jobs.report.steps.attempt_steps import split_by_slice
 
 SUFFIXES = (".csv", ".parquet")
 PUBLIC_FILE_MODE = 0o644
@@ -79,10 +79,8 @@ def check_suffix(path: Path) -> None:
 
 def _parts(stage: StageInputs) -> Iterator[Columns]:
     """Yield the rows of each rank in each attempt."""
-    for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
-        timings = [t for t in stage.timings if t.slice_index == index]
-        fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
-        for attempt in split_attempts(timings, 0, fingerprints):
+    for index, attempts in split_by_slice(stage).items():
+        for attempt in attempts:
             for place, timing in enumerate(attempt.ranks):
                 assert timing.steps is not None  # an attempt has the ranks that recorded steps
                 records = timing.steps.steps  # as they were written: waits for profiles included

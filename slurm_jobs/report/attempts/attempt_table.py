@@ -11,8 +11,8 @@ from slurm_jobs.base import units
 from slurm_jobs.formats.records.joined_reasons import Reason, joined_text
 from slurm_jobs.report.attempts.attempt_losses import stage_loss, with_steps
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN
-from slurm_jobs.report.inputs.run_inputs import RankTiming, ReportInputs, StageInputs
-from slurm_jobs.report.steps.attempt_steps import split_attempts
+from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
+from slurm_jobs.report.steps.attempt_steps import split_by_slice
 from slurm_jobs.report.values.attempt_model import StageAttempts
 from slurm_jobs.run.attempt_history import AttemptEntry, StageSources, attempt_history
 
@@ -53,20 +53,14 @@ def _stage_attempts(stage: StageInputs, inputs: ReportInputs) -> StageAttempts:
         answer=inputs.answer,
         intents=inputs.intents or (),
     )
-    timings: dict[int, list[RankTiming]] = {}
-    for timing in stage.timings:
-        timings.setdefault(timing.slice_index, []).append(timing)
-    fingerprints: dict[int, dict[int, str]] = {}
-    for record in stage.attempts:
-        fingerprints.setdefault(record.slice_index, {})[record.attempt] = record.fingerprint
+    steps = split_by_slice(stage)
     entries: list[AttemptEntry] = []
     explained: list[AttemptEntry] = []
     num_explained = 0
     for index, group in groupby(attempt_history(sources), key=lambda entry: entry.slice_index):
         of_slice: Sequence[AttemptEntry] = list(group)
         if needs_explanation(of_slice):
-            steps = split_attempts(timings.get(index, ()), 0, fingerprints.get(index, {}))
-            of_slice = with_steps(of_slice, steps)
+            of_slice = with_steps(of_slice, steps.get(index, ()))
             explained += of_slice
             num_explained += 1
         entries += of_slice

@@ -8,8 +8,8 @@ import numpy as np
 
 from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
-from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
-from slurm_jobs.report.steps.attempt_steps import AttemptSteps, split_attempts
+from slurm_jobs.report.inputs.run_inputs import StageInputs
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps, split_by_slice
 from slurm_jobs.run.accounted_starts import AttemptKey
 
 _NOT_JUDGED = frozenset({"running", "unknown"})
@@ -37,7 +37,9 @@ class LostTime:
             facts: its attempts.
             valid: completions whose results count, by slice.
         """
-        self._steps = _steps_by_attempt(stage)
+        self._steps: dict[AttemptKey, AttemptSteps] = {}
+        for index, attempts in split_by_slice(stage).items():
+            self._steps.update({(index, steps.attempt): steps for steps in attempts})
         self._slices_with_steps = {index for index, _ in self._steps}
         self._valid = {(index, done.attempt) for index, done in valid.items()}
         self._first: dict[int, int] = {}
@@ -79,17 +81,3 @@ def _loop(steps: AttemptSteps) -> tuple[float, float]:
     records = steps.records[steps.longest]
     first, last = records[0], records[-1]
     return float(first["start_unix_s"]), float(last["start_unix_s"]) + float(last["step_s"])
-
-
-def _steps_by_attempt(stage: StageInputs) -> dict[AttemptKey, AttemptSteps]:
-    timings: dict[int, list[RankTiming]] = {}
-    for timing in stage.timings:
-        timings.setdefault(timing.slice_index, []).append(timing)
-    fingerprints: dict[int, dict[int, str]] = {}
-    for record in stage.attempts:
-        fingerprints.setdefault(record.slice_index, {})[record.attempt] = record.fingerprint
-    return {
-        (index, attempt.attempt): attempt
-        for index, of_slice in timings.items()
-        for attempt in split_attempts(of_slice, 0, fingerprints.get(index, {}))
-    }

@@ -26,7 +26,7 @@ from slurm_jobs.report.numbers.step_stretches import start_share, stretch_speeds
 from slurm_jobs.report.numbers.trainings.node_load import cores_taken, node_loads
 from slurm_jobs.report.numbers.trainings.rank_numbers import exposed_communication
 from slurm_jobs.report.numbers.trainings.training_rates import total
-from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_attempts
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_by_slice
 from slurm_jobs.report.steps.newest_steps import of_newest
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.run_folder.paths import RunPaths
@@ -50,9 +50,8 @@ def measure(
     """
     inputs = read_inputs(RunPaths(run_dir), ())
     training = _training_of(inputs, run_dir, stage)
-    fingerprints = {a.attempt: a.fingerprint for a in training.attempts}
-    attempts = split_attempts(training.timings, warmup_steps, fingerprints)
-    newest = of_newest(attempts, fingerprints) if attempts else ()
+    attempts = split_by_slice(training, warmup_steps).get(0, ())
+    newest = of_newest(attempts)
     num_steps_by_ranks: Counter[int] = Counter()
     for attempt in newest:
         if attempt.is_whole and attempt.num_measured:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_jobs.report.inputs.run_inputs import RankTiming
+from slurm_jobs.report.inputs.run_inputs import RankTiming, StageInputs
 from slurm_jobs.report.steps.profile_waits import without_profile_waits
 
 Members = Sequence[tuple[RankTiming, np.ndarray]]
@@ -42,6 +42,8 @@ class AttemptSteps:
     warmup_steps: int
     num_ranks: int
     """Ranks of the attempt; more than `ranks` if some left no step."""
+    fingerprint: str
+    """Hash of config and code; empty if unknown."""
 
     @property
     def is_whole(self) -> bool:
@@ -102,6 +104,23 @@ def last_losses(attempts: Sequence[AttemptSteps]) -> np.ndarray:
     return last
 
 
+def split_by_slice(
+    stage: StageInputs, warmup_steps: int = 0
+) -> dict[int, tuple[AttemptSteps, ...]]:
+    """Return the attempts of each slice that recorded steps, in the order of the slices."""
+    timings: dict[int, list[RankTiming]] = {}
+    for timing in stage.timings:
+        if timing.steps is not None and len(timing.steps.steps):
+            timings.setdefault(timing.slice_index, []).append(timing)
+    fingerprints: dict[int, dict[int, str]] = {}
+    for record in stage.attempts:
+        fingerprints.setdefault(record.slice_index, {})[record.attempt] = record.fingerprint
+    return {
+        index: split_attempts(timings[index], warmup_steps, fingerprints.get(index, {}))
+        for index in sorted(timings)
+    }
+
+
 def split_attempts(
     timings: Sequence[RankTiming], warmup_steps: int, fingerprints: Mapping[int, str]
 ) -> tuple[AttemptSteps, ...]:
@@ -143,6 +162,7 @@ def split_attempts(
                 ),
                 warmup_steps=warmup_steps,
                 num_ranks=max([*said_ranks, len(members)]),
+                fingerprint=fingerprints.get(attempt, ""),
             )
         )
         begun = _first_step(members)

@@ -6,7 +6,7 @@ the newest config: problems of an earlier one may be fixed already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,17 +15,9 @@ from slurm_jobs.base import units
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 
 
-def of_newest(
-    attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
-) -> tuple[AttemptSteps, ...]:
-    """Return the attempts under the config and code of the last, in order.
-
-    Args:
-        attempts: attempts of one slice, oldest first.
-        fingerprints: hash of config and code by attempt; unknown ones count as equal.
-    """
-    now = fingerprints.get(attempts[-1].attempt, "")
-    return tuple(a for a in attempts if fingerprints.get(a.attempt, "") == now)
+def of_newest(attempts: Sequence[AttemptSteps]) -> tuple[AttemptSteps, ...]:
+    """Return the attempts at one slice under the config and code of the last, in order."""
+    return tuple(a for a in attempts if a.fingerprint == attempts[-1].fingerprint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,24 +47,15 @@ MIN_STEPS = 20
 XProf's bands."""
 
 
-def judged_attempts(
-    attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
-) -> tuple[AttemptSteps, ...]:
-    """Return the attempts under the newest config and code if they have enough steps; else all.
-
-    Args:
-        attempts: attempts of one slice, oldest first.
-        fingerprints: hash of config and code by attempt.
-    """
-    newest = of_newest(attempts, fingerprints)
+def judged_attempts(attempts: Sequence[AttemptSteps]) -> tuple[AttemptSteps, ...]:
+    """Return the attempts under the newest config and code if they have enough steps; else all."""
+    newest = of_newest(attempts)
     return newest if _num_measured(newest) >= MIN_STEPS else tuple(attempts)
 
 
-def mixed_note(
-    attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
-) -> tuple[str, ...]:
+def mixed_note(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
     """Return which steps the findings use, if config or code changed; empty if they did not."""
-    newest = _num_measured(of_newest(attempts, fingerprints))
+    newest = _num_measured(of_newest(attempts))
     whole = _num_measured(attempts)
     if newest == whole:
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from slurm_jobs.report.values.training_model import StepPace
 
 
 def find_pace(
-    attempts: Sequence[AttemptSteps],
-    fingerprints: Mapping[int, str],
-    timings: Sequence[RankTiming] = (),
+    attempts: Sequence[AttemptSteps], timings: Sequence[RankTiming] = ()
 ) -> StepPace | None:
     """Return the pace of the newest phase and config, on as many ranks as the last attempt.
 
@@ -29,14 +27,13 @@ def find_pace(
 
     Args:
         attempts: attempts of one slice, oldest first.
-        fingerprints: hash of config and code by attempt.
         timings: timings of the slice, including starts without a step.
     """
     newest = attempts[-1]
     phase = phase_of(newest)
     complete = [
         a
-        for a in of_newest(attempts, fingerprints)
+        for a in of_newest(attempts)
         if a.num_ranks == newest.num_ranks and a.is_whole and a.num_measured
     ]
     lengths, num_samples = [np.empty(0)], 0.0

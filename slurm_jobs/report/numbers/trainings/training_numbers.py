@@ -34,7 +34,7 @@ from slurm_jobs.report.numbers.trainings.rank_numbers import (
 from slurm_jobs.report.numbers.trainings.stragglers import find_straggler
 from slurm_jobs.report.numbers.trainings.training_rates import ranks_of, rates, total
 from slurm_jobs.report.numbers.trainings.training_time import attempt_budget, usual_start_s
-from slurm_jobs.report.steps.attempt_steps import last_losses, split_attempts
+from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_by_slice
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS, judged_attempts, mixed_note
 from slurm_jobs.report.steps.step_notes import step_notes
 from slurm_jobs.report.steps.step_pace import find_pace
@@ -67,30 +67,24 @@ def training_numbers(
         to_judge: for the rules: of the steps that `judged_attempts` names, but for what was lost
             and what came around the steps, which are of all.
     """
-    indices = sorted({t.slice_index for t in stage.timings if t.steps is not None})
-    numbers = (
-        _of_slice(stage, facts, index, warmup_steps, intents, to_judge=to_judge)
-        for index in indices
+    return tuple(
+        _of_slice(stage, facts, index, attempts, intents, to_judge=to_judge)
+        for index, attempts in split_by_slice(stage, warmup_steps).items()
     )
-    return tuple(of_slice for of_slice in numbers if of_slice is not None)
 
 
 def _of_slice(
     stage: StageInputs,
     facts: Sequence[AttemptFacts],
     index: int,
-    warmup_steps: int,
+    attempts: Sequence[AttemptSteps],
     intents: Sequence[Intent] | None,
     *,
     to_judge: bool,
-) -> TrainingNumbers | None:
+) -> TrainingNumbers:
     timings = [t for t in stage.timings if t.slice_index == index]
-    fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
-    attempts = split_attempts(timings, warmup_steps, fingerprints)
-    if not attempts:
-        return None
     bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
-    judged = judged_attempts(attempts, fingerprints) if to_judge else attempts
+    judged = judged_attempts(attempts) if to_judge else attempts
     config = stage.config if is_ours(stage) else {}
 
     means = attempt_means(judged)
@@ -120,7 +114,7 @@ def _of_slice(
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     profiles = [p for p in stage.profiles if p.slice_index == index]
 
-    notes = (*step_notes(judged), *device_notes(judged), *mixed_note(attempts, fingerprints))
+    notes = (*step_notes(judged), *device_notes(judged), *mixed_note(attempts))
     is_earlier = not has_newest_steps(stage, index, intents)
     return TrainingNumbers(
         stage=stage.name
@@ -165,7 +159,7 @@ def _of_slice(
         loader=loader_load(stage, judged, ranks) if is_ours(stage) else None,
         checkpoint={name: config["checkpoint"].get(name) for name in save_keys},
         saves_ahead=num_saves > max(0, len(config.get("phases") or ()) - 1),
-        pace=find_pace(attempts, fingerprints, timings),
+        pace=find_pace(attempts, timings),
         start_s=usual_start_s(attempts, bars, timings),
         loads=loads,
         exposed=exposed_communication(profiles),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,18 +32,18 @@ def test_a_pace_is_of_the_newest_phase_and_config_alone():
 
     two = [{"name": "a", "first_step": 0}, {"name": "b", "first_step": 300}]
     (only,) = attempts_of(attempt(1, 0, 600, two, slow_s=5.0))
-    found = find_pace([only], {})
+    found = find_pace([only])
     assert found.num_steps == 300
     assert found.step_s > 5
     assert (found.num_phases, found.is_last_phase) == (2, True)
 
     one = two[:1]
     attempts = attempts_of(attempt(1, 0, 300, one), attempt(2, 300, 600, one, slow_s=5.0))
-    assert find_pace(attempts, {1: "x", 2: "x"}).num_steps == 590
-    newest = find_pace(attempts, {1: "x", 2: "y"})
+    assert find_pace(attempts).num_steps == 590
+    newest = find_pace([attempts[0], replace(attempts[1], fingerprint="new")])
     assert newest.num_steps == 295
     assert newest.step_s > 5
-    assert not find_pace(attempts_of(attempt(1, 0, 290, two)), {}).is_last_phase
+    assert not find_pace(attempts_of(attempt(1, 0, 290, two))).is_last_phase
 
 
 def test_without_a_warm_up_all_that_the_first_steps_take_is_in_the_pace(training):
