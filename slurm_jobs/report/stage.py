@@ -148,13 +148,12 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 def headline(report: RunReport, paths: RunPaths) -> dict[str, Any]:
     """Return the few numbers that a list of runs shows."""
     main = max(report.training, key=lambda t: t.num_steps, default=None)
-    wait = next((p.share for p in main.phases if p.kind == "data_wait"), None) if main else None
     return {
         "html": str(paths.report_html),
         "status": report.header.status,
         "verdict": report.verdict,
         "wall_s": report.header.last_unix_s - report.header.created_unix_s,
         "tokens_per_s": main.tokens_per_s.value if main else None,
-        "data_wait_share": wait,
+        "data_wait_share": main.phase("data_wait").share if main and main.phases else None,
         "num_findings": len(report.findings),
     }

@@ -12,7 +12,6 @@ from slurm_jobs.report.comparison.plain_steps import speed_of
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings, read_timings
 from slurm_jobs.report.numbers.trainings.training_numbers import TRAIN_RUN, training_numbers
-from slurm_jobs.report.rules.base import share_of
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.report.values.finding_model import Finding
@@ -76,7 +75,7 @@ def read_trial(folder: Path, stage: str, train: Mapping[str, Any]) -> Reading:
         tokens_per_s=speed.tokens_per_s,
         samples_per_s=speed.samples_per_s,
         step_s=speed.step_s,
-        data_wait_share=share_of(numbers[0], "data_wait")[0],
+        data_wait_share=numbers[0].phase("data_wait").share,
         memory_peak_bytes=memory or 0.0,
         stage_in_s=sum(
             float(span["duration_s"])

@@ -140,14 +140,24 @@ def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
     }
 
 
-def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
-    """Return job ids of the starts with a record but no accounting, and the number of starts."""
-    known: dict[tuple[JobKey, int], bool] = {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedStarts:
+    """Starts of jobs of which an attempt left a record."""
+
+    num: int
+    without_row: tuple[str, ...]
+    """Job ids of the starts that the accounting lacks."""
+
+
+def recorded_starts(facts: Iterable[AttemptFacts]) -> RecordedStarts:
+    """Compare the starts with a record to the scheduler's accounting."""
+    has_row: dict[tuple[JobKey, int], bool] = {}
     for fact in facts:
         if fact.record is not None:
             start = (fact.job, fact.record.restart)
-            known[start] = known.get(start, False) or fact.accounting is not None
-    return tuple(job.job_id for (job, _), is_known in known.items() if not is_known), len(known)
+            has_row[start] = has_row.get(start, False) or fact.accounting is not None
+    lacking = tuple(job.job_id for (job, _), is_known in has_row.items() if not is_known)
+    return RecordedStarts(num=len(has_row), without_row=lacking)
 
 
 def elements_of(inputs: ReportInputs) -> dict[JobKey, Element]:

@@ -26,7 +26,7 @@ from slurm_jobs.report.numbers.projection import project_epochs, projections
 from slurm_jobs.report.numbers.provenance_numbers import provenance_numbers
 from slurm_jobs.report.numbers.stage_numbers import stage_numbers
 from slurm_jobs.report.numbers.standings import Standing, overall_status, standings
-from slurm_jobs.report.numbers.timeline import begin_note, run_span, timeline
+from slurm_jobs.report.numbers.timeline import begin_note, coverage_note, run_span, timeline
 from slurm_jobs.report.numbers.trainings.device_times import NOT_RECORDED
 from slurm_jobs.report.numbers.trainings.training_numbers import training_numbers
 from slurm_jobs.report.numbers.trainings.training_probes import training_probes
@@ -50,7 +50,8 @@ def build_report(
     )
     training, judged = _training(inputs, attempts, config)
     span = run_span(inputs, attempts, standing)
-    shares, note = timeline(inputs, attempts, span)
+    shares = timeline(inputs, attempts, span)
+    note = coverage_note(inputs, attempts, span[1])
     worked = tuple(s for s in stages if s.run != REPORT_RUN)
     current = tuple(s for s in worked if not s.is_former)
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span, config)

@@ -111,7 +111,7 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
         return Tile(label="data wait", value=units.NOT_KNOWN, note="no training steps")
     if not main.phases:
         return Tile(label="data wait", value=units.NOT_KNOWN, note=main.step_median_s.missing)
-    phase = next(p for p in main.phases if p.kind == "data_wait")
+    phase = main.phase("data_wait")
     step_s = sum(p.seconds for p in main.phases)
     return Tile(
         label="data wait",

@@ -17,7 +17,7 @@ from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.attempts.gathered_attempts import (
     REPORT_RUN,
     AttemptFacts,
-    starts_without_row,
+    recorded_starts,
 )
 from slurm_jobs.report.attempts.longest_job import longest_job
 from slurm_jobs.report.attempts.starts import Start, ended_after_s, starts_of
@@ -102,12 +102,12 @@ def stage_numbers(
 
 def lacking_starts(facts: Sequence[AttemptFacts]) -> str:
     """Return why sums and maxima over a stage's starts are lower bounds; empty if they are not."""
-    starts, num_starts = starts_without_row(facts)
+    starts = recorded_starts(facts)
     sources = {f.accounting.source for f in facts if f.accounting is not None}
-    if not starts or not sources:
+    if not starts.without_row or not sources:
         return ""
     why = " (the local scheduler keeps only a task's last)" if sources == {"local"} else ""
-    return f"the accounting lacks {len(starts)} of {num_starts} starts{why}"
+    return f"the accounting lacks {len(starts.without_row)} of {starts.num} starts{why}"
 
 
 def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:

@@ -17,7 +17,7 @@ from slurm_jobs.report.attempts.gathered_attempts import (
     REPORT_RUN,
     AttemptFacts,
     elements_of,
-    starts_without_row,
+    recorded_starts,
 )
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.report.numbers.standings import Standing
@@ -49,14 +49,12 @@ def run_begin(inputs: ReportInputs) -> float:
 
     That is its first submit or start by the scheduler's clock; without accounting by the nodes'.
     """
-    moments = [
-        moment
-        for row in inputs.accounting
-        for moment in (row.submit_unix_s, row.start_unix_s)
-        if moment is not None
-    ]
-    started = [a.started_unix_s for stage in inputs.stages for a in stage.attempts]
-    return min([_created(inputs), *(moments or started)])
+    moments: list[float] = []
+    for row in inputs.accounting:
+        moments += filter(None, (row.submit_unix_s, row.start_unix_s))
+    if not moments:
+        moments = [a.started_unix_s for stage in inputs.stages for a in stage.attempts]
+    return min([_created(inputs), *moments])
 
 
 def begin_note(inputs: ReportInputs) -> tuple[str, ...]:
@@ -76,10 +74,8 @@ def _created(inputs: ReportInputs) -> float:
     return float(inputs.run["created_unix_s"])
 
 
-def timeline(
-    inputs: ReportInputs, attempts: Attempts, span: Interval
-) -> tuple[tuple[TimeShare, ...], str]:
-    """Return the budget of the whole run from submit to end, and a note on its basis."""
+def timeline(inputs: ReportInputs, attempts: Attempts, span: Interval) -> tuple[TimeShare, ...]:
+    """Return the budget of the whole run from submit to end; see also `coverage_note`."""
     start, end = span
     rows = inputs.accounting
     running = {stage: attempts[stage] for stage in _worked(inputs)}
@@ -114,11 +110,10 @@ def timeline(
         if row.submit_unix_s is not None and row.eligible_unix_s is not None
     ]
     claims.append(("waiting for a parent stage", "held", waiting))
-    note = _coverage_note(inputs, attempts, end)
-    if not note:
+    if not coverage_note(inputs, attempts, end):
         idle = _nothing_submitted(inputs, parents_end, start, end)
         claims.append(("gaps between jobs", "idle", idle))
-    return budget(start, end, claims, ("unexplained", "unexplained")), note
+    return budget(start, end, claims, ("unexplained", "unexplained"))
 
 
 def _worked(inputs: ReportInputs) -> list[str]:
@@ -189,43 +184,36 @@ def _nothing_submitted(
     inputs: ReportInputs, parents_end: Mapping[JobKey, float], start: float, end: float
 ) -> list[Interval]:
     """Return the time before the first submit, and from the end of all jobs to the next submit."""
-    spans = sorted(
-        (
-            row.submit_unix_s,
-            min(
-                row.end_unix_s if row.end_unix_s is not None else end,
-                parents_end.get(row.key, math.inf),
-            ),
-        )
-        for row in inputs.accounting
-        if row.submit_unix_s is not None
-    )
+    spans = []
+    for row in inputs.accounting:
+        if row.submit_unix_s is not None:
+            ended = row.end_unix_s if row.end_unix_s is not None else end
+            spans.append((row.submit_unix_s, min(ended, parents_end.get(row.key, math.inf))))
     idle = []
     covered_until = start
-    for submit, ended in spans:
+    for submit, ended in sorted(spans):
         if submit > covered_until:
             idle.append((covered_until, submit))
         covered_until = max(covered_until, ended)
     return idle
 
 
-def _coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
+def coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
     """Return why the queue wait is not fully known; empty if it is."""
     if not inputs.accounting:
         return (
             "no accounting was available: queue wait cannot be distinguished from other gaps, "
             "which count as unexplained"
         )
-    earlier = _earlier_reports(inputs, attempts, end)
-    facts = {**{stage: attempts[stage] for stage in _worked(inputs)}, **earlier}
-    starts, num_starts = starts_without_row(
-        f for stage_facts in facts.values() for f in stage_facts
+    facts = [fact for stage in _worked(inputs) for fact in attempts[stage]]
+    for earlier in _earlier_reports(inputs, attempts, end).values():
+        facts += earlier
+    starts = recorded_starts(facts)
+    if not starts.without_row:
+        return ""
+    lacking = sorted(set(starts.without_row))
+    shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
+    return (
+        f"the accounting lacks {len(starts.without_row)} of {starts.num} starts (jobs {shown}): "
+        "their queue wait counts as unexplained"
     )
-    if starts:
-        lacking = sorted(set(starts))
-        shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
-        return (
-            f"the accounting lacks {len(starts)} of {num_starts} starts (jobs {shown}): "
-            "their queue wait counts as unexplained"
-        )
-    return ""

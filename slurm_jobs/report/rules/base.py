@@ -92,14 +92,6 @@ def abstain(reason: str) -> RuleOutcome:
     return RuleOutcome(outcome="abstained", reason=reason)
 
 
-def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:
-    """Return the share of the step and the mean seconds of a step phase."""
-    for phase in numbers.phases:
-        if phase.kind == kind:
-            return phase.share, phase.seconds
-    return 0.0, 0.0
-
-
 def ceiling(share: float | None, what: str) -> str:
     """Return in words the gain by Amdahl's law without `share` of the time (None: unknown)."""
     if share is None:
@@ -114,9 +106,11 @@ def times_without(share: float | None) -> float | None:
 
 def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
     """Return the length of a step phase, the rank with the longest, and the number of steps."""
-    share, mean_s = share_of(numbers, kind)
+    phase = numbers.phase(kind)
     what = "Unexplained time" if kind == "unexplained" else kind.replace("_", " ").capitalize()
-    length = f"{what} takes {units.seconds(mean_s)} of a mean step ({units.percent(share)})"
+    length = (
+        f"{what} takes {units.seconds(phase.seconds)} of a mean step ({units.percent(phase.share)})"
+    )
     # Means are comparable if every rank occurs once, with equally many steps.
     has_same_steps = len({r.num_steps for r in numbers.ranks}) == 1
     if 1 < numbers.num_ranks == len(numbers.ranks) and has_same_steps:

@@ -183,3 +183,10 @@ class TrainingNumbers:
     is_earlier: bool = False
     """True if all steps are of an earlier config, code or plan than the newest job's: their time
     counts, their loss is no result."""
+
+    def phase(self, kind: str) -> TimeShare:
+        """Return a step phase of the mean step; without measured steps it takes no time."""
+        for phase in self.phases:
+            if phase.kind == kind:
+                return phase
+        return TimeShare(name=kind, kind=kind, seconds=0.0, share=0.0)

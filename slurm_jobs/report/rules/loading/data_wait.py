@@ -8,7 +8,6 @@ from slurm_jobs.report.rules.base import (
     clear,
     phase_evidence,
     rule,
-    share_of,
     times_without,
 )
 from slurm_jobs.report.rules.loading.loader_threads import CAUSE_TITLES
@@ -25,7 +24,7 @@ from slurm_jobs.report.values.training_model import TrainingNumbers
 )
 def data_wait(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find waits for data. XProf: < 5 % of the step is fine, to 20 % moderate, then high."""
-    share, _ = share_of(numbers, "data_wait")
+    share = numbers.phase("data_wait").share
     if share < 0.05:
         return clear(f"{units.percent(share)} of the step waits for data, under 5 %")
     cause = find_cause(numbers)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, cores_taken
-from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
+from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.load_model import NodeLoad
 from slurm_jobs.report.values.training_model import TrainingNumbers
@@ -133,5 +133,5 @@ def _core_waits(numbers: TrainingNumbers, node: str) -> _CoreWaits:
         rank=worst,
         step_share=shares.get(worst),
         loader_share=loader_share,
-        loader_is_long=is_long and share_of(numbers, "data_wait")[0] >= _WAITS,
+        loader_is_long=is_long and numbers.phase("data_wait").share >= _WAITS,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
-from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
+from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
 
@@ -14,7 +14,7 @@ _FULL_LINK, _CORES_BUSY = 0.80, 0.85
 
 def data_wait_text(numbers: TrainingNumbers) -> str:
     """Return the share of a mean step that waits for data."""
-    return f"{units.percent(share_of(numbers, 'data_wait')[0])} of a mean step waits for data"
+    return f"{units.percent(numbers.phase('data_wait').share)} of a mean step waits for data"
 
 
 @rule(
@@ -31,7 +31,7 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | RuleOutcome:
             f"fewer than {MIN_READINGS} readings of a node show how long it waited for disks"
         )
     worst = max(loads, key=lambda load: mean_of(load.cpu_iowait))
-    share, waits = mean_of(worst.cpu_iowait), share_of(numbers, "data_wait")[0]
+    share, waits = mean_of(worst.cpu_iowait), numbers.phase("data_wait").share
     if share < _SLOW_STORAGE or waits < 0.05:
         return clear(
             f"{units.percent(share)} of the cores wait for disks, {units.percent(waits)} of the "
@@ -73,7 +73,7 @@ def full_network(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     if not shares:
         return abstain("the kernel does not report the speed of the nodes' links")
     share, worst = max(shares, key=lambda pair: pair[0])
-    waits = share_of(numbers, "data_wait")[0]
+    waits = numbers.phase("data_wait").share
     received_text = f"the links of {worst.node} receive at {units.percent(share)} of their speed"
     disks_or_cores = (
         mean_of(worst.cpu_iowait) >= _SLOW_STORAGE or mean_of(worst.cpu_busy) >= _CORES_BUSY

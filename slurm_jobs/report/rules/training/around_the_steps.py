@@ -10,7 +10,6 @@ from slurm_jobs.report.rules.base import (
     clear,
     phase_evidence,
     rule,
-    share_of,
 )
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.training_model import TrainingNumbers
@@ -47,7 +46,7 @@ def around_steps(numbers: TrainingNumbers) -> Finding | RuleOutcome:
 @rule("unexplained", "unexplained time is 10 % of the step or more", needs_steps=True)
 def unexplained_time(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     """Find time of 10 % of the step that no phase explains."""
-    share, _ = share_of(numbers, "unexplained")
+    share = numbers.phase("unexplained").share
     if share < 0.10:
         return clear(f"{units.percent(share)} of the step is unexplained")
     return Finding(

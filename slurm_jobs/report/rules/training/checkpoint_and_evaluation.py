@@ -10,7 +10,6 @@ from slurm_jobs.report.rules.base import (
     clear,
     phase_evidence,
     rule,
-    share_of,
     times_without,
 )
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
@@ -25,7 +24,7 @@ _EVALUATION_LIMIT = 0.10
 def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Finding | RuleOutcome:
     if numbers.too_few:
         return abstain(numbers.too_few)
-    share, _ = share_of(numbers, kind)
+    share = numbers.phase(kind).share
     if share < limit:
         return clear(f"{units.percent(share)} of the step time")
     critical = numbers.critical_shares.get(kind)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from slurm_jobs.base import units
 from slurm_jobs.report.numbers.trainings.node_load import MIN_READINGS, has_readings, mean_of
-from slurm_jobs.report.rules.base import abstain, clear, rule, share_of
+from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.rules.loading.storage_and_network import data_wait_text
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
 from slurm_jobs.report.values.load_model import NodeLoad
@@ -67,9 +67,7 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     )
     if busy.p95 < _HIGH_P95 or busy.p5 >= _LOW_P5:
         return clear(f"p5 {units.percent(busy.p5)}, p95 {units.percent(busy.p95)}")
-    stalls = {
-        kind: share_of(numbers, kind)[0] for kind in ("data_wait", "checkpoint", "evaluation")
-    }
+    stalls = {kind: numbers.phase(kind).share for kind in ("data_wait", "checkpoint", "evaluation")}
     kind = max(stalls, key=lambda name: stalls[name])
     longest = (
         f"The longest timed wait is {kind.replace('_', ' ')}, with {units.percent(stalls[kind])} "

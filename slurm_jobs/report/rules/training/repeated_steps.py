@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.base import units
-from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of
+from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule
 from slurm_jobs.report.rules.training.around_the_steps import AROUND_KINDS
 from slurm_jobs.report.rules.training.checkpoint_and_evaluation import CHECKPOINT_LIMIT
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
@@ -22,7 +22,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | RuleOutcome:
     share = num_repeated / total
     if share < 0.05:
         return clear(f"{num_repeated} of {total:,} steps were done twice")
-    saving, _ = share_of(numbers, "checkpoint")
+    saving = numbers.phase("checkpoint").share
     knob = (
         "Save more often (checkpoint.every_min or every_steps), or give the job more time to save "
         "before its time limit (signal_lead_s)."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.base import units
-from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, share_of, times_without
+from slurm_jobs.report.rules.base import abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.rules.loading.foreign_load import foreign_load
 from slurm_jobs.report.rules.training.slow_node import probe_evidence
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
@@ -72,7 +72,7 @@ def straggler(numbers: TrainingNumbers) -> Finding | RuleOutcome:
         return abstain(
             "these step records of an older version do not time waits for other ranks separately"
         )
-    waiting = share_of(numbers, "rank_wait")[0] - (numbers.meeting_share or 0.0)
+    waiting = numbers.phase("rank_wait").share - (numbers.meeting_share or 0.0)
     if waiting < _LIMIT:
         return clear(
             f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed "
@@ -112,12 +112,12 @@ def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
     )
     if worst.slowest_over_mean is None:
         return (data,)
-    share, mean_s = share_of(numbers, "rank_wait")
+    rank_wait = numbers.phase("rank_wait")
     meeting = numbers.meeting_share
     exchange = "" if meeting is None else f" The exchange itself takes {units.percent(meeting)}."
     waits = (
-        f"A mean rank waits {units.seconds(mean_s)} per step for others, {units.percent(share)} of "
-        "it."
+        f"A mean rank waits {units.seconds(rank_wait.seconds)} per step for others, "
+        f"{units.percent(rank_wait.share)} of it."
     )
     own_work = (
         f"The own work of rank {worst.rank} over the mean of all is {worst.slowest_over_mean:.3f}. "
