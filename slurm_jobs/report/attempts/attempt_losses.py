@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from slurm_jobs.base import units
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps
 from slurm_jobs.report.values.attempt_model import StageLoss
@@ -60,16 +58,13 @@ def _with_own_steps(entry: AttemptEntry, steps: AttemptSteps | None, first: int)
     if steps is None:
         ran_s = ran_for_s(entry, entry.start_unix_s) if is_lost else None
         return replace(entry, num_steps=0, repeated_s=ran_s)
-    longest = steps.longest
-    records = steps.records[longest]
-    again = (steps.repeated(longest), steps.abandoned(longest))
-    lost_s = sum(float(part["step_s"].sum(dtype=np.float64)) for part in again)
+    lost_s = steps.uncounted_s
     if is_lost and end_s is not None and not entry.has_stopped:  # it hung, or its step was cut off
-        lost_s += max(0.0, end_s - float(records["start_unix_s"][-1] + records["step_s"][-1]))
-    startup_s = max(0.0, float(records["start_unix_s"][0]) - entry.start_unix_s)
+        lost_s += max(0.0, end_s - steps.ended_unix_s)
+    startup_s = max(0.0, steps.begun_unix_s - entry.start_unix_s)
     return replace(
         entry,
-        num_steps=len(records),
+        num_steps=len(steps.records[steps.longest]),
         startup_again_s=0.0 if entry.attempt == first else startup_s,
         repeated_s=lost_s,
     )

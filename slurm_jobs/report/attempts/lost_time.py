@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.attempts.gathered_attempts import AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import StageInputs
@@ -52,7 +50,7 @@ class LostTime:
         bar, steps = fact.bar, self._steps_of(fact)
         if bar.outcome in _NOT_JUDGED or bar.outcome in _NOT_FAILED:
             return 0.0
-        begun_s = bar.start_unix_s if steps is None else _loop(steps)[1]
+        begun_s = bar.start_unix_s if steps is None else steps.ended_unix_s
         return max(0.0, bar.end_unix_s - max(begun_s, bar.start_unix_s))
 
     def repeated_s(self, fact: AttemptFacts) -> float:
@@ -66,18 +64,10 @@ class LostTime:
             is_start_up = bar.slice_index in self._slices_with_steps
             is_saved = is_valid or (bar.outcome == "stopped" and not is_start_up)
             return whole_s if bar.outcome in _NOT_FAILED and not is_saved else 0.0
-        again = (steps.repeated(steps.longest), steps.abandoned(steps.longest))
-        lost_s = sum(float(records["step_s"].sum(dtype=np.float64)) for records in again)
+        lost_s = steps.uncounted_s
         if bar.attempt != self._first[bar.slice_index]:  # it started up before, too
-            lost_s += max(0.0, _loop(steps)[0] - bar.start_unix_s)
+            lost_s += max(0.0, steps.begun_unix_s - bar.start_unix_s)
         return min(lost_s, whole_s - self.failed_s(fact))
 
     def _steps_of(self, fact: AttemptFacts) -> AttemptSteps | None:
         return self._steps.get((fact.bar.slice_index, fact.bar.attempt))
-
-
-def _loop(steps: AttemptSteps) -> tuple[float, float]:
-    """Return when the first step began and the last one ended."""
-    records = steps.records[steps.longest]
-    first, last = records[0], records[-1]
-    return float(first["start_unix_s"]), float(last["start_unix_s"]) + float(last["step_s"])

@@ -20,14 +20,12 @@ _DIFFERS = 0.02
 
 def communication_lines(comparison: Comparison) -> list[str]:
     """Return a line per arm, and the conclusion; none if no step of either was profiled."""
-    arms = [
-        [run.exposed for run in arm if run.exposed is not None]
-        for arm in (comparison.first, comparison.second)
-    ]
-    if not any(arms):
+    first = [run.exposed for run in comparison.first if run.exposed is not None]
+    second = [run.exposed for run in comparison.second if run.exposed is not None]
+    if not first and not second:
         return []
     lines = []
-    for name, profiles in zip("AB", arms, strict=True):
+    for name, profiles in (("A", first), ("B", second)):
         text = "no steps were profiled (`profile: {steps: [20, 40]}`)"
         if profiles:
             whole = mean_value([profile.communication_share for profile in profiles])
@@ -35,7 +33,7 @@ def communication_lines(comparison: Comparison) -> list[str]:
             exposed = units.percent(_mean_exposed(profiles))
             text = f"{units.percent(whole)} of {num_steps}, {exposed} exposed"
         lines.append(f"{name}: {text}")
-    return [*lines, *_prediction(comparison, *arms)]
+    return [*lines, *_prediction(comparison, first, second)]
 
 
 def _prediction(

@@ -37,13 +37,13 @@ def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Compar
     runs = (*first, *second)
     tokens = _verdict(first, second, "tokens_per_s") if all(r.tokens_per_s for r in runs) else None
     more = tokens.more_runs if tokens is not None else None
-    mean_hours = [mean_value([r.rank_hours for r in arm]) for arm in (first, second)]
+    hours_of_both = sum(mean_value([run.rank_hours for run in arm]) for arm in (first, second))
     return Comparison(
         first=tuple(first),
         second=tuple(second),
         tokens=tokens,
         samples=_verdict(first, second, "samples_per_s"),
-        cost_rank_hours=more * sum(mean_hours) if more else None,
+        cost_rank_hours=more * hours_of_both if more else None,
         differences=tuple(differences(first, second)),
         warnings=(
             *_run_warnings(first, second),
@@ -61,7 +61,8 @@ def _verdict(
     if min(run.num_steps for run in (*first, *second)) < MIN_STEPS:
         return None
     if min(len(first), len(second)) >= MIN_RUNS:
-        a, b = ([getattr(run, speed) for run in arm] for arm in (first, second))
+        a = [getattr(run, speed) for run in first]
+        b = [getattr(run, speed) for run in second]
         return judge(a, b) if min(*a, *b) > 0 else None
     if speed != "tokens_per_s" or max(len(first), len(second)) > 1:
         return None
@@ -97,23 +98,21 @@ def _run_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> 
 
 def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Iterator[str]:
     """Yield warnings on other processes on a run's cores: not a setting, but they slow it down."""
-    shares_by_arm = [
-        [r.share_held for r in arm if r.share_held is not None] for arm in (first, second)
-    ]
-    means = [mean_value(shares) if shares else None for shares in shares_by_arm]
-    in_a, in_b = means
-    is_unlike = in_a is not None and in_b is not None and abs(in_a - in_b) >= _HELD_MORE
-    if (
-        is_unlike
-        or max((share for shares in shares_by_arm for share in shares), default=0.0) >= HELD_SHARE
-    ):
-        shown = " and ".join(
-            f"not read in {name}" if mean is None else f"{units.percent(mean)} in {name}"
-            for name, mean in zip("AB", means, strict=True)
-        )
+    largest = 0.0
+    means, texts = [], []
+    for name, arm in (("A", first), ("B", second)):
+        shares = [run.share_held for run in arm if run.share_held is not None]
+        if not shares:
+            texts.append(f"not read in {name}")
+            continue
+        largest = max(largest, *shares)
+        means.append(mean_value(shares))
+        texts.append(f"{units.percent(means[-1])} in {name}")
+    is_unlike = len(means) > 1 and abs(means[0] - means[1]) >= _HELD_MORE
+    if is_unlike or largest >= HELD_SHARE:
         yield (
-            f"other processes kept requested cores busy ({shown}, on average): that is part of the "
-            "difference, or hides one"
+            f"other processes kept requested cores busy ({' and '.join(texts)}, on average): that "
+            "is part of the difference, or hides one"
         )
 
 
@@ -125,14 +124,16 @@ def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
             f"the samples differ: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
             "in B; tokens/s and samples/s then mean different things"
         )
-    for phase in {name for run in (*first, *second) for name in run.phase_shares}:
-        a, b = (mean_value([r.phase_shares.get(phase, 0.0) for r in arm]) for arm in arms)
-        if abs(a - b) > TOKENS_ALIKE:
-            yield (
-                "the phases of the training do not have the same shares of the steps in A and B, "
-                "and each phase has its own speed"
-            )
-            break
+    phases: set[str] = set().union(*(run.phase_shares for run in (*first, *second)))
+    in_a, in_b = (
+        {phase: mean_value([r.phase_shares.get(phase, 0.0) for r in arm]) for phase in phases}
+        for arm in arms
+    )
+    if any(abs(in_a[phase] - in_b[phase]) > TOKENS_ALIKE for phase in phases):
+        yield (
+            "the phases of the training do not have the same shares of the steps in A and B, and "
+            "each phase has its own speed"
+        )
     batches = [mean_value([r.samples_per_step for r in arm]) for arm in arms]
     if max(batches) / min(batches) - 1 > TOKENS_ALIKE:
         yield (

@@ -75,10 +75,11 @@ def _runs(comparison: Comparison) -> list[RenderableType]:
 def _apart(comparison: Comparison) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for arm, runs in (("A", comparison.first), ("B", comparison.second)):
-        text = "mean of a run: " + ", ".join(
-            f"{name} {units.seconds(mean_value([run.apart_s[kind] for run in runs]))}"
-            for kind, name in _APART.items()
-        )
+        parts = []
+        for kind, name in _APART.items():
+            mean_s = mean_value([run.apart_s[kind] for run in runs])
+            parts.append(f"{name} {units.seconds(mean_s)}")
+        text = f"mean of a run: {', '.join(parts)}"
         counts = {
             "that compiled": sum(run.num_compiled_steps for run in runs),
             "for a profile": sum(run.num_profiled_steps for run in runs),

@@ -84,8 +84,8 @@ def notes_once(runs: Sequence[RunMeasure]) -> list[str]:
     for run in runs:
         for note in run.notes:
             names.setdefault(note.removeprefix(f"{run.run_id}: "), []).append(run.run_id)
-    all_runs = f"all {len(runs)} runs"
-    return [
-        f"{all_runs if len(ids) == len(runs) > 1 else ', '.join(ids)}: {text}"
-        for text, ids in names.items()
-    ]
+    notes = []
+    for text, ids in names.items():
+        which = f"all {len(runs)} runs" if len(ids) == len(runs) > 1 else ", ".join(ids)
+        notes.append(f"{which}: {text}")
+    return notes

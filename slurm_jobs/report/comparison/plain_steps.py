@@ -71,12 +71,12 @@ def plain_steps(attempts: Sequence[AttemptSteps]) -> PlainSteps:
         compiled = np.any([rank["compile_s"] > 0 for rank in ranks], axis=0)
         profiled = _is_profiled(attempt, ranks[0]["step"]) & ~compiled
         plain = [rank.compress(~compiled & ~profiled) for rank in ranks]
-        trained = [
-            rank["step_s"].astype(np.float64) - sum(rank[name] for name in NOT_TRAINING)
-            for rank in plain
-        ]
-        tokens.append(_added(plain, "num_tokens"))
-        samples.append(_added(plain, "num_samples"))
+        trained = []
+        for rank in plain:
+            apart_s = sum(rank[name] for name in NOT_TRAINING)
+            trained.append(rank["step_s"].astype(np.float64) - apart_s)
+        tokens.append(np.sum([rank["num_tokens"] for rank in plain], axis=0, dtype=np.float64))
+        samples.append(np.sum([rank["num_samples"] for rank in plain], axis=0, dtype=np.float64))
         seconds.append(min(trained, key=lambda values: values.sum()))
         num_compiled += int(compiled.sum())
         num_profiled += int(profiled.sum())
@@ -87,11 +87,6 @@ def plain_steps(attempts: Sequence[AttemptSteps]) -> PlainSteps:
         num_compiled=num_compiled,
         num_profiled=num_profiled,
     )
-
-
-def _added(ranks: Sequence[np.ndarray], name: str) -> np.ndarray:
-    total: np.ndarray = np.stack([rank[name] for rank in ranks]).sum(axis=0, dtype=np.float64)
-    return total
 
 
 def _is_profiled(attempt: AttemptSteps, steps: np.ndarray) -> np.ndarray:

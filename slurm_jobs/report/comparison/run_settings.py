@@ -78,18 +78,19 @@ def in_short(
     listed: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
 ) -> list[Difference]:
     """Return the differences, with only one line for a stage that one arm does not have."""
-    in_first, in_second = (
-        {name.partition(".")[0] for run in arm for name in run.settings} for arm in (first, second)
-    )
+    in_first, in_second = _groups(first), _groups(second)
     missing = sorted(name for name in in_first ^ in_second if name.startswith(_OTHER_STAGE))
-    return [setting for setting in listed if setting.name.partition(".")[0] not in missing] + [
-        Difference(
-            name=stage,
-            first=(_WHOLE if stage in in_first else ABSENT,),
-            second=(_WHOLE if stage in in_second else ABSENT,),
-        )
-        for stage in missing
-    ]
+    short = [setting for setting in listed if setting.name.partition(".")[0] not in missing]
+    for stage in missing:
+        values = (_WHOLE,), (ABSENT,)
+        of_first, of_second = values if stage in in_first else reversed(values)
+        short.append(Difference(name=stage, first=of_first, second=of_second))
+    return short
+
+
+def _groups(arm: Sequence[RunMeasure]) -> set[str]:
+    """Return the first parts of the settings' names, such as `stage preprocess`."""
+    return {name.partition(".")[0] for run in arm for name in run.settings}
 
 
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:

@@ -146,11 +146,11 @@ def _with_single_ranks(
     def but_strategy(identity: Identity) -> dict[str, str]:
         return {k: v for k, v in identity if k != _STRATEGY and not k.startswith(_SHARDING)}
 
-    alone = {
-        identity: runs
-        for identity, runs in grouped.items()
-        if dict(identity).get(_STRATEGY) == "single" and all(r.num_ranks == 1 for r in runs)
-    }
+    alone = {}
+    for identity, runs in grouped.items():
+        is_single = dict(identity).get(_STRATEGY) == "single"
+        if is_single and all(run.num_ranks == 1 for run in runs):
+            alone[identity] = runs
     merged = {identity: list(runs) for identity, runs in grouped.items()}
     for identity, runs in alone.items():
         rest = but_strategy(identity)
@@ -163,13 +163,14 @@ def _with_single_ranks(
 
 
 def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
-    nums = sorted({run.num_ranks for run in runs})
-    by_ranks = {num: [r for r in runs if r.num_ranks == num] for num in nums}
+    by_ranks: dict[int, list[RunMeasure]] = {}
+    for run in sorted(runs, key=lambda run: run.num_ranks):
+        by_ranks.setdefault(run.num_ranks, []).append(run)
+    nums = list(by_ranks)
     kind, batch_note = _kind(runs)
-    reasons = {
-        num: problems(some, [r for r in runs if r.num_ranks != num])
-        for num, some in by_ranks.items()
-    }
+    reasons = {}
+    for num, some in by_ranks.items():
+        reasons[num] = problems(some, [run for run in runs if run.num_ranks != num])
     for num, line in _unlike_batches(by_ranks).items():
         reasons[num] = (*reasons[num], line)
     bases = nums[:-1]
@@ -200,18 +201,20 @@ def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, s
 
     Empty if all follow, or if no two above a failing one do.
     """
-    nums, reasons = list(by_ranks), dict[int, str]()
-    for place, num in enumerate(nums[:-2]):
-        here_on, later = ([r for n in nums[k:] for r in by_ranks[n]] for k in (place, place + 1))
-        if _kind(here_on)[0] != "neither":
-            return reasons
-        first, others = (
-            ", ".join(dict.fromkeys(f"{run.samples_per_step:.4g}" for run in some))
-            for some in (by_ranks[num], later)
-        )
+    reasons: dict[int, str] = {}
+    rest = dict(by_ranks)
+    while _kind([run for runs in rest.values() for run in runs])[0] == "neither":
+        if len(rest) <= 2:
+            return {}
+        num = next(iter(rest))
+        first = _batches_text(rest.pop(num))
+        others = _batches_text([run for runs in rest.values() for run in runs])
         reasons[num] = f"different global batch from the rest: {first} samples a step, not {others}"
-    last = [r for n in nums[-2:] for r in by_ranks[n]]
-    return reasons if _kind(last)[0] != "neither" else {}
+    return reasons
+
+
+def _batches_text(runs: Sequence[RunMeasure]) -> str:
+    return ", ".join(dict.fromkeys(f"{run.samples_per_step:.4g}" for run in runs))
 
 
 def _kind(runs: Sequence[RunMeasure]) -> tuple[Kind, str]:

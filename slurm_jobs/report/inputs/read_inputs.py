@@ -128,12 +128,10 @@ def _former_stages(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the stages that only earlier plans have, each from the newest of those."""
     plans = read_each(sorted(paths.plans_dir.glob("[0-9]*.json")), _planned, problems, "a plan")
-    return {
-        name: stage
-        for _, planned in plans
-        for name, stage in planned.items()
-        if name not in current
-    }
+    stages: dict[str, Mapping[str, Any]] = {}
+    for _, planned in plans:
+        stages.update(planned)
+    return {name: stage for name, stage in stages.items() if name not in current}
 
 
 def _planned(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

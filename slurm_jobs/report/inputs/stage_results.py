@@ -15,10 +15,6 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(map(is_count, value.values()))
 
 
-def _are_lengths(value: Any) -> bool:
-    return _are_counts(value) and all(str(length).isdecimal() for length in value)
-
-
 def _is_image_price(value: Any) -> bool:
     """Accept None if no image was stored."""
     if not value:
@@ -36,7 +32,9 @@ def _is_image_price(value: Any) -> bool:
 _OF_PREPROCESSING: Mapping[str, Callable[[Any], bool]] = {
     "rejects_by_reason": _are_counts,
     "row_notes": _are_counts,
-    "num_tokens_histogram": _are_lengths,
+    "num_tokens_histogram": lambda value: (
+        _are_counts(value) and all(str(length).isdecimal() for length in value)
+    ),
     "stored_image": _is_image_price,
 }
 """Results of the built-in stage besides plain numbers."""
@@ -47,24 +45,22 @@ def sound_result(result: Mapping[str, Any], *, is_preprocessing: bool) -> dict[s
     known = without_odd_numbers(result)
     if not is_preprocessing:
         return known
-    return {name: value for name, value in known.items() if _is_written(name, value)}
+    sound = {}
+    for name, value in known.items():
+        is_sound = _OF_PREPROCESSING.get(name)
+        if is_sound is None and (name.endswith("_s") or name.startswith("num_")):
+            is_sound = is_amount
+        if is_sound is None or is_sound(value):
+            sound[name] = value
+    return sound
 
 
 def without_odd_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Remove NaN, infinity and numbers beyond all counts, at any depth."""
-    normal = {name: value for name, value in values.items() if not _is_odd(value)}
-    return {
-        name: without_odd_numbers(value) if isinstance(value, Mapping) else value
-        for name, value in normal.items()
-    }
-
-
-def _is_odd(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not is_number(value)
-
-
-def _is_written(name: str, value: Any) -> bool:
-    """Check for a value that preprocessing writes."""
-    if name in _OF_PREPROCESSING:
-        return _OF_PREPROCESSING[name](value)
-    return is_amount(value) if name.endswith("_s") or name.startswith("num_") else True
+    normal = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            normal[name] = without_odd_numbers(value)
+        elif isinstance(value, bool) or not isinstance(value, int | float) or is_number(value):
+            normal[name] = value
+    return normal

@@ -53,7 +53,7 @@ def cost_numbers(
             gpu_hours=stage.gpu_hours,
             cpu_hours=stage.cpu_hours,
             money=_money(stage, price),
-            parts=_parts(by_stage[stage.name], stage) if stage.name in by_stage else (),
+            parts=_parts(stage, by_stage.get(stage.name)),
         )
         for stage in begun
     )
@@ -78,18 +78,17 @@ def money_of(
 def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
     if price is None:
         return missing("", NO_PRICE)
-    hours = {"gpu_hour": stage.gpu_hours, "cpu_hour": stage.cpu_hours}
-    costs = [
-        h if h.value is None else replace(h, value=h.value * _number(price, name))
-        for name, h in hours.items()
-    ]
+    costs = []
+    for name, hours in (("gpu_hour", stage.gpu_hours), ("cpu_hour", stage.cpu_hours)):
+        value = None if hours.value is None else hours.value * _number(price, name)
+        costs.append(replace(hours, value=value))
     return _total_cost(costs, str(price["currency"]))
 
 
-def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ...]:
+def _parts(stage: StageNumbers, training: TrainingNumbers | None) -> tuple[CostPart, ...]:
     """Return the uses of GPUs. Attempts without a record are missing."""
     gpu_hours = stage.gpu_hours.value or 0.0
-    if not gpu_hours:
+    if training is None or not gpu_hours:
         return ()
     lost = min(1.0, stage.unrecorded_gpu_hours / gpu_hours)
     shares: dict[str, float] = {}

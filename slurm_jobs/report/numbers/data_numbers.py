@@ -27,30 +27,24 @@ def data_numbers(
     inputs: ReportInputs, results: Mapping[str, SliceResults]
 ) -> tuple[DataNumbers, ...]:
     """Return an entry for each stage that preprocesses; `results` are the valid ones, by stage."""
-    current = [stage for stage in inputs.stages if not stage.is_former]
-    consolidated_by = {
-        parent: other
-        for other in reversed(current)
-        if other.run == CONSOLIDATE_RUN
-        for parent in other.after
-    }
-    return tuple(
-        _data_of_stage(
-            stage,
-            list(results[stage.name].values()),
-            list(results[consolidated_by[stage.name].name].values())
-            if stage.name in consolidated_by
-            else None,
-            is_text_meant=_is_text_meant(stage, consolidated_by.get(stage.name)),
+    numbers = []
+    for stage in inputs.stages:
+        if stage.run != PREPROCESS_RUN or stage.is_former:
+            continue
+        consolidated: list[Mapping[str, Any]] | None = None
+        text_only = stage.config.get("text_only")
+        for other in inputs.stages:
+            is_consolidating = other.run == CONSOLIDATE_RUN and stage.name in other.after
+            if is_consolidating and not other.is_former:
+                consolidated = list(results[other.name].values())
+                if other.config.get("text_only") is not None:
+                    text_only = other.config["text_only"]
+                break
+        of_slices = list(results[stage.name].values())
+        numbers.append(
+            _data_of_stage(stage, of_slices, consolidated, is_text_meant=text_only is True)
         )
-        for stage in current
-        if stage.run == PREPROCESS_RUN
-    )
-
-
-def _is_text_meant(stage: StageInputs, consolidating: StageInputs | None) -> bool:
-    own = None if consolidating is None else consolidating.config.get("text_only")
-    return (stage.config.get("text_only") if own is None else own) is True
+    return tuple(numbers)
 
 
 def _data_of_stage(

@@ -69,7 +69,7 @@ def _of_stage(
         time=_use(stage.longest_s, stage.time_limit_s),
         gpu=Use(
             requested=stage.requested_gpus,
-            used=_product(stage.gpu_busy, stage.requested_gpus),
+            used=_busy_gpus(stage),
             share=stage.gpu_busy,
         ),
         cpu_hours=stage.cpu_hours,
@@ -89,10 +89,11 @@ def _use(used: Quantity, requested: Quantity) -> Use:
     return Use(requested=requested, used=used, share=share)
 
 
-def _product(share: Quantity, amount: Quantity) -> Quantity:
-    if share.value is None or amount.value is None:
-        return missing("count", share.missing or amount.missing)
-    return known(share.value * amount.value, "count")
+def _busy_gpus(stage: StageNumbers) -> Quantity:
+    busy, requested = stage.gpu_busy, stage.requested_gpus
+    if busy.value is None or requested.value is None:
+        return missing("count", busy.missing or requested.missing)
+    return known(busy.value * requested.value, "count")
 
 
 def _busy_cores(stage: StageNumbers, starts: Sequence[Start]) -> Quantity:

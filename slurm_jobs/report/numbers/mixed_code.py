@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from slurm_jobs.base.index_ranges import ranges_text
-from slurm_jobs.formats.records.attempt_records import CompletionRecord
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
 from slurm_jobs.run_folder.ledger import latest_intents
 
@@ -20,7 +17,12 @@ def mixed_code_notes(inputs: ReportInputs) -> list[str]:
     """
     notes: list[str] = []
     for stage in inputs.stages:
-        by_code = _slices_by_code(inputs, stage.name, _complete(stage.completions))
+        completed = [c for c in stage.completions if c.outcome == "completed"]
+        tokens = {(c.slice_index, c.token) for c in completed}
+        by_code: dict[str, list[int]] = {}
+        for index, intent in latest_intents(inputs.intents or (), stage.name).items():
+            if intent.code and (index, intent.token) in tokens:
+                by_code.setdefault(intent.code, []).append(index)
         if len(by_code) > 1:
             made = [
                 f"{ranges_text(sorted(slices))} by code/{code[:_SHOWN_CHARS]}"
@@ -31,18 +33,3 @@ def mixed_code_notes(inputs: ReportInputs) -> list[str]:
                 f"{', '.join(made)}"
             )
     return notes
-
-
-def _complete(completions: Sequence[CompletionRecord]) -> set[tuple[int, str]]:
-    """Return slice and token of each completed attempt."""
-    return {(c.slice_index, c.token) for c in completions if c.outcome == "completed"}
-
-
-def _slices_by_code(
-    inputs: ReportInputs, stage: str, complete: set[tuple[int, str]]
-) -> dict[str, list[int]]:
-    by_code: dict[str, list[int]] = {}
-    for index, intent in latest_intents(inputs.intents or (), stage).items():
-        if intent.code and (index, intent.token) in complete:
-            by_code.setdefault(intent.code, []).append(index)
-    return by_code

@@ -26,7 +26,7 @@ from slurm_jobs.report.numbers.current_results import SliceResults, stage_result
 from slurm_jobs.report.numbers.standings import Standing
 from slurm_jobs.report.numbers.trainings.node_load import level_of
 from slurm_jobs.report.steps.intervals import max_overlap, merge, total_s
-from slurm_jobs.report.values.stage_model import Bar, Distribution, StageNumbers
+from slurm_jobs.report.values.stage_model import Distribution, StageNumbers
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
@@ -61,6 +61,11 @@ def stage_numbers(
     timed = [(start.elapsed_s, start.row) for start in starts if start.elapsed_s is not None]
     longest_s, longest = max(timed, key=itemgetter(0), default=(0.0, None))
     unrecorded = starts_of([fact for fact in facts if fact.record is None])
+    failures = []
+    for bar in (fact.bar for fact in facts):
+        if bar.outcome == "failed":
+            name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+            failures.append(f"{name}: {bar.reason or 'no reason was written down'}")
     return StageNumbers(
         name=stage.name,
         run=stage.run,
@@ -81,7 +86,7 @@ def stage_numbers(
         queue_wait_max_s=_bounded(_wait(rows, "eligible_unix_s", "start_unix_s", np.max), lacking),
         running_s=running_s,
         task_time=_task_time(facts),
-        failures=tuple(_failure(f.bar) for f in facts if f.bar.outcome == "failed"),
+        failures=tuple(failures),
         results=stage_results(stage, results),
         longest_job="" if longest is None else longest_job(longest, longest_s, facts),
         longest_s=_bounded(
@@ -115,11 +120,6 @@ def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
     for fact in facts:
         slices.setdefault(fact.job, set()).add(fact.bar.slice_index)
     return max((len(task_slices) for task_slices in slices.values()), default=1)
-
-
-def _failure(bar: Bar) -> str:
-    name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
-    return f"{name}: {bar.reason or 'no reason was written down'}"
 
 
 def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
+from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.report.attempts.gathered_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.inputs.run_inputs import ReportInputs, StageInputs
 from slurm_jobs.run_folder.ledger import Intent, latest_intents
@@ -61,24 +62,20 @@ def standings(
             slices = tuple(
                 replace(s, status=status) if s.status == "unknown" else s for s in slices
             )
+        numbers: dict[Status, list[int]] = {}
+        is_open = False
+        for each in sorted(slices, key=lambda s: s.slice_index):
+            numbers.setdefault(each.status, []).append(each.slice_index)
+            can_start = each.status == "waiting" and each.source != _NO_WORD
+            is_open = is_open or can_start or each.status == "running"
         standing[stage.name] = Standing(
             status=status,
             reason=reconciled.reason or _reason(stage, status, slices, last),
-            slices=_by_status(slices),
-            is_open=any(
-                s.status == "running" or (s.status == "waiting" and s.source != _NO_WORD)
-                for s in slices
-            ),
+            slices=numbers,
+            is_open=is_open,
             is_not_needed=reconciled.is_not_needed,
         )
     return standing
-
-
-def _by_status(slices: Sequence[SliceStatus]) -> dict[Status, list[int]]:
-    numbers: dict[Status, list[int]] = {}
-    for each in sorted(slices, key=lambda s: s.slice_index):
-        numbers.setdefault(each.status, []).append(each.slice_index)
-    return numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,18 +129,16 @@ def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
         return inputs.answer
     if inputs.accounting:
         return Answer(tasks={row.key: row for row in inputs.accounting})
-    begun = {(a.stage, a.slice_index) for stage in inputs.stages for a in stage.attempts}
-    return Answer(
-        tasks={
-            job: TaskAccounting(
-                job_id=job.job_id, job_name=job.name, state="PENDING", source=_NO_WORD
-            )
-            for stage in inputs.stages
-            for index, intent in latest_intents(intents, stage.name).items()
-            if (stage.name, index) not in begun and index not in intent.cancelled_slices
-            if (job := intent.element(index)) is not None
-        }
-    )
+    tasks: dict[JobKey, TaskAccounting] = {}
+    for stage in inputs.stages:
+        begun = {attempt.slice_index for attempt in stage.attempts}
+        for index, intent in latest_intents(intents, stage.name).items():
+            job = intent.element(index)
+            if job is not None and index not in begun and index not in intent.cancelled_slices:
+                tasks[job] = TaskAccounting(
+                    job_id=job.job_id, job_name=job.name, state="PENDING", source=_NO_WORD
+                )
+    return Answer(tasks=tasks)
 
 
 def _reason(

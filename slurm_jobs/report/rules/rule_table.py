@@ -93,7 +93,6 @@ _STAGE_RULES = (
     memory_request,
     time_request,
 )
-_EFFICIENCY_RULES = (memory_exceeded,)
 _BEFORE_SPEED = ("no-pictures:", "left-out:", "rejected:", "foreign-load:")
 """First among equals: rows that are not learned, and load that affects all other times."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
@@ -110,31 +109,36 @@ def find(
     attempts: Sequence[StageAttempts] = (),
 ) -> tuple[tuple[Finding, ...], tuple[RuleOutcome, ...]]:
     """Apply every rule; findings are sorted by strength, checks in the order of the rules."""
-    answers: list[Finding | RuleOutcome] = [rule(rows) for rows in data for rule in _DATA_RULES]
-    answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
+    answers: list[Finding | RuleOutcome] = []
+    for rows in data:
+        answers += [rule(rows) for rule in _DATA_RULES]
+    for numbers in training:
+        answers += [rule(numbers) for rule in _TRAINING_RULES]
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
     open_note = "the run continues, and its remaining jobs may wait less" if is_open else ""
     answers.append(queue_dominates(timeline, timeline_note or open_note))
     names = {stage.name for stage in stages}
-    judged = [each for each in efficiency if each.stage in names]
-    answers.extend(rule(each) for each in judged for rule in _EFFICIENCY_RULES)
-    answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
+    answers += [memory_exceeded(each) for each in efficiency if each.stage in names]
+    for stage in stages:
+        answers += [rule(stage) for rule in _STAGE_RULES]
     lossy = [each for each in attempts if each.stage in names and each.lost.seconds > 0]
-    answers.extend(lost_between_attempts(each) for each in lossy)
-    findings = [answer for answer in answers if isinstance(answer, Finding)]
-    checks = tuple(
-        answer
-        if isinstance(answer, RuleOutcome)
-        else RuleOutcome(
+    answers += [lost_between_attempts(each) for each in lossy]
+    findings: list[Finding] = []
+    checks: list[RuleOutcome] = []
+    for answer in answers:
+        if isinstance(answer, RuleOutcome):
+            checks.append(answer)
+            continue
+        findings.append(answer)
+        found = RuleOutcome(
             rule_id=answer.rule_id,
             outcome="found",
             rule=answer.rule,
             source=answer.source,
             reason=answer.title,
         )
-        for answer in answers
-    )
-    return tuple(sorted(findings, key=_strength)), checks
+        checks.append(found)
+    return tuple(sorted(findings, key=_strength)), tuple(checks)
 
 
 def _strength(finding: Finding) -> tuple[int, bool, float]:

@@ -65,6 +65,23 @@ class AttemptSteps:
         """Index of the rank with most records: a step that one rank finished, all did."""
         return max(range(len(self.records)), key=lambda index: len(self.records[index]))
 
+    @property
+    def begun_unix_s(self) -> float:
+        """When the first step began, on the rank with most records."""
+        return float(self.records[self.longest]["start_unix_s"][0])
+
+    @property
+    def ended_unix_s(self) -> float:
+        """When the last step ended, on the rank with most records."""
+        last = self.records[self.longest][-1]
+        return float(last["start_unix_s"]) + float(last["step_s"])
+
+    @property
+    def uncounted_s(self) -> float:
+        """Time of the steps that a later attempt repeated or did not continue."""
+        steps = self.records[self.longest][self.num_kept[self.longest] :]
+        return float(steps["step_s"].sum(dtype=np.float64))
+
     def kept(self, index: int) -> np.ndarray:
         """Return the records of the rank at `index` that count."""
         return self.records[index][: self.num_kept[index]]

@@ -32,7 +32,12 @@ def node_loads(
         attempts: attempts with the measured steps.
         resources: request of the stage.
     """
-    spans = {a.attempt: _measured_span(a) for a in attempts if a.num_measured}
+    spans: dict[int, tuple[float, float]] = {}
+    for attempt in attempts:
+        if attempt.num_measured:
+            records = attempt.measured(attempt.longest)
+            end = float(records[-1]["start_unix_s"] + records[-1]["step_s"])
+            spans[attempt.attempt] = float(records[0]["start_unix_s"]), end
     by_node: dict[str, list[tuple[NodeReadings, np.ndarray]]] = {}
     for each in readings:
         if each.attempt in spans:
@@ -41,8 +46,11 @@ def node_loads(
             within = each.readings[(at - each.readings["interval_s"] >= begin) & (at <= end)]
             if len(within):
                 by_node.setdefault(each.node, []).append((each, within))
+    num_asked = resources.get("cpus_per_task")
+    if num_asked is not None:
+        num_asked = int(num_asked) * max(1, int(resources.get("tasks_per_node") or 1))
     return tuple(
-        _load(node, parts, num_ranks_at_a_time(attempts, node), _asked(resources))
+        _load(node, parts, num_ranks_at_a_time(attempts, node), num_asked)
         for node, parts in sorted(by_node.items())
     )
 
@@ -95,17 +103,6 @@ def cores_taken(load: NodeLoad) -> float | None:
     return max(0.0, others - load.num_cores_unasked)
 
 
-def _asked(resources: Mapping[str, Any]) -> int | None:
-    num = resources.get("cpus_per_task")
-    return None if num is None else int(num) * max(1, int(resources.get("tasks_per_node") or 1))
-
-
-def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
-    records = attempt.measured(attempt.longest)
-    last = records[-1]
-    return float(records[0]["start_unix_s"]), float(last["start_unix_s"] + last["step_s"])
-
-
 def _load(
     node: str,
     parts: Sequence[tuple[NodeReadings, np.ndarray]],
@@ -117,7 +114,9 @@ def _load(
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
     used = np.concatenate([part["gpu_memory_used_bytes"].ravel() for _, part in parts])
     used = used[np.isfinite(used)]
-    num_cores = max(len(metadata.get("cores") or ()) for metadata in metadata_of_parts)
+    num_cores_of_parts = np.array([_num_cores(each) for each, _ in parts])
+    num_cores = int(num_cores_of_parts.max())
+    unasked = num_cores_of_parts - np.minimum(num_cores_asked or num_cores, num_cores_of_parts)
     return NodeLoad(
         node=node,
         num_readings=sum(len(part) for _, part in parts),
@@ -128,7 +127,7 @@ def _load(
         cpu_iowait=level_of(parts, "cpu_iowait_share"),
         job_cpu_cores=level_of(parts, "job_cpu_s_per_s"),
         other_cores=of_others(parts),
-        num_cores_unasked=_unasked(parts, num_cores_asked),
+        num_cores_unasked=float(np.average(unasked, weights=[len(part) for _, part in parts])),
         disk_read=level_of(parts, "disk_read_bytes_per_s"),
         network_receive=_received(parts),
         link_bytes_per_s=_link_speed(metadata_of_parts),
@@ -151,13 +150,6 @@ def of_others(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
             if len(part)
         ]
     )
-
-
-def _unasked(parts: Sequence[tuple[NodeReadings, np.ndarray]], num_asked: int | None) -> float:
-    """Return the mean weighted by the readings of each attempt."""
-    cores = np.array([_num_cores(each) for each, _ in parts], np.float64)
-    requested = cores if num_asked is None else np.minimum(num_asked, cores)
-    return float(np.average(cores - requested, weights=[len(part) for _, part in parts]))
 
 
 def _num_cores(readings: NodeReadings) -> int:

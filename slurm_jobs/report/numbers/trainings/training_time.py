@@ -39,15 +39,15 @@ def usual_start_s(
     for attempt in attempts:
         if attempt.attempt not in bars:
             continue
-        starts = attempt.records[attempt.longest]["start_unix_s"]
+        last_start = float(attempt.records[attempt.longest]["start_unix_s"][-1])
         ranks = [timing for timing in timings if timing.attempt == attempt.attempt]
         spans = min(ranks, key=lambda timing: timing.rank).spans if ranks else ()
         after = merge(
             (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
             for span in spans
-            if span["start_unix_s"] > float(starts[-1])
+            if span["start_unix_s"] > last_start
         )
-        before_s = max(0.0, float(starts[0]) - bars[attempt.attempt].start_unix_s)
+        before_s = max(0.0, attempt.begun_unix_s - bars[attempt.attempt].start_unix_s)
         around.append(before_s + total_s(after))
     return statistics.median(around) if around else 0.0
 
@@ -144,10 +144,8 @@ def _loop_of(steps: AttemptSteps, latest_s: float) -> Interval:
 
     If a clock was set, it is as long as its steps. `latest_s` is when the attempt ended.
     """
-    records = steps.records[steps.longest]
-    start, last = float(records["start_unix_s"][0]), records[-1]
-    end = float(last["start_unix_s"]) + float(last["step_s"])
-    sum_s = float(records["step_s"].sum(dtype=np.float64))
+    start, end = steps.begun_unix_s, steps.ended_unix_s
+    sum_s = float(steps.records[steps.longest]["step_s"].sum(dtype=np.float64))
     was_set = end - start < (1 - CLOCK_TOLERANCE) * sum_s or end > latest_s + CLOCK_SKEW_S
     return start, start + sum_s if was_set else end
 
