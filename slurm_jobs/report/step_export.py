@@ -78,7 +78,6 @@ def check_suffix(path: Path) -> None:
 
 
 def _parts(stage: StageInputs) -> Iterator[Columns]:
-    """Yield the rows of each rank in each attempt."""
     for index, attempts in split_by_slice(stage).items():
         for attempt in attempts:
             for place, timing in enumerate(attempt.ranks):

@@ -21,7 +21,6 @@ from typing import Any
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.files import read_json
-from slurm_jobs.report.values.provenance_model import SubmissionFacts
 from slurm_jobs.report.values.report_model import RunReport
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
@@ -161,16 +160,14 @@ def without_private(report: RunReport, private: PrivateValues) -> RunReport:
     followed.
     """
     replaced = _Placeholders(private, {stage.name for stage in report.stages})
-    submissions = tuple(map(_without_places, report.provenance.submissions))
-    provenance = replace(report.provenance, submissions=submissions)
+    submissions = []
+    for facts in report.provenance.submissions:  # commands begin with the program's name alone
+        names = [PurePosixPath(word).name for word in facts.command[:1]]
+        command = (*names, *facts.command[1:])
+        submissions.append(replace(facts, command=command, remotes={}))
+    provenance = replace(report.provenance, submissions=tuple(submissions))
     changed: RunReport = replaced.value(replace(report, provenance=provenance))
     return replace(changed, notes=(*changed.notes, _NOTE))
-
-
-def _without_places(facts: SubmissionFacts) -> SubmissionFacts:
-    """Return a submission whose command begins with the program's name alone."""
-    names = [PurePosixPath(word).name for word in facts.command[:1]]
-    return replace(facts, command=(*names, *facts.command[1:]), remotes={})
 
 
 class _Placeholders:
@@ -187,7 +184,7 @@ class _Placeholders:
         self._paths: dict[str, str] = {}
         self._pattern = re.compile(self._alternatives(r"[^\W_]"), re.VERBOSE)
         self._pattern_of_keys = re.compile(self._alternatives(r"\w"), re.VERBOSE)
-        self.text = functools.cache(self._text)
+        self.text = functools.cache(lambda text: self._pattern.sub(self._placeholder, text))
 
     def _alternatives(self, letter: str) -> str:
         """Return the pattern of all private values; `letter` is what a name does not end before."""
@@ -199,9 +196,6 @@ class _Placeholders:
             rf"(?P<name> (?<! {letter}) (?:{_any_of(self._names)}) (?! {letter}) )",
         ]
         return "|".join(kinds)
-
-    def _text(self, text: str) -> str:
-        return self._pattern.sub(self._placeholder, text)
 
     def _placeholder(self, match: re.Match[str]) -> str:
         words = match[0]

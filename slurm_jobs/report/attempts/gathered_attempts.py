@@ -182,7 +182,6 @@ def elements_of(inputs: ReportInputs) -> dict[JobKey, Element]:
 def _stage_attempts(
     stage: StageInputs, rows: Mapping[JobKey, Sequence[TaskAccounting]], inputs: ReportInputs
 ) -> list[AttemptFacts]:
-    """Return the attempts with a record."""
     completions = {(c.slice_index, c.attempt): c for c in stage.completions}
     answer, run_name = inputs.answer, inputs.run["name"]
     joined = join_rows(stage.attempts, rows, completions, run_name)

@@ -75,6 +75,5 @@ def _mean_exposed(profiles: Sequence[ExposedCommunication]) -> float:
 
 
 def _share_hidden(profiles: Sequence[ExposedCommunication]) -> float:
-    """Return the share of the communication that is concurrent with computation."""
     whole = sum(profile.communication_share for profile in profiles)
     return 1 - sum(profile.share for profile in profiles) / whole if whole > 0 else 0.0

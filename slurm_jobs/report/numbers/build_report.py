@@ -122,7 +122,6 @@ def _ahead(
     data: Sequence[DataNumbers],
     num_epochs: float | None,
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
-    """Return the projections, and notes on what is unknown."""
     by_name = {stage.name: stage for stage in inputs.stages}
     projected, notes = projections(
         by_name, stages, training, bars, inputs.price, begun=begun_jobs(inputs)

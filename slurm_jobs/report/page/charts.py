@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.base import units
 from slurm_jobs.base.quantities import TimeShare, shown
-from slurm_jobs.report.page.markup import Html, el
+from slurm_jobs.report.page.markup import Html, el, join
 
 _WIDTH, _HEIGHT = 1000.0, 240.0
 """SVG coordinates; the page stretches them."""
@@ -46,8 +46,8 @@ def stacked_bar(shares: Sequence[TimeShare], label: str) -> Html:
     return el("div", boxes, class_="stack", role="img", aria_label=f"{label}: {text}")
 
 
-def legend(shares: Sequence[TimeShare], what: str) -> Html:
-    """Return a legend of the shares with their seconds; `what` is their whole."""
+def bar_with_legend(shares: Sequence[TimeShare], label: str, whole: str) -> Html:
+    """Return a stacked bar and a legend of the shares with their seconds; `whole` is their sum."""
     items = [
         el(
             "li",
@@ -58,12 +58,7 @@ def legend(shares: Sequence[TimeShare], what: str) -> Html:
         )
         for share in shown(shares)
     ]
-    return el("ul", items, class_="legend", aria_label=what)
-
-
-def bar_with_legend(shares: Sequence[TimeShare], label: str, whole: str) -> tuple[Html, Html]:
-    """Return a stacked bar and its legend."""
-    return stacked_bar(shares, label), legend(shares, whole)
+    return join([stacked_bar(shares, label), el("ul", items, class_="legend", aria_label=whole)])
 
 
 def line_chart(

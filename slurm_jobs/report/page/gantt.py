@@ -32,12 +32,12 @@ def timeline_section(report: RunReport) -> Html:
     rows = [_stage_rows(stage, bars, span) for stage, bars in by_stage.items()]
     moments = [units.seconds(at - span[0]) for at in (span[0], (span[0] + span[1]) / 2, span[1])]
     running = [share.name for share in report.timeline if share.kind == "running"]
-    shares = [  # stages have alternating shades
-        replace(share, kind=f"running-{running.index(share.name) % _NUM_STAGE_TONES}")
-        if share.kind == "running"
-        else share
-        for share in report.timeline
-    ]
+    shares = []
+    for share in report.timeline:
+        kind = share.kind
+        if kind == "running":  # stages have alternating shades
+            kind = f"running-{running.index(share.name) % _NUM_STAGE_TONES}"
+        shares.append(replace(share, kind=kind))
     costs = [("taken", cost_sentences.taken(cost) or units.NOT_KNOWN)]
     costs += [("GPUs held for", line) for line in cost_sentences.parts(cost)]
     costs += [("ahead", cost_sentences.ahead(p, cost.currency)) for p in report.projections]
@@ -94,7 +94,6 @@ def _row(name: str, lane: Html, note: str | None = None) -> Html:
 
 
 def _boxes(bar: Bar, span: Interval) -> Iterator[Html]:
-    """Yield a box for each piece of the bar."""
     whole = span[1] - span[0]
     for piece in pieces(bar):
         left = min(max((piece.start_unix_s - span[0]) / whole, 0.0), 1.0)

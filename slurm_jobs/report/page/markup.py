@@ -70,20 +70,16 @@ def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: in
     A table that is too wide scrolls separately. On a phone each row becomes a card, for which every
     cell has its column's name as `data-label`.
     """
-    names = list(header)
-    kinds = [None if index < num_text else "num" for index in range(len(names))]
-    head = el("tr", [el("th", n, class_=k, scope="col") for n, k in zip(names, kinds, strict=True)])
-    body = [
-        el(
-            "tr",
-            [
-                el("td", cell, class_=kind, data_label=name if isinstance(name, str) else None)
-                for cell, kind, name in zip(row, kinds, names, strict=True)
-            ],
-        )
-        for row in rows
-    ]
-    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")
+    columns = [(name, None if place < num_text else "num") for place, name in enumerate(header)]
+    head = [el("th", name, class_=kind, scope="col") for name, kind in columns]
+    body = []
+    for row in rows:
+        cells = []
+        for cell, (name, kind) in zip(row, columns, strict=True):
+            label = name if isinstance(name, str) else None
+            cells.append(el("td", cell, class_=kind, data_label=label))
+        body.append(el("tr", cells))
+    return el("div", el("table", el("thead", el("tr", head)), el("tbody", body)), class_="scroll")
 
 
 def titled_table(

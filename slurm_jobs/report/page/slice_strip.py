@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.report.page.bar_pieces import KINDS, key
@@ -20,6 +21,8 @@ _SPACED_COLUMNS = 64
 _LEAST_SHARE = 0.25
 """Of a column's height, for a status that any of its slices has."""
 _HEIGHT = 24
+_UNNAMED = frozenset({"completed", "waiting", "failed"})
+"""Statuses whose slices are only counted; the causes of failures name theirs."""
 
 
 def slices_by_status(report: RunReport) -> Html | None:
@@ -41,7 +44,10 @@ def _array(stage: StageNumbers, attempts: Sequence[AttemptEntry]) -> Html:
     status_of: dict[int, Status] = {}
     for status, slices in slices_of.items():
         status_of.update(dict.fromkeys(slices, status))
-    columns = list(_columns(sorted(status_of)))
+    in_order = sorted(status_of)
+    num = min(len(in_order), _MAX_COLUMNS)  # columns differ by at most one slice
+    edges = [place * len(in_order) // num for place in range(num + 1)]
+    columns = [in_order[begin:end] for begin, end in itertools.pairwise(edges)]
     counts = Counter(status_of.values())
     failed = slices_of.get("failed", ())
     numbers = ", ".join(f"{counts[status]:,} {status}" for status in _in_order(counts))
@@ -62,15 +68,19 @@ def _array(stage: StageNumbers, attempts: Sequence[AttemptEntry]) -> Html:
         role="img",
         aria_label=f"slices of {stage.name} by status: {numbers}",
     )
-    ends = [el("span", f"slice {min(status_of):,}"), el("span", f"slice {max(status_of):,}")]
+    ends = [el("span", f"slice {index:,}") for index in (in_order[0], in_order[-1])]
+    keys = []
+    for status in _in_order(counts):
+        text = f"{counts[status]:,} {status}"
+        if status not in _UNNAMED:
+            text += f": {some_slices(slices_of[status])}"
+        keys.append(el("li", key(status), el("span", text, class_="name")))
     return el(
         "div",
         el("p", el("b", stage.name), f", {len(status_of):,} slices"),
         strip,
         el("div", ends, class_="ends"),
-        el(
-            "ul", [_count(status, slices_of[status]) for status in _in_order(counts)], class_="keys"
-        ),
+        el("ul", keys, class_="keys"),
         more,
         failure_causes(failed, attempts) if failed else None,
         class_="slices",
@@ -79,13 +89,6 @@ def _array(stage: StageNumbers, attempts: Sequence[AttemptEntry]) -> Html:
 
 def _in_order(counts: Mapping[Status, int]) -> list[Status]:
     return sorted(counts, key=list(KINDS).index)
-
-
-def _columns(slices: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the slices of each column; columns differ by at most one slice."""
-    num = min(len(slices), _MAX_COLUMNS)
-    for place in range(num):
-        yield slices[place * len(slices) // num : (place + 1) * len(slices) // num]
 
 
 def _column(place: int, column: Sequence[int], status_of: Mapping[int, Status]) -> Html:
@@ -102,11 +105,3 @@ def _column(place: int, column: Sequence[int], status_of: Mapping[int, Status]) 
     numbers = ", ".join(f"{counts[status]} {status}" for status in statuses)
     title = f"{which}: {statuses[0] if len(column) == 1 else numbers}"
     return el("g", el("title", title), boxes)
-
-
-def _count(status: Status, slices: Sequence[int]) -> Html:
-    """Return the number of slices of a status, with their numbers unless these say little."""
-    text = f"{len(slices):,} {status}"
-    if status not in {"completed", "waiting", "failed"}:  # the causes of failures have numbers, too
-        text += f": {some_slices(slices)}"
-    return el("li", key(status), el("span", text, class_="name"))

@@ -72,7 +72,6 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
 
 
 def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) -> str:
-    """Return the message for a stage that has traces, but none of this rank."""
     name, there = traces[0].stage, sorted({trace.rank for trace in traces})
     message = (
         f"stage {name} of {paths.run_dir.name} has no profile of rank {rank}; it has those of "
@@ -88,7 +87,6 @@ def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) ->
 def _no_trace(
     paths: RunPaths, traces: Sequence[FoundTrace], name: str | None, rank: int | None
 ) -> str:
-    """Return the message for a stage or run without traces."""
     of_what = f"stage {name} of {paths.run_dir.name}" if name else f"run {paths.run_dir.name}"
     others = ", ".join(dict.fromkeys(trace.stage for trace in traces))
     message = f"{of_what} has no profile{f'; stage {others} has' if others else ''}"
@@ -141,6 +139,5 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
 
 
 def _trainings(paths: RunPaths) -> Mapping[str, Mapping[str, Any]]:
-    """Return the run's training stages from its resolved spec."""
     stages = read_resolved_values(paths)["stages"]
     return {name: stage for name, stage in stages.items() if stage.get("run") == "train"}

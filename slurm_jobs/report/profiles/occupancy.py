@@ -69,7 +69,8 @@ def occupancy(trace: Trace, steps: Sequence[tuple[int, float, float]] = ()) -> O
     begin, end = min(s[1] for s in chosen), max(s[2] for s in chosen)
     compute, communication = (_merged(p, begin, end) for p in (trace.compute, trace.communication))
     copies = _merged(trace.copies, begin, end)
-    busy = _union([compute, communication, copies])
+    busy = _disjoint(np.concatenate([compute, communication, copies]))
+    both = _disjoint(np.concatenate([compute, communication]))
     gaps = np.diff(np.concatenate([[begin], busy.ravel(), [end]]))[::2]
     gaps = gaps[gaps > 0]
     kernels, moved = _within(trace.compute, begin, end), _within(trace.copies, begin, end)
@@ -78,9 +79,7 @@ def occupancy(trace: Trace, steps: Sequence[tuple[int, float, float]] = ()) -> O
         wall_s=end - begin,
         compute_s=_length(compute),
         communication_s=_length(communication),
-        overlap_s=_length(compute)
-        + _length(communication)
-        - _length(_union([compute, communication])),
+        overlap_s=_length(compute) + _length(communication) - _length(both),
         copies_s=_length(copies),
         idle_s=float(gaps.sum()),
         num_gaps=len(gaps),
@@ -112,10 +111,6 @@ def _merged(pieces: Pieces, begin: float, end: float) -> np.ndarray:
     """Return disjoint intervals that cover the same time, within the bounds: [num, 2]."""
     starts, ends = np.clip(pieces.starts_s, begin, end), np.clip(pieces.ends_s, begin, end)
     return _disjoint(np.stack([starts, ends], axis=1)[ends > starts])
-
-
-def _union(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return _disjoint(np.concatenate(parts))
 
 
 def _disjoint(intervals: np.ndarray) -> np.ndarray:

@@ -131,7 +131,6 @@ def _pieces(events: list[dict[str, Any]]) -> Pieces:
 
 
 def _times(event: dict[str, Any]) -> tuple[float, float]:
-    """Return start and end, in seconds."""
     start_us, length_us = event.get("ts") or 0.0, event.get("dur") or 0.0
     for value in (start_us, length_us):
         if not isinstance(value, int | float):

@@ -71,7 +71,6 @@ def lines_below(efficiency: Sequence[StageEfficiency]) -> list[str]:
 
 
 def _unknown(stage: StageEfficiency) -> dict[str, list[str]]:
-    """Return the names of unknown numbers by reason."""
     missing = {
         "cores": stage.cpu.share.missing,
         "memory": stage.memory.share.missing,

@@ -81,7 +81,13 @@ def render(report: RunReport) -> RenderableType:
         parts.append(NamedValues(units.evaluation(evaluation.numbers)))
     stages = [_stage_row(stage) for stage in report.stages]
     parts += [_heading("Stages"), _StageTable(_STAGE_COLUMNS, stages, num_text=2)]
-    parts.extend(map(_indented, [*why_stranded(report.stages), *_ended(report)]))
+    parts.extend(map(_indented, why_stranded(report.stages)))
+    complete = {stage.name for stage in report.stages if stage.status == "completed"}
+    for attempts in report.attempts:
+        is_complete = attempts.stage in complete
+        parts.extend(
+            map(_indented, ended_lines(attempts, is_complete=is_complete, most=_SHOWN_ENDED))
+        )
     parts.extend(_efficiency(report.efficiency))
     outcomes = Counter(check.outcome for check in report.checks)
     parts += [
@@ -164,14 +170,6 @@ def _efficiency(efficiency: Sequence[StageEfficiency]) -> Iterator[RenderableTyp
         columns = ("hours", *efficiency_text.HOUR_COLUMNS)
         yield _StageTable(columns, efficiency_text.hour_rows(efficiency))
     yield from map(_indented, efficiency_text.lines_below(efficiency))
-
-
-def _ended(report: RunReport) -> Iterator[str]:
-    """Yield how attempts ended that did not complete."""
-    complete = {stage.name for stage in report.stages if stage.status == "completed"}
-    for attempts in report.attempts:
-        is_complete = attempts.stage in complete
-        yield from ended_lines(attempts, is_complete=is_complete, most=_SHOWN_ENDED)
 
 
 def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:

@@ -79,8 +79,8 @@ class AttemptMeans:
     """True if waits for other ranks are timed; older versions did not."""
 
 
-_Own = tuple[AttemptMeans, int]
-"""Attempt of a rank, and the rank's index there."""
+_Part = tuple[AttemptSteps, AttemptMeans, int]
+"""An attempt that a rank took part in, its means, and the rank's index in both."""
 
 
 def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
@@ -150,41 +150,32 @@ def rank_numbers(
     attempts: Sequence[AttemptSteps], means: Sequence[AttemptMeans]
 ) -> tuple[RankNumbers, ...]:
     """Return the mean measured step of each rank on each of its nodes."""
-    step_s: dict[tuple[int, str], list[np.ndarray]] = {}
-    numbers: dict[tuple[int, str], list[int]] = {}
-    by_place: dict[tuple[int, str], list[_Own]] = {}
+    parts: dict[tuple[int, str], list[_Part]] = {}
     with_steps = [attempt for attempt in attempts if attempt.num_measured]
     for attempt, of_all in zip(with_steps, means, strict=True):
         for index, place in enumerate(of_all.members):
-            step_s.setdefault(place, []).append(attempt.measured(index)["step_s"])
-            by_place.setdefault(place, []).append((of_all, index))
-            numbers.setdefault(place, []).append(attempt.attempt)
-    return tuple(
-        _one_rank(place, numbers[place], step_s[place], by_place[place])
-        for place in sorted(by_place)
-    )
+            parts.setdefault(place, []).append((attempt, of_all, index))
+    return tuple(_one_rank(place, parts[place]) for place in sorted(parts))
 
 
-def _one_rank(
-    place: tuple[int, str],
-    attempts: Sequence[int],
-    step_s: Sequence[np.ndarray],
-    entries: Sequence[_Own],
-) -> RankNumbers:
+def _one_rank(place: tuple[int, str], parts: Sequence[_Part]) -> RankNumbers:
     def mean(kind: str) -> float:
-        return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in entries])
+        return _by_steps([(m.num_steps, float(m.means[kind][i])) for _, m, i in parts])
 
     def excess(kind: str) -> float | None:
-        whole = [(m, m.means[kind], i) for m, i in entries if m.is_whole]
-        over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
+        over = []
+        for _, m, i in parts:
+            if m.is_whole:
+                over.append((m.num_steps, float(m.means[kind][i] - m.means[kind].mean())))
         return _by_steps(over) if over else None
 
+    step_s = [attempt.measured(index)["step_s"] for attempt, _, index in parts]
     core_wait_s = mean("core_wait")
     return RankNumbers(
         rank=place[0],
         node=place[1],
-        num_steps=sum(m.num_steps for m, _ in entries),
-        attempts=tuple(sorted(attempts)),
+        num_steps=sum(m.num_steps for _, m, _ in parts),
+        attempts=tuple(sorted(attempt.attempt for attempt, _, _ in parts)),
         step_mean_s=mean("step"),
         step_p95_s=float(np.percentile(np.concatenate(step_s), 95)),
         own_mean_s=mean("own"),
@@ -219,7 +210,6 @@ def mean_phases(means: Sequence[AttemptMeans]) -> tuple[TimeShare, ...]:
 
 
 def _by_steps(values: Sequence[tuple[int, float]]) -> float:
-    """Return the mean of values, weighted by steps."""
     return sum(num * value for num, value in values) / sum(num for num, _ in values)
 
 

@@ -108,15 +108,13 @@ def _one_attempt(
 ) -> dict[tuple[str, str], float]:
     loop = None if steps is None else _loop_of(steps, bar.end_unix_s)
     spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
-    claims = [
-        (
-            AGAIN if not is_first and (loop is None or s["start_unix_s"] < loop[0]) else s["name"],
-            "startup",
-            [(s["start_unix_s"], s["start_unix_s"] + s["duration_s"])],
-        )
-        for s in spans
-        if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
-    ]
+    claims: list[tuple[str, str, list[Interval]]] = []
+    for span in spans:
+        start = span["start_unix_s"]
+        is_before = loop is None or start < loop[0]
+        if is_before or (loop is not None and start >= loop[1]):
+            name = AGAIN if is_before and not is_first else span["name"]
+            claims.append((name, "startup", [(start, start + span["duration_s"])]))
     exits = [s for s in spans if s["name"] == PROCESS_EXIT_SPAN]
     if exits:  # later time is not this rank's
         gone = max(s["start_unix_s"] + s["duration_s"] for s in exits)

@@ -61,7 +61,6 @@ def stages_section(report: RunReport) -> Html:
 
 
 def _longest(stages: Sequence[StageNumbers]) -> Html | None:
-    """Return what the slowest task and the longest job of each stage were."""
     lines = []
     for stage in stages:
         times = stage.task_time

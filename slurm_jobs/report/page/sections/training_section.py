@@ -25,7 +25,7 @@ def step_section(numbers: TrainingNumbers) -> Html:
         f"The first {numbers.warmup_steps} steps of each attempt are left out as warm-up."
     )
     parts = [
-        *bar_with_legend(numbers.phases, "step", "seconds of a mean step"),
+        bar_with_legend(numbers.phases, "step", "seconds of a mean step"),
         el("p", caption, class_="dim"),
         el("p", numbers.too_few, class_="note") if numbers.too_few else None,
     ]
@@ -36,7 +36,7 @@ def step_section(numbers: TrainingNumbers) -> Html:
         )
         parts += [
             el("h3", "The same step on the device"),
-            *bar_with_legend(
+            bar_with_legend(
                 numbers.device_timeline, "step on the device", "seconds of a mean step"
             ),
             el("p", text, class_="dim"),
@@ -48,8 +48,9 @@ def step_section(numbers: TrainingNumbers) -> Html:
             "These are means over the measured steps, of one reading per second or as configured."
         )
         text += f" {more} busier nodes are not shown; report.json has them." if more else ""
-        columns, rows = load_table.load_table(shown)
-        loads_table = titled_table("Load of the nodes during the steps", columns, rows)
+        rows = load_table.load_rows(shown)
+        title = "Load of the nodes during the steps"
+        loads_table = titled_table(title, rows[0], [row.values() for row in rows])
         parts += [loads_table, el("p", text, class_="dim")]
     return el("section", heading, parts, id="step")
 
