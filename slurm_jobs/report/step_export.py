@@ -90,7 +90,7 @@ def _parts(stage: StageInputs) -> Iterator[Columns]:
                     "slice": index,
                     "attempt": attempt.attempt,
                     "rank": timing.rank,
-                    "node": str(timing.steps.metadata.get("node_name", "")),
+                    "node": timing.node,
                     "counts": np.arange(len(records)) < attempt.num_kept[place],
                     "is_repeated": is_repeated,
                     **{name: records[name] for name, _ in STEP_FIELDS},

@@ -101,8 +101,7 @@ def _training_of(inputs: ReportInputs, run_dir: Path, name: str | None) -> Stage
 def _progress_notes(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
     """Yield a note if the training did not make all its steps."""
     newest = attempts[-1]
-    headers = [timing.steps.metadata for timing in newest.ranks if timing.steps is not None]
-    num_planned = max(int(header.get("num_steps") or 0) for header in headers)
+    num_planned = max(int(timing.header.get("num_steps") or 0) for timing in newest.ranks)
     num_made = int(newest.records[newest.longest]["step"][-1]) + 1
     if num_made < num_planned:
         yield (
@@ -128,7 +127,7 @@ def _left_out_notes(
     if any(min(a.num_kept) < max(a.num_kept) for a in measured):
         yield "its ranks recorded unequal numbers of steps"
     ranks = [timing for attempt in measured for timing in attempt.ranks]
-    on_device = any(t.steps.metadata.get("device") == "cuda" for t in ranks if t.steps is not None)
+    on_device = any(timing.header.get("device") == "cuda" for timing in ranks)
     was_profiled = any(span["name"] == PROFILE_WRITE_SPAN for t in ranks for span in t.spans)
     if was_profiled and not on_device:
         yield "steps were profiled: the memory has the profiler's records in it"
@@ -155,7 +154,7 @@ def _run_measure(
     seconds, tokens = float(steps.seconds.sum()), float(steps.tokens.sum())
     samples = float(steps.samples.sum())
     num_ranks = attempts[0].num_ranks
-    headers = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
+    ranks = [timing for attempt in attempts for timing in attempt.ranks]
     records = [r for a in attempts for r in a.records]
     # Of each attempt's slowest rank, over all its steps.
     apart_s = dict.fromkeys(NOT_TRAINING, 0.0)
@@ -178,8 +177,8 @@ def _run_measure(
         name=inputs.run["name"],
         stage=stage.name,
         num_ranks=num_ranks,
-        device=str(headers[0].get("device", "")),
-        nodes=tuple(dict.fromkeys(str(header.get("node_name", "")) for header in headers)),
+        device=str(ranks[0].header.get("device", "")),
+        nodes=tuple(dict.fromkeys(timing.node for timing in ranks)),
         cards=tuple(sorted(cards)),
         cpus=tuple(sorted({n.cpu for n in stage.nodes if n.cpu})),
         num_steps=num_steps,
@@ -220,8 +219,7 @@ def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     """Return shares by recorded phase name; records of older versions have no phases."""
     counts: dict[str, float] = {}
     for attempt in attempts:
-        file = attempt.ranks[0].steps
-        phases = (file.metadata.get("phases") if file is not None else None) or [{"first_step": 0}]
+        phases = attempt.ranks[0].header.get("phases") or [{"first_step": 0}]
         steps = attempt.measured(0)["step"]
         firsts = [int(phase.get("first_step", 0)) for phase in phases]
         numbers = np.searchsorted(firsts, steps, side="right") - 1

@@ -33,6 +33,16 @@ class RankTiming:
     steps: StepFile | None
     spans: tuple[Mapping[str, Any], ...]
 
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """Header of its step records; empty without any."""
+        return {} if self.steps is None else self.steps.metadata
+
+    @property
+    def node(self) -> str:
+        """Name of its node; empty if not recorded."""
+        return str(self.header.get("node_name", ""))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeReadings:

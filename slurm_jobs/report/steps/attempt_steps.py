@@ -162,11 +162,7 @@ def split_attempts(
         records = tuple(steps for _, steps in members)
         end = min((_NEVER, *firsts.values()))
         num_kept = tuple(int(np.searchsorted(steps["step"], end)) for steps in records)
-        said_ranks = [
-            int(timing.steps.metadata.get("num_ranks", 0))
-            for timing, _ in members
-            if timing.steps is not None
-        ]
+        said_ranks = [int(timing.header.get("num_ranks", 0)) for timing, _ in members]
         split.append(
             AttemptSteps(
                 attempt=attempt,
@@ -228,12 +224,12 @@ def _trainings(
 
 def _said_phases(members: Members, fingerprint: str) -> Phases:
     """Return the recorded phases; older versions recorded all phases together, or none."""
-    files = [timing.steps.metadata for timing, _ in members if timing.steps is not None]
-    for metadata in files:
-        phases = metadata.get("phases") or ()
+    headers = [timing.header for timing, _ in members]
+    for header in headers:
+        phases = header.get("phases") or ()
         if phases and all("training" in phase for phase in phases):
             return [(int(phase["first_step"]), str(phase["training"])) for phase in phases]
-    name = next((str(metadata["training"]) for metadata in files if metadata.get("training")), "")
+    name = next((str(header["training"]) for header in headers if header.get("training")), "")
     return [(0, name or fingerprint)]
 
 

@@ -31,8 +31,7 @@ class PhasePlace:
 
 def phase_of(attempt: AttemptSteps) -> PhasePlace:
     """Return the phase of the last step that counts; a training without phases has only one."""
-    file = attempt.ranks[0].steps
-    listed = (file.metadata.get("phases") if file is not None else None) or [{}]
+    listed = attempt.ranks[0].header.get("phases") or [{}]
     firsts = [int(phase.get("first_step", 0)) for phase in listed]
     steps = attempt.kept(attempt.longest)
     last = int(steps["step"][-1]) if len(steps) else 0

@@ -49,8 +49,7 @@ def find_pace(
     if not speeds:
         return None
     times = [1 / speed for speed in speeds]
-    file = newest.ranks[0].steps
-    num_planned = file.metadata.get("num_steps") if file is not None else None
+    num_planned = newest.ranks[0].header.get("num_steps")
     steps = newest.kept(newest.longest)
     saved = steps["step"][steps["checkpoint_s"] > 0]
     loaded_steps = [

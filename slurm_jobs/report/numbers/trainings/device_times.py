@@ -23,8 +23,7 @@ def device_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
     notes: list[str] = []
     for attempt in attempts:
         name = f"attempt {attempt.attempt}"
-        modes = {t.steps.metadata.get("timing") for t in attempt.ranks if t.steps is not None}
-        if "sync" in modes:
+        if any(timing.header.get("timing") == "sync" for timing in attempt.ranks):
             notes.append(
                 f"{name}: timed with `timing: sync`, the host waiting for the device at each step "
                 "phase: its steps are slower than without, its phases not comparable with those "

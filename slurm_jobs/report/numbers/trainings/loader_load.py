@@ -24,18 +24,22 @@ def loader_load(
     worst = max(ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
     if worst is None:
         return None
-    records = _of_rank(attempts, worst)[-1:]
-    known_steps = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
-    num_known = sum(int(is_known.sum()) for is_known in known_steps)
-    if not num_known:
+    records: Any = None
+    for attempt in attempts:
+        for index, timing in enumerate(attempt.ranks):
+            if (timing.rank, timing.node) == (worst.rank, worst.node):
+                records = attempt.measured(index)
+    if records is None:
+        return None
+    is_known = np.isfinite(records["loader_s"]) & np.isfinite(records["loader_cpu_s"])
+    if not is_known.any():
         return None
 
     def mean(name: str) -> float:
-        sums = (
-            np.nan_to_num(r[name][is_known]).sum(dtype=np.float64)
-            for r, is_known in zip(records, known_steps, strict=True)
-        )
-        return float(sum(sums)) / num_known
+        return float(np.nan_to_num(records[name][is_known]).mean(dtype=np.float64))
+
+    def mean_if_known(name: str) -> float | None:
+        return mean(name) if np.isfinite(records[name][is_known]).all() else None
 
     return LoaderLoad(
         rank=worst.rank,
@@ -43,33 +47,10 @@ def loader_load(
         num_threads=num_threads(stage.config),
         work_s=mean("loader_s"),
         cpu_s=mean("loader_cpu_s"),
-        core_wait_s=mean("loader_core_wait_s")
-        if _are_known("loader_core_wait_s", records, known_steps)
-        else None,
+        core_wait_s=mean_if_known("loader_core_wait_s"),
         step_s=mean("step_s"),
         data_wait_s=mean("data_wait_s"),
-        read_blocked_s=mean("loader_read_blocked_s")
-        if _are_known("loader_read_blocked_s", records, known_steps)
-        else None,
-    )
-
-
-def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
-    """Return measured records of a rank on a node, attempt by attempt."""
-    return [
-        attempt.measured(index)
-        for attempt in attempts
-        for index, timing in enumerate(attempt.ranks)
-        if timing.rank == rank.rank
-        and timing.steps is not None
-        and str(timing.steps.metadata.get("node_name", "")) == rank.node
-    ]
-
-
-def _are_known(name: str, records: Sequence[Any], known_steps: Sequence[np.ndarray]) -> bool:
-    return all(
-        bool(np.isfinite(r[name][is_known]).all())
-        for r, is_known in zip(records, known_steps, strict=True)
+        read_blocked_s=mean_if_known("loader_read_blocked_s"),
     )
 
 

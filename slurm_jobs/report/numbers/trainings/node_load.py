@@ -57,11 +57,7 @@ def node_loads(
 
 def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
     """Return the largest number of concurrent ranks: attempts may have different ranks there."""
-    files_of_attempts = ([timing.steps for timing in attempt.ranks] for attempt in attempts)
-    return max(
-        sum(str(file.metadata.get("node_name", "")) == node for file in files if file is not None)
-        for files in files_of_attempts
-    )
+    return max(sum(timing.node == node for timing in attempt.ranks) for attempt in attempts)
 
 
 def has_readings(level: Level | None, num_each: int = 1) -> bool:

@@ -101,25 +101,21 @@ def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
         found.append(
             AttemptMeans(
                 num_steps=attempt.num_measured,
-                members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
+                members=tuple((timing.rank, timing.node) for timing in attempt.ranks),
                 means=means,
                 is_whole=attempt.is_whole,
-                is_on_cpu=all(file.metadata.get("device") == "cpu" for file in files),
+                is_on_cpu=all(timing.header.get("device") == "cpu" for timing in attempt.ranks),
                 tells_waits=not any("rank_wait_s" in file.lacking for file in files),
             )
         )
     return tuple(found)
 
 
-def _node(timing: RankTiming) -> str:
-    return str(timing.steps.metadata.get("node_name", "")) if timing.steps is not None else ""
-
-
 def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
     """Return the ranks without a core near their GPU; None if no record has the locations."""
     cores = {timing.rank: _cores(timing, "cores") for timing in attempt.ranks}
     near = {timing.rank: _cores(timing, "cores_near_gpu") for timing in attempt.ranks}
-    nodes = {timing.rank: _node(timing) for timing in attempt.ranks}
+    nodes = {timing.rank: timing.node for timing in attempt.ranks}
     known = [rank for rank in nodes if cores[rank] and near[rank]]
     if not known:
         return None
@@ -140,7 +136,7 @@ def far_ranks(attempt: AttemptSteps) -> tuple[FarRank, ...] | None:
 
 def _cores(timing: RankTiming, name: str) -> tuple[int, ...]:
     """Return the cores in a rank's header; none in records of older versions."""
-    cores = timing.steps.metadata.get(name) if timing.steps is not None else None
+    cores = timing.header.get(name)
     with suppress(ValueError):
         return parse_ranges(cores, below=_MOST_CORES) if isinstance(cores, str) and cores else ()
     return ()

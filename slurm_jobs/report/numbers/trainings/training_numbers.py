@@ -94,7 +94,6 @@ def _of_slice(
     microbatches = np.concatenate(
         [a.measured(i)["num_microbatches"] for a in judged for i in range(len(a.ranks))]
     )
-    devices = [t.steps.metadata.get("device") for t in judged[-1].ranks if t.steps is not None]
     meetings = meeting_price(judged)
     repeated = [a.repeated(a.longest) for a in attempts]
     abandoned = [a.abandoned(a.longest) for a in attempts]
@@ -148,7 +147,7 @@ def _of_slice(
         is_earlier=is_earlier,
         has_device_times=has_device_times(judged),
         device_timeline=device_timeline(judged),
-        device=str(devices[0] or "") if devices else "",
+        device=str(judged[-1].ranks[0].header.get("device") or ""),
         far_ranks=far_ranks(judged[-1]),
         num_microbatches=int(np.median(microbatches)) if len(microbatches) else 1,
         meeting_share=None if meetings is None else meetings.share,

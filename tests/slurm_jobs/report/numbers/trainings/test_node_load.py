@@ -38,8 +38,7 @@ def test_a_few_readings_judge_nothing(loaded, last):
 
 def test_ranks_of_a_node_are_those_that_ran_there_at_the_same_time():
     def attempt(*nodes):
-        files = [SimpleNamespace(metadata={"node_name": node}) for node in nodes]
-        return SimpleNamespace(ranks=[SimpleNamespace(steps=file) for file in (*files, None)])
+        return SimpleNamespace(ranks=[SimpleNamespace(node=node) for node in (*nodes, "")])
 
     attempts = [attempt("b", "b", "c", "c"), attempt("a", "a", "b", "b")]
     assert [num_ranks_at_a_time(attempts, node) for node in "abcd"] == [2, 2, 2, 0]

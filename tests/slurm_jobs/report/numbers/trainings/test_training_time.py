@@ -16,7 +16,14 @@ from slurm_jobs.formats.timings.step_records import (
     steps_path,
 )
 from slurm_jobs.report.numbers.trainings.training_time import attempt_budget
-from tests.slurm_jobs.report.builders import add_span, change_steps, report_on, seconds_of
+from tests.slurm_jobs.report.builders import (
+    add_span,
+    attempts_of,
+    change_steps,
+    rank_timing,
+    report_on,
+    seconds_of,
+)
 
 
 @pytest.fixture
@@ -77,18 +84,10 @@ def test_a_clock_that_is_set_back_counts_no_second_twice(set_back_s: float) -> N
     records = np.zeros(100, [(name, code) for name, code in STEP_FIELDS])
     records["step"], records["step_s"] = np.arange(100), 1.0
     records["start_unix_s"] = 1e9 + np.arange(100) - np.where(np.arange(100) < 50, 0, set_back_s)
-    attempt: Any = SimpleNamespace(
-        attempt=1,
-        records=[records],
-        longest=0,
-        ranks=[],
-        kept=lambda _: records,
-        repeated=lambda _: records[:0],
-        abandoned=lambda _: records[:0],
-    )
+    attempts = attempts_of(rank_timing(1, 0, records))
     bar: Any = SimpleNamespace(start_unix_s=1e9 - 5, end_unix_s=1e9 + 110)
     lead: Any = SimpleNamespace(attempt=1, rank=0, spans=[], steps=None)
-    found = seconds_of(attempt_budget([attempt], {1: bar}, [lead]))
+    found = seconds_of(attempt_budget(attempts, {1: bar}, [lead]))
     assert found["steps"] == pytest.approx(100)
     assert found["unexplained"] == pytest.approx(15)
     assert sum(found.values()) == pytest.approx(115)
