@@ -134,7 +134,6 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
 def _print_written(
     written: WrittenSpec, place: JobPlace, problems: list[str], notes: list[str], *, is_local: bool
 ) -> None:
-    from slurm_jobs.commands.starter.first_spec import NONE_READ
     from slurm_jobs.commands.starter.gpu_choice import room_text
 
     if place.is_slurm:
@@ -145,10 +144,8 @@ def _print_written(
         print("there is no Slurm here, so jobs run on this machine")
     print(f"CPU jobs: {room_text(place.cpu)}")
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
-    unread = [] if problems else [line for line in written.said if line.startswith(NONE_READ)]
     for line in (*place.notes, *written.said):
-        if line not in unread:
-            print(line)
+        print(line)
     for path in written.files:
         print(f"wrote {shown_path(path.absolute())}")
     for path in written.kept:
@@ -161,7 +158,5 @@ def _print_written(
         print("\n".join([*problems, f"fix these problems, then: {check}"]), file=sys.stderr)
         return
     print(f"{spec}: no problems found")
-    for line in unread:
-        print(f"note: {line}; a run would reject these rows, so check the files first")
     print(f"next: {command_text('plan', spec)}")
     print(f"then: {command_text('submit' if place.is_slurm else 'run', spec)}")

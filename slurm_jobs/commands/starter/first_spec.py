@@ -47,8 +47,6 @@ _CLUSTER = re.compile(r"^cluster:.*$", re.MULTILINE)
 
 _Inspected = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
-NONE_READ = "no image could be opened"
-"""Prefix of the note that no image could be read, which is printed last."""
 _ONLY_NAMED = "other files there are read only if a row names them"
 _MEASURED = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 """Suffixes of formats whose header has the size; the job measures others."""
@@ -310,7 +308,11 @@ def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
         return measured, []
     first = printable(str(unread[0]))
     if not measured and all(file.suffix.lower() in _MEASURED for file in unread):
-        return [], [f"{NONE_READ}: {number_of('file', len(unread))} tried, the first is {first}"]
+        note = (
+            f"no image could be opened: {number_of('file', len(unread))} tried, the first is "
+            f"{first}; a run would reject these rows, so check the files first"
+        )
+        return [], [note]
     tried = len(measured) + len(unread)
     note = f"{len(unread):,} of {tried:,} images could not be measured; the first is {first}"
     return measured, [note]

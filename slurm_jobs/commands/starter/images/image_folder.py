@@ -154,16 +154,17 @@ def read_image_folder(folder: Path) -> ImageFolder:
     words, more = _words_of(folder, used, captions, texts, splits.folders)
     notes += more
     rows = {}
+    left_out = []
     for name, images in chosen.items():
         without = [image for image in images if not words[image]]
         if without:
             where = f" of {name}" if len(splits.images) > 1 else ""
             number = number_of("image", len(without))
-            notes.append(f"left out: {number}{where} without words ({named(without)})")
+            left_out.append(f"left out: {number}{where} without words ({named(without)})")
         rows[name] = _rows_with_words(images, words)
-    notes += file_notes(files, texts if next_to else {})
+    notes_on_files = file_notes(files, texts if next_to else {})
     if not rows["train"].files:
-        details = "".join(f". {note}" for note in notes if "without words" not in note)
+        details = "".join(f". {note}" for note in (*notes, *notes_on_files))
         message = f"{folder} has no image that can be opened{details}"
         if all_images:
             message = (
@@ -171,6 +172,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
                 f"{_REMEDY}{details}"
             )
         raise InputError(message)
+    notes += [*left_out, *notes_on_files]
     classes = () if next_to else tuple(dict.fromkeys(rows["train"].words))
     if len(classes) == 1:
         message = (

@@ -39,9 +39,7 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     model(tmp_path / "models" / "vlm")
     said = init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes").out
     assert "data: 2 images of pics; their texts are the names of their folders (cat, dog)\n" in said
-    *_, note, following, _then = said.splitlines()
-    assert note.startswith("note: no image could be opened: 2 files tried, the first is pics/cat")
-    assert following.startswith("next: ")
+    assert "\nno image could be opened: 2 files tried, the first is pics/cat" in said
     assert "specs/mine.yaml: no problems found" in said
     spec = (tmp_path / "specs" / "mine.yaml").read_text()
     assert 'path: "../models/vlm"' in spec
