@@ -76,10 +76,10 @@ class Driver:
         self.write("spec.yaml", text)
         return self.submit("spec.yaml", *words)
 
-    def submit_stages(self, stages: str) -> Path:
+    def submit_stages(self, stages: str, *words: str) -> Path:
         """Submit a spec of these stages, lines of YAML, and return the run folder."""
         cluster = "local" if self.cluster is None else "auto"
-        return self.submit_text(f"name: test\ncluster: {cluster}\nstages:\n{stages}")
+        return self.submit_text(f"name: test\ncluster: {cluster}\nstages:\n{stages}", *words)
 
     def status(self, run_dir: Path) -> Any:
         """The status as JSON, asked for anew, whatever the exit code."""
