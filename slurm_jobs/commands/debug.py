@@ -19,6 +19,7 @@ from slurm_jobs.run_folder.orders import JobOrder, read_order
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_values
 from slurm_jobs.run_folder.run_records import read_stage_records
+from slurm_jobs.run_folder.run_values import stages_named
 from slurm_jobs.schedulers.batch_script import setup_lines
 from slurm_jobs.worker.rank import context_path
 from slurm_jobs.worker.rank_command import rank_environment
@@ -118,6 +119,7 @@ def _choose(paths: RunPaths, stage: str, slice_index: int | None) -> tuple[int, 
     records = read_stage_records(paths, stage)
     started = {index: max(numbers) for index, numbers in records.attempts.items() if numbers}
     if not started:
+        stages_named(stage, dict.fromkeys(read_resolved_values(paths)["stages"], ""))
         message = f"no slice of `{stage}` has started yet, so there is no call to repeat"
         raise InputError(message)
     if slice_index is None:

@@ -29,6 +29,7 @@ from slurm_jobs.report.numbers.trainings.training_rates import total
 from slurm_jobs.report.steps.attempt_steps import AttemptSteps, last_losses, split_by_slice
 from slurm_jobs.report.steps.newest_steps import of_newest
 from slurm_jobs.report.values.load_model import NodeLoad
+from slurm_jobs.run_folder.cleanings import cleaned_note
 from slurm_jobs.run_folder.paths import RunPaths
 
 _ALL_APART = "every step after the warm-up compiled something, or was profiled"
@@ -81,6 +82,10 @@ def _training_of(inputs: ReportInputs, run_dir: Path, name: str | None) -> Stage
     names = ", ".join(s.name for s in matching or recorded)
     if not recorded:
         what = f"of stage {name}" if name else "of any training"
+        cleaned = cleaned_note(RunPaths(run_dir))
+        if cleaned is not None:
+            message = f"run {run_id} has no step records {what} to compare: {cleaned}"
+            raise InputError(message)
         message = (
             f"run {run_id} has no step records {what}, and only trainings are compared; the report "
             f"shows the times of other stages\nnext: slurm-jobs report {shlex.quote(str(run_dir))}"

@@ -31,7 +31,7 @@ def test_changed_code_is_called_only_with_update_code(failed: tuple[Driver, Path
             ["half", "--slice", "9"],
             "no attempt at it has started; of `half` these slices have: 0-3",
         ),
-        (["hlaf"], "`hlaf`"),
+        (["hlaf"], "no stage `hlaf`; did you mean `half`?"),
     ],
 )
 def test_what_cannot_be_called_is_refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_verify_offers_to_make_again_what_clean_removed(command: Command, run_di
     (verdict,) = json.loads(command("verify", run_dir, "--json", code=1).out)["datasets"]
     assert verdict["remedy"].endswith("--again consolidate")
     assert "`clean` removed it" in verdict["effect"]
+
+
+def test_compare_says_that_clean_removed_what_it_compares(command: Command, run_dir: Path) -> None:
+    other = run_dir.with_name(f"{run_dir.name[:-4]}0000")
+    shutil.copytree(run_dir, other)
+    command("clean", run_dir, "--keep", "report", "--yes", code=0)
+    error = command("compare", run_dir, other, code=2).err
+    assert "to compare: this run was cleaned" in error
 
 
 def test_a_file_that_clean_did_not_remove_is_still_missed(command: Command, run_dir: Path) -> None:
