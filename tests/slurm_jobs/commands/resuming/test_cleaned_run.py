@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +69,7 @@ def test_verify_offers_to_make_again_what_clean_removed(command: Command, run_di
 
 
 def test_compare_says_that_clean_removed_what_it_compares(command: Command, run_dir: Path) -> None:
-    other = run_dir.with_name(f"{run_dir.name[:-4]}0000")
-    shutil.copytree(run_dir, other)
+    other = unpack("starved-on-slurm", run_dir.parent / "other")
     command("clean", run_dir, "--keep", "report", "--yes", code=0)
     error = command("compare", run_dir, other, code=2).err
     assert "to compare: this run was cleaned" in error
