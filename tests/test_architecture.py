@@ -254,7 +254,6 @@ MESSAGES_READ = {
         "problem.message not in messages_without[n]": _SAME,
         "n.message not in known": _SAME,
     },
-    "slurm_jobs/report/numbers/build_report.py": {"number.at_least == reason": _SAME},
     "slurm_jobs/report/rules/stages/rows_left_out.py": {
         "reason in CHOSEN_REASONS": _CODE,
         "reason not in CHOSEN_REASONS": _CODE,

@@ -8,7 +8,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from slurm_jobs.run.parents import Parents, SubmittedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run_folder.ledger import append_entry
 from slurm_jobs.run_folder.orders import JobOrder, StageWork, name_of_job, order_to_json
-from slurm_jobs.run_folder.paths import RunPaths
+from slurm_jobs.run_folder.paths import RunPaths, run_name
 from slurm_jobs.run_folder.resolved_spec import write_resolved_spec
 from slurm_jobs.run_folder.run_records import last_plan_number, read_stage_records
 from slurm_jobs.run_folder.run_values import RunMeta
@@ -59,33 +59,40 @@ class Connections:
 def job_dependencies(
     plan: Plan, job: PlannedJob, submitted: Sequence[SubmittedJob], connections: Connections
 ) -> JobDependencies:
-    """Return the jobs that a job depends on; completed parents are left out."""
-    kinds_of_jobs: list[tuple[DependencyKind, JobKey]] = []
+    """Return the jobs that a job depends on, by kind: of parent stages, then of its own stage.
+
+    Completed parents are left out. A parent of the kind `aftercorr` counts only where it works on
+    slices of this job.
+    """
+    dependencies: dict[DependencyKind, list[JobKey]] = {}
     slices = frozenset(job.slices)
     for dependency in plan.stage(job.stage).after:
         parents = [done for done in submitted if done.stage == dependency.stage]
         active = connections.active.get(dependency.stage, {})
         if dependency.kind != "aftercorr":
-            kinds_of_jobs += [
-                (dependency.kind, key) for key in [*(done.job for done in parents), *active]
-            ]
+            keys = [*(done.job for done in parents), *active]
+            _add(dependencies, dependency.kind, keys)
             continue
-        kinds_of_jobs += [
-            ("aftercorr" if side_by_side(job, done.planned) else "afterok", done.job)
-            for done in parents
-            if slices.intersection(done.planned.slices)
-        ]
-        kinds_of_jobs += [("afterok", key) for key, others in active.items() if slices & others]
-    kinds_of_jobs += [("afterany", key) for key in connections.ending.get(job.stage, ())]
+        for done in parents:
+            if slices.intersection(done.planned.slices):
+                is_by_element = side_by_side(job, done.planned)
+                _add(dependencies, "aftercorr" if is_by_element else "afterok", [done.job])
+        _add(dependencies, "afterok", [key for key, others in active.items() if slices & others])
+    _add(dependencies, "afterany", connections.ending.get(job.stage, ()))
     if job.after_active:
-        kinds_of_jobs += [("afterany", key) for key in connections.active.get(job.stage, ())]
+        _add(dependencies, "afterany", connections.active.get(job.stage, ()))
     if job.after_previous:
         previous = [done.job for done in submitted if done.stage == job.stage]
-        kinds_of_jobs += [("afterany", key) for key in previous[-1:]]
-    dependencies: dict[DependencyKind, list[JobKey]] = {}
-    for kind, key in kinds_of_jobs:
-        dependencies.setdefault(kind, []).append(key)
+        _add(dependencies, "afterany", previous[-1:])
     return dependencies
+
+
+def _add(
+    dependencies: dict[DependencyKind, list[JobKey]], kind: DependencyKind, keys: Iterable[JobKey]
+) -> None:
+    """Add jobs of a kind; a kind without jobs gets no entry."""
+    for key in keys:
+        dependencies.setdefault(kind, []).append(key)
 
 
 def side_by_side(job: PlannedJob, parent: PlannedJob) -> bool:
@@ -139,9 +146,8 @@ def create_run(
         InputError: the folder cannot be created.
     """
     created_unix_s = time.time()
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(created_unix_s))
     runs_dir = Path(loaded.spec.runs_dir)
-    paths = RunPaths(runs_dir / f"{loaded.spec.name}-{stamp}-{secrets.token_hex(2)}")
+    paths = RunPaths(runs_dir / run_name(loaded.spec.name, created_unix_s))
     meta = RunMeta(
         run_id=paths.run_dir.name,
         name=loaded.spec.name,
@@ -248,11 +254,12 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
     """Build the order with everything that the job's supervisor needs."""
     stage, paths = plan.stage(job.stage), context.paths
     work = {f.name: getattr(stage, f.name) for f in dataclasses.fields(StageWork)}
+    work["resources"] = job.resources  # a job may have others than its stage
     num_again = context.num_again.get(job.stage, {})
-    above = [plan.stage(dependency.stage) for dependency in stage.after]
-    origins = [parent.origin for parent in above]
+    parents = [plan.stage(dependency.stage) for dependency in stage.after]
+    origins = [parent.origin for parent in parents]
     return JobOrder(
-        **{**work, "resources": job.resources},
+        **work,
         run_id=context.run_id,
         run_dir=str(paths.run_dir),
         token=token,
@@ -270,9 +277,10 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
                 run=parent.run,
                 output_dir=paths.output_dir(parent.name),
                 num_slices=parent.num_slices,
+                # Several parents of one matrix share an origin, which then names none of them.
                 origin=parent.origin if origins.count(parent.origin) == 1 else "",
             )
-            for parent in above
+            for parent in parents
         ),
         ancestor_output_dirs={s.name: str(paths.output_dir(s.name)) for s in plan.stages},
         python=stage.python or sys.executable,
@@ -315,7 +323,7 @@ def submit_plan(
             try:
                 job_id = scheduler.submit(order, dependencies)
             except SchedulerError as error:
-                job_id = _taken_after_all(context, order, error)
+                job_id = _id_despite_error(context, order, error)
             newest = append_entry(paths.ledger_dir, "submitted", order.token, {"job_id": job_id})
             key = JobKey(order.job_name, job_id)
             done = SubmittedJob(planned=job, token=order.token, job=key)
@@ -360,7 +368,7 @@ def _write_intent(
     append_entry(paths.ledger_dir, "intent", order.token, intent)
 
 
-def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:
+def _id_despite_error(context: RunContext, order: JobOrder, error: SchedulerError) -> str:
     """Return the id of a job that is queued although sbatch reported an error.
 
     Raises:
@@ -368,18 +376,18 @@ def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError
         SchedulerError: the job was refused, and this is recorded.
     """
     folder = context.paths.run_dir
+    how_to_continue = (
+        f"\nIts name is {order.job_name}. To look it up and continue: slurm-jobs resume {folder}"
+    )
     try:
         job_id = context.scheduler.find([order.job_name]).get(order.job_name)
     except SchedulerError as lookup_error:
-        error = SubmissionUnknownError(f"{error}; and looking it up failed: {lookup_error}")
-        job_id = None
+        message = f"{error}; and looking it up failed: {lookup_error}{how_to_continue}"
+        raise SubmissionUnknownError(message) from error
     if job_id is not None:
         return job_id
     if isinstance(error, SubmissionUnknownError):
-        message = (
-            f"{error}\nIts name is {order.job_name}. To look it up and continue: "
-            f"slurm-jobs resume {folder}"
-        )
+        message = f"{error}{how_to_continue}"
         raise SubmissionUnknownError(message) from error
     append_entry(context.paths.ledger_dir, "refused", order.token, {"reason": str(error)})
     message = (

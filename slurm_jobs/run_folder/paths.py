@@ -29,7 +29,9 @@ RUN/
 from __future__ import annotations
 
 import re
+import secrets
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +42,13 @@ from slurm_jobs.formats.records.attempt_records import (
 )
 
 RUN_STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
-"""Pattern of the suffix that follows the spec's name in a run's id."""
+"""Pattern of the suffix that follows the spec's name in a run's id, as `run_name` makes it."""
+
+
+def run_name(spec_name: str, created_unix_s: float) -> str:
+    """Return a new name for a run of this spec, which is the run's id and names its folder."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(created_unix_s))
+    return f"{spec_name}-{stamp}-{secrets.token_hex(2)}"
 
 
 @dataclass(frozen=True, slots=True)

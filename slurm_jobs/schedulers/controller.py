@@ -41,6 +41,8 @@ class NoControllerError(SchedulerError):
 def ask_controller(job_ids: Sequence[str]) -> str:
     """Return what the controller prints about these jobs; nothing about those it does not know.
 
+    For more than `MOST_SINGLE_REQUESTS` ids it prints all jobs of all users.
+
     Raises:
         NoControllerError: this machine has no `scontrol`.
         SchedulerError: it did not answer for each of them, or in a form that is not known.
@@ -48,10 +50,13 @@ def ask_controller(job_ids: Sequence[str]) -> str:
     if len(job_ids) > MOST_SINGLE_REQUESTS:
         return ask_controller_for_all()
     result = _ask([f"show job {job_id}" for job_id in job_ids])
-    # The id of a lost job may be that of an element of another array now.
-    known = {entry[key] for entry in entries(result.stdout) for key in ("job_id", "own_id")}
+    ids_printed: set[str] = set()
+    for entry in entries(result.stdout):
+        # The id of a lost job may be that of an element of another array now.
+        ids_printed |= {entry["job_id"], entry["own_id"]}
+    num_known = len(ids_printed.intersection(job_ids))
     num_unknown = len(_UNKNOWN.findall(result.stderr))
-    num_answered = len(known.intersection(job_ids)) + num_unknown
+    num_answered = num_known + num_unknown
     if num_answered < len(set(job_ids)):
         raise _no_answer(result, f"it answered for {num_answered} of {len(job_ids)} jobs")
     return result.stdout
@@ -108,13 +113,16 @@ def parse_jobs(text: str, submitted: Mapping[str, str]) -> dict[JobKey, TaskAcco
     Raises:
         SchedulerError: a list of array elements is shortened.
     """
-    by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in submitted.items()}
+    by_id_and_token: dict[tuple[str, str], str] = {}
+    for name, job_id in submitted.items():
+        token = name.rpartition(".")[2]
+        by_id_and_token[job_id, token] = name
     tasks = {}
     for entry in entries(text):
         job_id, name = entry["job_id"], entry["name"]
         if submitted.get(name) != job_id:
-            name = by_folder.get((job_id, token_of_script(entry["Command"])), "")
-        if not name:
+            name = by_id_and_token.get((job_id, token_of_script(entry["Command"])), "")
+        if not name:  # somebody else's job
             continue
         for task_id in _task_ids(job_id, entry["element"]):
             task = TaskAccounting(
@@ -132,9 +140,12 @@ def parse_jobs(text: str, submitted: Mapping[str, str]) -> dict[JobKey, TaskAcco
 
 
 def entries(text: str) -> list[dict[str, str]]:
-    """Return the fields of each job: ids, `name`, `element` of an array, and Slurm's names.
+    """Return the fields of each job or array element; an entry without a state is left out.
 
-    `job_id` is the array's for an element, whose `own_id` is another job id.
+    Four keys are ours. `job_id` is the id of the job, or of the whole array; `own_id` is the same,
+    or the id that the element has of its own. `element` is the index or the indices in the array,
+    and empty without an array. `name` is the job's name. The other keys are named as Slurm prints
+    them, and a field that it does not print is empty.
 
     Raises:
         SchedulerError: the first line of a job is not of a known form.
@@ -142,7 +153,8 @@ def entries(text: str) -> list[dict[str, str]]:
     jobs: list[dict[str, str]] = []
     for printed in text.splitlines():
         line = printed.removeprefix("scontrol: ")  # the prompt, where it is not on its own line
-        if first := _FIRST_LINE.fullmatch(line):
+        first = _FIRST_LINE.fullmatch(line)
+        if first is not None:
             names = ("JobState", "Reason", "SubmitTime", "StartTime", "NodeList", "Command")
             entry = dict.fromkeys(names, "")
             entry["job_id"] = first["array"] or first["id"]

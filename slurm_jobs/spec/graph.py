@@ -36,23 +36,27 @@ def cycle_text(cycle: Sequence[str]) -> str:
 
 
 def _walk(parents: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Walk depth first, parents before children, and return the order and the cycles."""
-    order: list[str] = []
+    """Walk depth first, parents before children, and return the order and the cycles.
+
+    It does not recurse, so that a long chain of stages cannot exceed Python's limit.
+    """
+    order: dict[str, None] = {}
     cycles: list[tuple[str, ...]] = []
-    done: set[str] = set()
     for root in parents:
-        trail: dict[str, Iterator[str]] = {} if root in done else {root: iter(parents[root])}
+        if root in order:
+            continue
+        # From the root to the current stage, each with an iterator over its parents still to visit.
+        trail: dict[str, Iterator[str]] = {root: iter(parents[root])}
         while trail:
-            name = next(reversed(trail))
-            parent = next(trail[name], None)
+            current = next(reversed(trail))
+            parent = next(trail[current], None)
             if parent is None:
-                del trail[name]
-                done.add(name)
-                order.append(name)
+                del trail[current]
+                order[current] = None
             elif parent in trail:
                 names = list(trail)
                 cycles.append(tuple(names[names.index(parent) :]))
-            elif parent in parents and parent not in done:
+            elif parent in parents and parent not in order:
                 trail[parent] = iter(parents[parent])
     return tuple(order), cycles
 
@@ -86,9 +90,12 @@ def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
         train: the training's name.
         dataset: as in its config, or in a phase.
     """
-    source = _only_parent(views, train, "consolidate") if dataset is None else None
-    if isinstance(dataset, str) and (match := REFERENCE.fullmatch(dataset.rstrip("/"))):
-        source = referenced_stage(match[1])
+    source = None
+    if dataset is None:
+        source = _only_parent(views, train, "consolidate")
+    elif isinstance(dataset, str):
+        reference = REFERENCE.fullmatch(dataset.rstrip("/"))
+        source = referenced_stage(reference[1]) if reference is not None else None
     if source is None or source not in views or views[source].run != "consolidate":
         return None
     return _only_parent(views, source, "preprocess")
@@ -171,15 +178,15 @@ def _input_problems(spec: CheckedSpec, name: str, stage: StageView) -> Iterator[
     )
     if needed is None or has_own:
         return
-    # A misspelt parent may be the missing one.
-    if not any(p not in views or views[p].run == needed for p in stage.parents):
+    sources = [p for p in stage.parents if p in views and views[p].run == needed]
+    has_misspelt_parent = any(p not in views for p in stage.parents)  # perhaps the missing one
+    if not sources and not has_misspelt_parent:
         message = (
             f"stage `{name}` runs `{stage.run}` and must come after a stage that runs `{needed}`"
         )
         if stage.run == "train":
             message += ", or name its data set as config.dataset"
         yield spec.at(("stages", name), message, at_key=True)
-    sources = [p for p in stage.parents if p in views and views[p].run == needed]
     if len(sources) > 1:
         remedy = "preprocess all rows in one stage, or follow each with its own `consolidate`"
         if needed == "consolidate":

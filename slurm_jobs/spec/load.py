@@ -98,16 +98,20 @@ def load_spec(
     if document.value is None:
         empty = Problem(file=file, line=1, column=1, message="the file is empty")
         raise SpecError(list(document.problems) or [empty])
-    typed = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
+    typed = list(overrides)
+    if limit is not None:
+        typed.append(f"limit={limit}")
     expanded = expand_with(document, typed, earlier=earlier)
     document = expanded.document
     problems = (*document.problems, *override_problems(document, typed))
     document = dataclasses.replace(document, problems=problems)
+    # Messages name the stages as the file does, not the combinations that a matrix made of them.
     try:
         loaded = load_document(document, text, files, overrides=expanded.overrides)
     except SpecError as error:
-        located = as_in_the_file(error.problems, document, expanded.origins)
-        raise SpecError(marked_earlier(located, earlier, typed)) from None
+        in_the_file = as_in_the_file(error.problems, document, expanded.origins)
+        # Nobody typed the earlier overrides now, so problems of theirs say where they come from.
+        raise SpecError(marked_earlier(in_the_file, earlier, typed)) from None
     notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
     return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)
 
@@ -117,6 +121,9 @@ def load_document(
 ) -> LoadedSpec:
     """Check and complete the values of a spec that already contain `overrides`.
 
+    The order of the checks matters where they use `_elsewhere`: of several problems at one place
+    only those of the first check are shown.
+
     Raises:
         SpecError: with every problem found.
     """
@@ -124,14 +131,8 @@ def load_document(
     around = files.around(folder)
     valid, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
-    configs: dict[str, Any] = {}
-    for name, view in views.items():
-        if view.run in BUILTIN_STAGES and view.config is not None:
-            place: KeyPath = ("stages", name, "config")
-            config, more = validate_values(config_class(view.run), document, view.config, place)
-            problems += more
-            if config is not None:
-                configs[name] = config
+    configs, config_problems = _builtin_configs(views, document)
+    problems += config_problems
     values, marked = _resolve(valid, views, configs, document, around)
     spec = CheckedSpec(document=document, views=views, files=files, configs=configs, marked=marked)
     problems += [*form_problems(spec), *graph_problems(spec), *reference_problems(spec)]
@@ -140,28 +141,15 @@ def load_document(
     options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
     problems += _elsewhere(problems, conflict_problems(spec, options))
     for name, view in views.items():
-        place = ("stages", name, "resources", "slurm")
+        place: KeyPath = ("stages", name, "resources", "slurm")
         option_problems = environment_option_problems(view.resources.get("slurm"), place, document)
         problems += _elsewhere(problems, option_problems)
     problems += entry_point_problems(spec)
     if not profile_problems:
         problems += module_problems(spec, profile)
     on_this_machine = profile is not None and profile.scheduler == "local"
-    of_files = [
-        *path_problems(marked, document, files.holds, runs_here=on_this_machine),
-        *processor_problems(spec),
-        *manifest_problems(spec),
-        *image_place_problems(spec),
-        *dataset_problems(spec),
-        *model_problems(spec),
-        *target_problems(spec),
-        *image_problems(spec),
-        *image_pixels_problems(spec),
-        *accelerate_problems(spec),
-        *runs_dir_problems(spec),
-    ]
-    problems += _elsewhere(problems, of_files)
-    notes = []
+    problems += _elsewhere(problems, _file_problems(spec, marked, runs_here=on_this_machine))
+    data_notes: list[Problem] = []
     for findings in (
         text_alone_findings(spec),
         missing_image_findings(spec),
@@ -169,9 +157,13 @@ def load_document(
         unusable_row_findings(spec),
         image_size_findings(spec),
     ):
-        found_here = list(findings)
-        problems += _elsewhere(problems, [problem for problem, is_error in found_here if is_error])
-        notes += [problem for problem, is_error in found_here if not is_error]
+        errors: list[Problem] = []
+        for problem, is_error in findings:
+            if is_error:
+                errors.append(problem)
+            else:
+                data_notes.append(problem)
+        problems += _elsewhere(problems, errors)
     problems = [
         *document.problems,
         *_without_yaml_consequences(document, problems),
@@ -181,7 +173,7 @@ def load_document(
         raise SpecError(_sorted(problems))
     notes = [
         *manifest_notes(spec),
-        *notes,
+        *data_notes,
         *idle_setting_notes(spec),
         *row_notes(spec),
         *unexpanded_notes(spec),
@@ -200,6 +192,39 @@ def load_document(
     )
 
 
+def _builtin_configs(
+    views: Mapping[str, StageView], document: YamlDocument
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the valid configs of built-in stages by stage, and the problems of the others."""
+    configs: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, view in views.items():
+        if view.run in BUILTIN_STAGES and view.config is not None:
+            place: KeyPath = ("stages", name, "config")
+            config, more = validate_values(config_class(view.run), document, view.config, place)
+            problems += more
+            if config is not None:
+                configs[name] = config
+    return configs, problems
+
+
+def _file_problems(
+    spec: CheckedSpec, marked: Sequence[MarkedString], *, runs_here: bool
+) -> Iterator[Problem]:
+    """Yield problems of the files and folders that a spec names, and of their contents."""
+    yield from path_problems(marked, spec.document, spec.files.holds, runs_here=runs_here)
+    yield from processor_problems(spec)
+    yield from manifest_problems(spec)
+    yield from image_place_problems(spec)
+    yield from dataset_problems(spec)
+    yield from model_problems(spec)
+    yield from target_problems(spec)
+    yield from image_problems(spec)
+    yield from image_pixels_problems(spec)
+    yield from accelerate_problems(spec)
+    yield from runs_dir_problems(spec)
+
+
 def _training_problems(spec: CheckedSpec) -> Iterator[Problem]:
     """Yield contradictions between the keys of each training.
 
@@ -209,14 +234,18 @@ def _training_problems(spec: CheckedSpec) -> Iterator[Problem]:
     for name, view in spec.views.items():
         if view.run != "train" or view.config is None:
             continue
-        config, unreadable = spec.configs.get(name), frozenset[str]()
-        if config is None:
-            target, place = config_class("train"), ("stages", name, "config")
-            config, unreadable, more = readable_fields(target, spec.document, view.config, place)
-            yield from more
-        at_resources: KeyPath = ("stages", name, "resources")
+        config = spec.configs.get(name)
+        unreadable: frozenset[str] = frozenset()
+        if config is None:  # it has invalid keys
+            place: KeyPath = ("stages", name, "config")
+            config, unreadable, of_config = readable_fields(
+                config_class("train"), spec.document, view.config, place
+            )
+            yield from of_config
+        place = ("stages", name, "resources")
         given = view.keys.get("resources", {})
-        resources, _ = validate_values(Resources, spec.document, given, at_resources)
+        # The validation of the whole spec has reported the problems of the resources.
+        resources, _ = validate_values(Resources, spec.document, given, place)
         if resources is not None:
             yield from stage_problems(spec, name, resources, config, unreadable=unreadable)
 
@@ -232,12 +261,14 @@ def _without_yaml_consequences(
 ) -> list[Problem]:
     """Return `problems` without those that follow from invalid YAML.
 
-    What a value with a refused tag or merge key should be is unknown, so problems there follow.
+    They are at the place of a YAML problem, or at a value with a refused tag or merge key: what it
+    should be is unknown.
     """
-    listed = [*document.problems]
-    for path in document.refused:
-        listed += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
-    return _elsewhere(listed, problems)
+    causes = [*document.problems]
+    for path in document.refused:  # without a message, because only their places are compared
+        causes.append(problem_at(document, path, "", at_key=False))
+        causes.append(problem_at(document, path, "", at_key=True))
+    return _elsewhere(causes, problems)
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:

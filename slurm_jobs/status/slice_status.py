@@ -140,8 +140,11 @@ def slice_status(
         reason = f"not submitted{why}; `resume` submits it"
         return to_be_submitted(index, reason, is_submitting=is_submitting)
     attempt, ending = newest_attempt(index, intent, records)
-    outcome = ending.outcome if ending is not None and ending.token == intent.token else None
+    outcome = None
+    if ending is not None and ending.token == intent.token:
+        outcome = ending.outcome
     failed = ending if outcome == "failed" else None
+    completed = completion_of(index, intent, records)  # possibly of an attempt before the newest
     job = intent.element(index)
     task = answer.tasks.get(job) if job is not None else None
     known = SliceStatus(
@@ -152,7 +155,6 @@ def slice_status(
         attempt=attempt,
         state=task.state if task is not None else None,
     )
-    completed = completion_of(index, intent, records)
     if completed is not None:
         return replace(
             known,
@@ -162,25 +164,25 @@ def slice_status(
             ending=completed,
             reason=_time_limit_reason(task) if task is not None and task.state == "TIMEOUT" else "",
         )
+    if task is None and failed is not None:
+        return replace(known, status="failed", source="record", ending=failed)
     if task is None:
-        if failed is not None:
-            return replace(known, status="failed", source="record", ending=failed)
         return _without_task(known, intent, answer, is_submitting=is_submitting)
     known = replace(known, source=task.source, start_unix_s=task.start_unix_s)
     if task.state in PENDING_STATES:
-        status = _pending(known, task, several_partitions=several_partitions)
+        of_task = _pending(known, task, several_partitions=several_partitions)
     elif task.state in RUNNING_STATES:
-        status = _running(known, task, intent, failed)
+        of_task = _running(known, task, intent, failed)
     else:
-        status = _ended(known, task, intent, failed)
+        of_task = _ended(known, task, intent, failed)
     if _has_local_reason(task) and task.state == "FAILED":
-        return status  # it was not started, so no other slice or attempt explains this
+        return of_task  # it was not started, so no other slice or attempt explains this
+    if of_task.status == "failed" and outcome == "stopped":
+        return replace(of_task, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
     is_in_progress = attempt > 0 and ending is None
     if intent.slices_per_task and not is_in_progress:
-        status = _of_shared_task(status, intent, records, failed)
-    if status.status == "failed" and outcome == "stopped":
-        return replace(status, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
-    return status
+        return _of_shared_task(of_task, intent, records, failed)
+    return of_task
 
 
 def to_be_submitted(index: int, reason: str, *, is_submitting: bool) -> SliceStatus:
@@ -205,15 +207,16 @@ def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bo
     if wait == "unmet":
         return replace(known, status="stranded", reason=NEVER, wait=wait)
     may_start_in_another = several_partitions and wait in {"never", "blocked"}
-    if not wait or may_start_in_another or task.source not in _CURRENT:
+    is_current = task.source in _CURRENT
+    if not wait or may_start_in_another or not is_current:
         return replace(known, status="waiting", reason=task.reason)
     reason = task.reason or task.state
     if meaning:
         reason = f"{reason}: {meaning}"
-    if wait in _STRANDING:
-        reason = f"{_STRANDING[wait]} ({reason})"
-        return replace(known, status="stranded", reason=reason, wait=wait)
-    return replace(known, status="waiting", reason=reason, wait=wait)
+    if wait not in _STRANDING:
+        return replace(known, status="waiting", reason=reason, wait=wait)
+    reason = f"{_STRANDING[wait]} ({reason})"
+    return replace(known, status="stranded", reason=reason, wait=wait)
 
 
 def _running(
@@ -230,16 +233,17 @@ def _ended(
     known: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
 ) -> SliceStatus:
     """Return the status of a task that has ended without a completion."""
+    is_cancelled = task.state == "CANCELLED"
     is_ours = known.slice_index in intent.cancelled_slices
-    if task.state == "CANCELLED" or (is_ours and failed is None):
-        if is_ours:
-            return _cancelled_here(known)
+    if is_ours and (is_cancelled or failed is None):
+        return _cancelled_here(known)
+    if is_cancelled:
         return replace(
             known, status="cancelled", reason=CANCELLED_ELSEWHERE, cause="cancelled elsewhere"
         )
-    reason = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
+    time_limit = _time_limit_reason(task) if task.state == "TIMEOUT" else ""
     if failed is not None:
-        return replace(known, status="failed", ending=failed, reason=reason)
+        return replace(known, status="failed", ending=failed, reason=time_limit)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
         if not known.attempt:
@@ -249,13 +253,12 @@ def _ended(
             )
         return replace(known, reason=reason)
     if _has_local_reason(task):
-        reason = task.reason
-    elif not known.attempt:
-        reason = f"{reason or task.end_text} before its supervisor started; see its log"
-        if task.state == "FAILED" and not task.signal:
-            reason += " for errors of `setup:` or of Python"
-    elif not reason:
-        reason = unrecorded_text(task)
+        return replace(known, status="failed", reason=task.reason)
+    if known.attempt:
+        return replace(known, status="failed", reason=time_limit or unrecorded_text(task))
+    reason = f"{time_limit or task.end_text} before its supervisor started; see its log"
+    if task.state == "FAILED" and not task.signal:
+        reason += " for errors of `setup:` or of Python"
     return replace(known, status="failed", reason=reason)
 
 
@@ -308,15 +311,15 @@ def _of_shared_task(
 
     `status` is what the task's state alone would mean. The slice is not in progress itself.
     """
-    has_begun = is_busy = False
+    another_has_begun = another_is_in_progress = False
     for other in intent.slices_of_same_element(status.slice_index):
         if other != status.slice_index:
             attempt, ending = newest_attempt(other, intent, records)
-            has_begun |= attempt > 0
-            is_busy |= attempt > 0 and ending is None
-    if status.status == "failed" and not status.attempt and has_begun:
+            another_has_begun |= attempt > 0
+            another_is_in_progress |= attempt > 0 and ending is None
+    if status.status == "failed" and not status.attempt and another_has_begun:
         return replace(status, reason=f"{status.state} before its turn came")
-    if status.status == "running" and is_busy:
+    if status.status == "running" and another_is_in_progress:
         if failed is not None:
             return replace(status, status="failed", source="record", ending=failed)
         return replace(status, status="waiting", reason="its array task processes another slice")
@@ -326,7 +329,10 @@ def _of_shared_task(
 def _without_task(
     known: SliceStatus, intent: Intent, answer: Answer, *, is_submitting: bool
 ) -> SliceStatus:
-    """Return the status of a slice without records whose job no source lists."""
+    """Return the status of a slice without a record of an end whose job no source lists.
+
+    An attempt may have left the record of its start.
+    """
     job = known.job
     if known.slice_index in intent.cancelled_slices:
         return _cancelled_here(known)

@@ -42,26 +42,31 @@ from slurm_jobs.report.values.training_model import TrainingNumbers
 def build_report(
     inputs: ReportInputs, config: ReportConfig, *, num_epochs: float | None = None
 ) -> RunReport:
-    """Return the whole report; `num_epochs` adds a projection of so many."""
+    """Return the whole report; `num_epochs` adds a projection of so many.
+
+    The table and the cost are of all stages. The bars leave out the stage that makes this report.
+    Status, evaluation, projections and the rules for stages also leave out those that the spec no
+    longer has: their time and use count, but their status, steps and results do not.
+    """
     attempts, results = gather_attempts(inputs), current_results(inputs)
     standing = standings(inputs, attempts)
     stages = tuple(
         stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
-    training, judged = _training(inputs, attempts, config)
+    training, training_to_judge = _training(inputs, attempts, config)
     span = run_span(inputs, attempts, standing)
     shares = timeline(inputs, attempts, span)
     note = coverage_note(inputs, attempts, span[1])
-    worked = tuple(s for s in stages if s.run != REPORT_RUN)
-    current = tuple(s for s in worked if not s.is_former)
-    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span, config)
-    evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
-    bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
-    ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
+    without_report = tuple(s for s in stages if s.run != REPORT_RUN)
+    in_spec = tuple(s for s in without_report if not s.is_former)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in in_spec], span, config)
+    evaluation, data = evaluation_numbers(in_spec), data_numbers(inputs, results)
+    bars = tuple(f.bar for stage in without_report for f in attempts[stage.name])
+    ahead, not_known = _ahead(inputs, in_spec, training, bars, data=data, num_epochs=num_epochs)
     efficiency = efficiency_numbers(inputs, stages, attempts)
     explained = explained_attempts(inputs)
     findings, checks = find(
-        current, judged, shares, note, data, efficiency=efficiency, attempts=explained
+        in_spec, training_to_judge, shares, note, data, efficiency=efficiency, attempts=explained
     )
     tuned = tuning_sentences(inputs, results)
     notes = [*tuning_notes(inputs, tuned), *_notes(inputs, attempts, note, training, stages)]
@@ -91,9 +96,14 @@ def build_report(
 def _training(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
 ) -> tuple[tuple[TrainingNumbers, ...], tuple[TrainingNumbers, ...]]:
-    """Return the trainings of stages in the spec: to print, and for the rules."""
-    numbers_of_stages: list[TrainingNumbers] = []
-    judged: list[TrainingNumbers] = []
+    """Return the trainings of stages in the spec: to print, and for the rules to judge.
+
+    The two differ only for a stage whose config or code changed between its attempts: its numbers
+    to print are of all attempts. The rules judge the newest config and code, if they have enough
+    steps.
+    """
+    to_print: list[TrainingNumbers] = []
+    for_rules: list[TrainingNumbers] = []
     for stage in inputs.stages:
         if stage.is_former:
             continue
@@ -107,10 +117,10 @@ def _training(
                 )
             ]
             if not to_judge:
-                numbers_of_stages += with_probes
+                to_print += with_probes
             if to_judge or not is_mixed:
-                judged += with_probes
-    return tuple(numbers_of_stages), tuple(judged)
+                for_rules += with_probes
+    return tuple(to_print), tuple(for_rules)
 
 
 def _ahead(
@@ -192,7 +202,7 @@ def _notes(
 
 
 def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
-    """Yield which numbers of a stage are lower bounds, by the reason."""
+    """Yield which numbers of a stage are lower bounds, one sentence for each reason."""
     numbers = {
         "hours": stage.cpu_hours,
         "longest job": stage.longest_s,
@@ -200,8 +210,14 @@ def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
     }
     if not stage.is_largest_killed:  # the table says why
         numbers["memory"] = stage.max_rss_bytes
-    for reason in dict.fromkeys(n.at_least for n in numbers.values() if n.at_least):
-        names = [name for name, number in numbers.items() if number.at_least == reason]
-        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        are = "are lower bounds" if len(names) > 1 or names == ["hours"] else "is a lower bound"
+    names_by_reason: dict[str, list[str]] = {}
+    for name, number in numbers.items():
+        if number.at_least:
+            names_by_reason.setdefault(number.at_least, []).append(name)
+    for reason, names in names_by_reason.items():
+        listed = names[-1]
+        if len(names) > 1:
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
+        is_plural = len(names) > 1 or names == ["hours"]
+        are = "are lower bounds" if is_plural else "is a lower bound"
         yield f"{stage.name}: {listed} {are}, CPU used is of the starts that are known: {reason}"

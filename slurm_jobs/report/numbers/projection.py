@@ -60,14 +60,10 @@ def projections(
     """
     projected, notes = [], []
     for numbers in training:
-        stage = _of(stages, numbers.stage)
+        stage = _stage_named(stages, numbers.stage)
         if stage is None or stage.status == "completed" or numbers.is_earlier:
             continue
-        pace, why = numbers.pace, _why_none(numbers)
-        if pace is not None and not why and pace.num_planned is None:
-            why = "its records do not say how many steps it is to have"
-        if pace is not None and not why and not pace.is_last_phase:
-            why = "phases are ahead whose pace is not known yet"
+        pace, why = numbers.pace, _why_rest_unknown(numbers)
         overhead = _overhead(inputs[stage.name], stage, numbers, bars, begun)
         if why or pace is None or pace.num_planned is None:
             notes.append(f"{numbers.stage}: what is ahead is not known: {why}")
@@ -86,25 +82,35 @@ _HOPELESS = (
 )
 
 
-def _why_none(numbers: TrainingNumbers) -> str:
-    if numbers.pace is not None:
-        return ""
-    return f"fewer than {MIN_BLOCK_STEPS} steps of its newest config and phase show its pace"
+def _why_rest_unknown(numbers: TrainingNumbers) -> str:
+    """Return why the rest of a training is not projected; empty if its pace and end are known."""
+    pace = numbers.pace
+    if pace is None:
+        return _NO_PACE
+    if pace.num_planned is None:
+        return "its records do not say how many steps it is to have"
+    if not pace.is_last_phase:
+        return "phases are ahead whose pace is not known yet"
+    return ""
+
+
+_NO_PACE = f"fewer than {MIN_BLOCK_STEPS} steps of its newest config and phase show its pace"
 
 
 def _num_done(numbers: TrainingNumbers, pace: StepPace, bars: Sequence[Bar]) -> int:
     """Return the steps that need not be repeated: a failed attempt leaves what it had saved.
 
     The end of the last attempt with steps counts. A later one without steps has not repeated the
-    lost ones yet, and may record from which step it continues.
+    lost ones yet, but it may have recorded from which step it continues; that counts then.
     """
     of_stage = [bar for bar in bars if bar.stage == numbers.stage]
-    of_attempt = [bar for bar in of_stage if bar.attempt == pace.attempt]
-    last = max(of_attempt or of_stage, key=lambda bar: bar.start_unix_s, default=None)
-    if last is None or last.outcome not in {"failed", "cancelled", "unknown"}:
+    with_steps = [bar for bar in of_stage if bar.attempt == pace.attempt]
+    last = max(with_steps or of_stage, key=lambda bar: bar.start_unix_s, default=None)
+    has_lost_steps = last is not None and last.outcome in {"failed", "cancelled", "unknown"}
+    if not has_lost_steps:
         return pace.num_done
-    saved = pace.num_saved if pace.num_loaded is None else pace.num_loaded
-    return min(pace.num_done, saved)
+    num_kept = pace.num_saved if pace.num_loaded is None else pace.num_loaded
+    return min(pace.num_done, num_kept)
 
 
 def project_epochs(
@@ -128,7 +134,7 @@ def project_epochs(
     """
     projected, notes = [], []
     for numbers in training:
-        stage = _of(stages, numbers.stage)
+        stage = _stage_named(stages, numbers.stage)
         if stage is None or numbers.is_earlier:
             continue
         sources = [name for name in ancestors_of(inputs, stage.name) if name in num_samples]
@@ -149,7 +155,7 @@ def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, overhead: _Overhe
     """Return why there is no projection; empty if pace and length of an epoch are known."""
     pace = numbers.pace
     if pace is None:
-        return _why_none(numbers)
+        return _NO_PACE
     if num_sources != 1:
         reason = (
             "several stages made data before it" if num_sources else "the run did not make its data"
@@ -174,8 +180,12 @@ def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
     return sorted(names)
 
 
-def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
-    """Return the stage; None for an element of an array, whose accounting is that of all."""
+def _stage_named(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
+    """Return the stage of that name.
+
+    None for the numbers of an array's element, whose name has the slice too: the accounting of the
+    stage is that of all its elements.
+    """
     return next((stage for stage in stages if stage.name == name), None)
 
 
@@ -187,11 +197,12 @@ def _overhead(
     begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> _Overhead:
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
-    runs_for_s = [
-        bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
-        for bar in bars
-        if bar.stage == stage.name and bar.outcome == "running"
-    ]
+    ages_s = []
+    for bar in bars:
+        if bar.stage == stage.name and bar.outcome == "running":
+            begun_unix_s = min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
+            now_unix_s = bar.end_unix_s  # a bar that has not ended reaches to now
+            ages_s.append(now_unix_s - begun_unix_s)
     requested = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
     options = inputs.resources.get("slurm") or {}
     num_gpus = requested["gpus_per_node"] or gpus_of_options(
@@ -205,7 +216,7 @@ def _overhead(
         startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
         limit_s=limit_s or None,
         wait=None if median is None or longest is None else Span(low=median, high=longest),
-        running_since_s=max(runs_for_s, default=None),
+        running_since_s=max(ages_s, default=None),
         num_gpus=max(1, requested["nodes"]) * num_gpus,
         num_cpus=num_tasks * max(1, requested["cpus_per_task"]),
     )
@@ -223,38 +234,49 @@ def _project(
     *,
     what: str,
 ) -> Projection:
-    work_s = time_of(pace, num_steps)
-    starts = [_num_starts(overhead, seconds) for seconds in work_s]
-    held_s = [s + num * overhead.startup_s for s, num in zip(work_s, starts, strict=True)]
-    hours = [overhead.num_gpus * s / 3600 for s in held_s]
-    cpu_hours = [overhead.num_cpus * s / 3600 for s in held_s]
-    money = [money_of(g, c, price) for g, c in zip(hours, cpu_hours, strict=True)]
-    wait = overhead.wait
-    if wait is not None:
-        wait = Span(low=starts[0] * wait.low, high=starts[1] * wait.high)
-    low_wait, high_wait = (wait.low, wait.high) if wait is not None else (0.0, 0.0)
+    low_work_s, high_work_s = time_of(pace, num_steps)
+    low_starts, high_starts = _num_starts(overhead, low_work_s), _num_starts(overhead, high_work_s)
+    held_s = Span(
+        low=low_work_s + low_starts * overhead.startup_s,
+        high=high_work_s + high_starts * overhead.startup_s,
+    )
+    gpu_hours = _hours(overhead.num_gpus, held_s)
+    cpu_hours = _hours(overhead.num_cpus, held_s)
+    low_money = money_of(gpu_hours.low, cpu_hours.low, price)
+    high_money = money_of(gpu_hours.high, cpu_hours.high, price)
+    money = None
+    if low_money is not None and high_money is not None:
+        money = Span(low=low_money, high=high_money)
+    wait, seconds = None, held_s
+    if overhead.wait is not None:
+        wait = Span(low=low_starts * overhead.wait.low, high=high_starts * overhead.wait.high)
+        seconds = Span(low=held_s.low + wait.low, high=held_s.high + wait.high)
     steps, ranks = units.number_of("step", pace.num_steps), units.ranks([pace.num_ranks])
     basis = f"at {units.seconds(pace.step_s)} a step, as in {steps} on {ranks}"
-    if starts[1]:
+    if high_starts:
         start = "start" if overhead.running_since_s is None else "further start"
         waits = "without waits in the queue, of which none is known"
         if wait is not None:
             waits = "and waits in the queue as this run had them"
         basis += (
-            f"; with {units.number_of(start, starts[1])} of the job at most, each with "
+            f"; with {units.number_of(start, high_starts)} of the job at most, each with "
             f"{units.seconds(overhead.startup_s)} of start-up, warm-up and end; {waits}"
         )
     return Projection(
         stage=numbers.stage,
         what=what,
         num_steps=num_steps,
-        seconds=Span(low=held_s[0] + low_wait, high=held_s[1] + high_wait),
-        num_starts=starts[1],
+        seconds=seconds,
+        num_starts=high_starts,
         wait=wait,
-        gpu_hours=Span(low=hours[0], high=hours[1]) if overhead.num_gpus else None,
-        money=None if money[0] is None or money[1] is None else Span(low=money[0], high=money[1]),
+        gpu_hours=gpu_hours if overhead.num_gpus else None,
+        money=money,
         basis=basis,
     )
+
+
+def _hours(num_devices: int, held_s: Span) -> Span:
+    return Span(low=num_devices * held_s.low / 3600, high=num_devices * held_s.high / 3600)
 
 
 def _num_starts(overhead: _Overhead, work_s: float) -> int:

@@ -7,6 +7,7 @@ are nested, the inner one counts.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -60,6 +61,8 @@ _AFTER_EXIT = "other ranks and supervisor"
 """From the end of the rank's process to that of the attempt."""
 _PROFILES = "profiles begun and written"
 """By any rank: the others wait."""
+_UNEXPLAINED = ("unexplained", "unexplained")
+"""Name and kind of the time that nothing explains."""
 
 
 def attempt_budget(
@@ -67,21 +70,24 @@ def attempt_budget(
 ) -> tuple[TimeShare, ...]:
     """Return shares of all attempts together; they add up to the sum of the attempts' lengths.
 
+    The unexplained time is last.
+
     Args:
         attempts: attempts with recorded steps.
         bars: start and end by attempt.
         timings: timings of the same slice, for the spans.
     """
     seconds: dict[tuple[str, str], float] = {}
+    unexplained_s = 0.0
     by_attempt = {a.attempt: a for a in attempts}
     for number, bar in sorted(bars.items()):
         ranks = [t for t in timings if t.attempt == number]
         lead = min(ranks, key=lambda t: t.rank) if ranks else None
         parts = _one_attempt(bar, by_attempt.get(number), lead, is_first=number == min(bars))
+        unexplained_s += parts.pop(_UNEXPLAINED, 0.0)
         for key, value in _in_order(parts, lead):
             seconds[key] = seconds.get(key, 0.0) + value
-    rest = seconds.pop(("unexplained", "unexplained"), 0.0)
-    seconds["unexplained", "unexplained"] = rest
+    seconds[_UNEXPLAINED] = unexplained_s
     whole_s = sum(seconds.values())
     return tuple(
         TimeShare(name=name, kind=kind, seconds=value, share=value / whole_s)
@@ -93,47 +99,60 @@ def attempt_budget(
 def _in_order(
     parts: Mapping[tuple[str, str], float], lead: RankTiming | None
 ) -> list[tuple[tuple[str, str], float]]:
-    """Sort the parts by their first begin: spans before the loop, the loop, the rest."""
-    began: dict[str, float] = {}
+    """Sort the parts by their first begin: spans before the loop, the loop, the rest.
+
+    A part of the kind `startup` begins with the first span of its name, every other part with the
+    loop. Parts without a known begin are last.
+    """
+    span_begins: dict[str, float] = {}
     for span in lead.spans if lead else ():
-        began.setdefault(span["name"].replace("_", " "), span["start_unix_s"])
+        span_begins.setdefault(span["name"].replace("_", " "), span["start_unix_s"])
+    loop_begin = math.inf
     if lead is not None and lead.steps is not None and len(lead.steps.steps):
-        loop = float(lead.steps.steps["start_unix_s"][0])
-        began |= {name: loop for name, kind in parts if kind not in {"startup", "unexplained"}}
-    return sorted(parts.items(), key=lambda part: began.get(part[0][0], float("inf")))
+        loop_begin = float(lead.steps.steps["start_unix_s"][0])
+    begins: dict[tuple[str, str], float] = {}
+    for name, kind in parts:
+        if kind == "startup":
+            begins[name, kind] = span_begins.get(name, math.inf)
+        else:
+            begins[name, kind] = loop_begin
+    return sorted(parts.items(), key=lambda part: begins[part[0]])
 
 
 def _one_attempt(
     bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None, *, is_first: bool
 ) -> dict[tuple[str, str], float]:
-    loop = None if steps is None else _loop_of(steps, bar.end_unix_s)
-    spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
+    """Return the seconds of an attempt by name and kind: start-up, unexplained, the loop's parts.
+
+    The first claim to a second wins: the loop's, then those of the spans from the shortest to the
+    longest, so that the inner one of nested spans counts.
+    """
     claims: list[tuple[str, str, list[Interval]]] = []
+    loop = None if steps is None else _loop_of(steps, bar.end_unix_s)
+    if loop is not None:
+        claims.append(("loop", "loop", [loop]))
+    spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
     for span in spans:
         start = span["start_unix_s"]
         is_before = loop is None or start < loop[0]
-        if is_before or (loop is not None and start >= loop[1]):
+        is_after = loop is not None and start >= loop[1]
+        if is_before or is_after:
             name = AGAIN if is_before and not is_first else span["name"]
             claims.append((name, "startup", [(start, start + span["duration_s"])]))
     exits = [s for s in spans if s["name"] == PROCESS_EXIT_SPAN]
     if exits:  # later time is not this rank's
         gone = max(s["start_unix_s"] + s["duration_s"] for s in exits)
         claims.append((_AFTER_EXIT, "startup", [(gone, bar.end_unix_s)]))
-    loop_claim = [("loop", "loop", [loop])] if loop else []
-    shares = budget(
-        bar.start_unix_s,
-        bar.end_unix_s,
-        [*loop_claim, *claims],
-        ("unexplained", "unexplained"),
-    )
     parts: dict[tuple[str, str], float] = {}
-    for share in sorted(shares, key=lambda s: s.kind == "loop"):
-        if share.kind == "loop" and steps is not None:
-            for key, value in _loop_parts(steps, share.seconds, bar.end_unix_s).items():
-                parts[key] = parts.get(key, 0.0) + value
-        else:
-            key = (share.name.replace("_", " "), share.kind)
-            parts[key] = parts.get(key, 0.0) + share.seconds
+    loop_s = 0.0
+    for share in budget(bar.start_unix_s, bar.end_unix_s, claims, _UNEXPLAINED):
+        if share.kind == "loop":
+            loop_s = share.seconds
+            continue
+        key = (share.name.replace("_", " "), share.kind)
+        parts[key] = parts.get(key, 0.0) + share.seconds
+    if steps is not None and loop_s > 0:
+        parts |= _loop_parts(steps, loop_s, bar.end_unix_s)
     return parts
 
 
@@ -144,8 +163,11 @@ def _loop_of(steps: AttemptSteps, latest_s: float) -> Interval:
     """
     start, end = steps.begun_unix_s, steps.ended_unix_s
     sum_s = float(steps.records[steps.longest]["step_s"].sum(dtype=np.float64))
-    was_set = end - start < (1 - CLOCK_TOLERANCE) * sum_s or end > latest_s + CLOCK_SKEW_S
-    return start, start + sum_s if was_set else end
+    is_too_short = end - start < (1 - CLOCK_TOLERANCE) * sum_s
+    is_too_late = end > latest_s + CLOCK_SKEW_S
+    if is_too_short or is_too_late:
+        end = start + sum_s
+    return start, end
 
 
 def _loop_parts(
@@ -153,24 +175,29 @@ def _loop_parts(
 ) -> dict[tuple[str, str], float]:
     """Return the loop's seconds: steps, checkpoints, evaluation, uncounted steps, and gaps."""
     longest = steps.longest
-    rows = steps.kept(longest)
-    parts = {
-        (f"{name} in the loop", name): float(rows[f"{name}_s"].sum(dtype=np.float64))
-        for name in _IN_LOOP
+    kept = steps.kept(longest)
+    inside_steps = {(f"{name} in the loop", name): _sum_s(kept, f"{name}_s") for name in _IN_LOOP}
+    in_steps = {
+        **inside_steps,
+        ("steps", "forward"): _sum_s(kept, "step_s") - sum(inside_steps.values()),
+        ("steps repeated later", "repeated"): _sum_s(steps.repeated(longest), "step_s"),
+        ("steps of an earlier config", "idle"): _sum_s(steps.abandoned(longest), "step_s"),
     }
-    parts["steps", "forward"] = float(rows["step_s"].sum(dtype=np.float64)) - sum(parts.values())
-    for name, kind, records in (
-        ("steps repeated later", "repeated", steps.repeated(longest)),
-        ("steps of an earlier config", "idle", steps.abandoned(longest)),
-    ):
-        parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
-    sum_s = sum(parts.values())
-    if sum_s > loop_s:  # by other clocks the attempt ended before its steps did
-        return {part: seconds * loop_s / sum_s for part, seconds in parts.items()}
+    sum_s = sum(in_steps.values())
+    if sum_s > loop_s:
+        # By other clocks the attempt ended before its steps did: no time is left between them.
+        return {part: seconds * loop_s / sum_s for part, seconds in in_steps.items()}
     begin, end = _loop_of(steps, latest_s)
     profiles_s = total_s(
         (max(a, begin), min(b, end)) for a, b in profile_times(steps.ranks) if b > begin and a < end
     )
     profiles_s = min(profiles_s, loop_s - sum_s)
-    between = {_PROFILES: profiles_s, "between steps": loop_s - sum_s - profiles_s}
-    return parts | {(name, "between"): seconds for name, seconds in between.items()}
+    return {
+        **in_steps,
+        (_PROFILES, "between"): profiles_s,
+        ("between steps", "between"): loop_s - sum_s - profiles_s,
+    }
+
+
+def _sum_s(records: np.ndarray, field: str) -> float:
+    return float(records[field].sum(dtype=np.float64))
