@@ -85,15 +85,15 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     Raises:
         InputError: it exists, or can never be written.
     """
-    check_place(option, path)
     problem = ""
     if spec.exists() and path.exists() and path.samefile(spec):
         problem = "this is the spec itself, which is not replaced; name a new file"
-    elif os.path.lexists(path):
+    elif path.exists() and path.is_file():
         problem = "this file exists already; name a new one, or move it away"
     if problem:
         message = f"{option} {path}: {problem}"
         raise InputError(message)
+    check_place(option, path)
 
 
 def whole(text: str) -> int:
