@@ -81,10 +81,13 @@ def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
         return _epoch_permutation(num_packs, seed, epoch).slice(start, stop)
 
     def packs(epoch: int, start: int, stop: int) -> np.ndarray:
-        first, last = start // _STRETCH, (max(start, stop - 1)) // _STRETCH
+        if start >= stop:
+            return np.empty(0, dtype=np.int64)
+        first, last = start // _STRETCH, (stop - 1) // _STRETCH
         pieces = [stretch(epoch, number) for number in range(first, last + 1)]
         joined = pieces[0] if first == last else np.concatenate(pieces)
-        return joined[start - first * _STRETCH : stop - first * _STRETCH]
+        offset = first * _STRETCH
+        return joined[start - offset : stop - offset]
 
     return packs
 
@@ -105,59 +108,53 @@ def dealt_order(
         layout: Global batch and lanes; the number of ranks has no influence.
         alike: True makes the packs of a batch similar in work, too.
     """
-    dealt = _DealtOrder(work_of=work_of, num_packs=num_packs, seed=seed, layout=layout, alike=alike)
-    # Neighbouring steps share a window.
-    return functools.partial(dealt.packs, functools.lru_cache(maxsize=4)(dealt.window))
+    group_size = layout.global_batch_size
+    window_size = WINDOW_GROUPS * group_size
 
+    def shuffled(epoch: int, start: int, stop: int) -> np.ndarray:
+        return _epoch_permutation(num_packs, seed, epoch).slice(start, stop)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _DealtOrder:
-    """Implementation of `dealt_order`."""
-
-    work_of: WorkOf
-    num_packs: int
-    seed: int
-    layout: BatchLayout
-    alike: bool
-
-    def window(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Return packs `start` up to `stop` of an epoch's permutation, dealt."""
-        packs = _epoch_permutation(self.num_packs, self.seed, epoch).slice(start, stop)
+    @functools.lru_cache(maxsize=4)  # neighbouring steps share a window
+    def dealt_window(epoch: int, start: int, stop: int) -> np.ndarray:
+        window = shuffled(epoch, start, stop)
         dealt = deal_by_work(
-            self.work_of(packs),
-            group_size=self.layout.global_batch_size,
-            num_lanes=self.layout.num_lanes,
-            words=[_DEAL_WORD, self.seed, epoch, start],
-            alike=self.alike,
+            work_of(window),
+            group_size=group_size,
+            num_lanes=layout.num_lanes,
+            words=[_DEAL_WORD, seed, epoch, start],
+            alike=alike,
         )
-        return packs[dealt]
+        return window[dealt]
 
-    def packs(
-        self, window: Callable[[int, int, int], np.ndarray], epoch: int, start: int, stop: int
-    ) -> np.ndarray:
-        """Return `EpochOrder` results, from the windows of the first argument."""
-        num_packs, group = self.num_packs, self.layout.global_batch_size
-        first, last = whole_batches(epoch, num_packs, group)
-        size = WINDOW_GROUPS * group
+    def packs(epoch: int, start: int, stop: int) -> np.ndarray:
+        first, last = whole_batches(epoch, num_packs, group_size)
         pieces = [np.empty(0, dtype=np.int64)]
         while start < stop:
-            if first <= start < last:
-                begin = start - (start - first) % size
-                end = min(begin + size, last)
+            if start < first:
+                taken = min(first, stop)
+                piece = shuffled(epoch, start, taken)
+            elif start < last:
+                begin = start - (start - first) % window_size
+                end = min(begin + window_size, last)
                 taken = min(end, stop)
-                pieces.append(window(epoch, begin, end)[start - begin : taken - begin])
+                piece = dealt_window(epoch, begin, end)[start - begin : taken - begin]
             else:
-                taken = min(first if start < first else num_packs, stop)
-                packs = _epoch_permutation(num_packs, self.seed, epoch).slice(start, taken)
-                pieces.append(packs)
+                taken = stop
+                piece = shuffled(epoch, start, taken)
+            pieces.append(piece)
             start = taken
         return np.concatenate(pieces)
+
+    return packs
 
 
 def whole_batches(epoch: int, num_packs: int, global_batch_size: int) -> tuple[int, int]:
     """Return the first and last (exclusive) offset of packs that share no batch across epochs."""
-    first = min(-epoch * num_packs % global_batch_size, num_packs)
-    return first, first + (num_packs - first) // global_batch_size * global_batch_size
+    epoch_start = epoch * num_packs  # in the stream
+    num_to_next_batch = (-epoch_start) % global_batch_size
+    first = min(num_to_next_batch, num_packs)
+    num_whole = (num_packs - first) // global_batch_size
+    return first, first + num_whole * global_batch_size
 
 
 @functools.lru_cache(maxsize=4)

@@ -165,9 +165,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             inputs=inputs,
             has_samples=len(builder.samples) > 0,
         )
-        first_text_row = None
-        if writer.num_text_samples == len(builder.samples):
-            first_text_row = writer.first_text_row
+        # None unless all samples of the slice are without images, which may be a mistake.
+        all_are_text = writer.num_text_samples == len(builder.samples)
+        first_text_row = writer.first_text_row if all_are_text else None
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
@@ -244,6 +244,9 @@ def _write_and_check_rejects(
 
     The share is of all rows, and `consolidate` applies it to all slices together. A slice fails
     early if its rejects alone exceed it, even if `consolidate` allows more.
+
+    There are three problems: broken rows, rows that are too long, and, if this is the only slice,
+    no sample at all because of rows that are too long. The first that applies is reported.
     """
     write_rejects(paths.rejects, rejects)
     limit = RejectLimit(
@@ -252,20 +255,22 @@ def _write_and_check_rejects(
         max_too_long_share=stage.max_too_long_share,
     )
     counts = count_reasons(rejects)
-    where = f"in slice {context.slice_index}, " if context.num_slices > 1 else ""
-    others = " (or more if other slices lose rows, too)" if where else ""
+    is_only_slice = context.num_slices == 1
+    where = "" if is_only_slice else f"in slice {context.slice_index}, "
+    others = "" if is_only_slice else " (or more if other slices lose rows, too)"
     key = f"stages.{context.stage}.config"
     # Parts of two versions of a manifest cannot be combined, so all slices run again.
-    options = ("--again", context.stage) if where else ()
+    options = () if is_only_slice else ("--again", context.stage)
     fixed = resume_command(context.run_dir, *options)
     resumes: list[tuple[str, ...]] = []
     lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
     limits = {"max_tokens": stage.max_tokens, "max_images": stage.max_images}
-    is_empty = not has_samples and not where
-    problem = limit.problem(counts)
-    if problem is None and is_empty and not CHOSEN_REASONS.keys() >= counts.keys():
-        problem = limit.no_sample_text(counts)
-    if problem:
+    is_empty = is_only_slice and not has_samples
+    has_broken_rows = bool(counts.keys() - CHOSEN_REASONS.keys())
+    broken_rows = limit.problem(counts)
+    if broken_rows is None and is_empty and has_broken_rows:
+        broken_rows = limit.no_sample_text(counts)
+    if broken_rows is not None:
         needed, do_without = limit.needed_share(counts), ""
         resumes.append(options)
         if has_samples and needed < 0.5:  # else probably a wrong column or folder, not broken rows
@@ -284,7 +289,7 @@ def _write_and_check_rejects(
         )
         resumes += [("--set", f"{key}.{hint.setting}") for hint in hints if hint.setting]
         problem = (
-            f"{where}{problem}. The first is {first.place}: "
+            f"{where}{broken_rows}. The first is {first.place}: "
             f"{first.message.removeprefix(f'{first.place}: ')}. Fix these rows, then "
             f"`{fixed}`{do_without}{''.join(f'. {hint.text}' for hint in hints)}"
         )
@@ -308,9 +313,10 @@ def _write_and_check_rejects(
         problem = limit.nothing_left(
             counts, limits, fixed=fixed, run=str(context.run_dir), stage=context.stage
         )
-    if problem:
-        message = f"{stage.manifest}: {problem}. All rejects: {paths.rejects}"
-        raise StageDataError(message, resumes=resumes)
+    else:
+        return
+    message = f"{stage.manifest}: {problem}. All rejects: {paths.rejects}"
+    raise StageDataError(message, resumes=resumes)
 
 
 def _image_root(stage: PreprocessConfig) -> Path:
@@ -320,6 +326,9 @@ def _image_root(stage: PreprocessConfig) -> Path:
 
 
 def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:
-    """Return the number of samples by length; each entry counts up to a power of two."""
-    counts = Counter(max(1, count - 1).bit_length() for count in num_tokens)
-    return {str(2**bits): counts[bits] for bits in sorted(counts)}
+    """Return the number of samples by length; each entry counts up to a power of two, from 2 on."""
+    counts: Counter[int] = Counter()
+    for length in num_tokens:
+        exponent = max(1, (length - 1).bit_length())  # the least with length <= 2**exponent
+        counts[2**exponent] += 1
+    return {str(limit): counts[limit] for limit in sorted(counts)}

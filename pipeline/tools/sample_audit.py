@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.disk_format.index import DatasetIndex, format_key
+from pipeline.tools.audit_rules import NOTHING_SUPERVISED, Kind, Rules, find
 from pipeline.tools.raw_samples import BROKEN, read_head
-from pipeline.tools.sample_rules import NOTHING_SUPERVISED, Kind, Rules, find
 from slurm_jobs.base.regular_files import descriptor_of
 from slurm_jobs.formats.dataset_folder import SHARDS_DIR
 

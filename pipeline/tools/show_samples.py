@@ -14,9 +14,9 @@ from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.data.disk_format.index import INDEX_TYPES, DatasetIndex, format_key, open_index
 from pipeline.data.disk_format.index_statistics import index_statistics
 from pipeline.preprocess.chat.tokenizer import load_tokenizer, named_tokens
+from pipeline.tools.audit_rules import Rules, known_ids
 from pipeline.tools.raw_samples import BROKEN, read_whole
 from pipeline.tools.sample_audit import Report, SampleAudit
-from pipeline.tools.sample_rules import Rules, known_ids
 from pipeline.tools.stored_pictures import data_uri
 from pipeline.tools.token_pieces import Decode, token_pieces
 from slurm_jobs.formats.dataset_folder import INDEX_NAME, PROCESSOR_DIR

@@ -248,11 +248,10 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         )
         outcome = None
         evaluate = trainer.evaluate_held_out
-        if evaluate is not None and not phase.config.evaluate.is_evaluation_due(
+        is_evaluation_due = evaluate is not None and phase.config.evaluate.is_evaluation_due(
             number + 1, ends_phase=step + 1 == phase.num_steps
-        ):
-            evaluate = None  # not after this step
-        if agreed.save or agreed.stop or evaluate is not None:
+        )
+        if agreed.save or agreed.stop or is_evaluation_due:
             outcome = _read(trainer, previous)  # SYNC: the next actions need the weights anyway
             loss = _finite_or(outcome.loss, loss)
             if agreed.save:
@@ -260,7 +259,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
                 saved_loss = outcome.loss if loss is None else loss
                 saver.save(step + 1, saved_loss, must_end=agreed.must_end)
                 recorder.lap("checkpoint_s")
-            if evaluate is not None and not agreed.stop:  # at a stop the next attempt does it first
+            # At a stop the next attempt does it first.
+            if evaluate is not None and is_evaluation_due and not agreed.stop:
                 evaluate(number + 1)
                 recorder.lap("evaluation_s")
             _report(trainer, previous, outcome, time.monotonic())
@@ -312,7 +312,8 @@ def _accumulate(
         )
         recorder.lap("other_s")
     levels = [level.weight for level in trainer.current.config.levels] or [1.0]
-    # Strategies average gradients over ranks; multiplying by their number makes that a sum.
+    # Strategies average gradients over ranks; multiplying by their number makes that a sum. The
+    # returned loss needs no such factor, because the verdict adds up the losses of the ranks.
     weights = [
         ranks.num_ranks * (w / max(1.0, n)) for w, n in zip(levels, num_targets, strict=True)
     ]
@@ -332,7 +333,7 @@ def _accumulate(
         recorder.lap("backward_s")
     if is_first:
         check_gradients(parallel.bare, ranks)
-    return loss / ranks.num_ranks
+    return loss / ranks.num_ranks  # without the factor of the weights
 
 
 def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:

@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: Sequence[str]) -> int:
+    from slurm_jobs.cli.terminal.dispensable_output import make_output_dispensable
     from slurm_jobs.cli.terminal.guarded_streams import guard_streams, open_missing_streams
-    from slurm_jobs.cli.terminal.leavable_stream import keep_on_writing
 
     open_missing_streams()
     verb = next((word for word in words if word in VERBS), None)
@@ -48,7 +48,7 @@ def _run(words: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
     guard_streams()  # before an error message prints typed, perhaps pasted, words
     options = build_parser([verb] if verb else []).parse_args(words)
-    output = keep_on_writing() if options.verb in ACTING_VERBS else None
+    output = make_output_dispensable() if options.verb in ACTING_VERBS else None
     try:
         os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
     except OSError as error:  # relative paths mean nothing in a folder that was deleted

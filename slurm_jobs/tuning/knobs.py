@@ -56,10 +56,13 @@ _Knob = Callable[[_Values, Hardware], Change | _NotTried | None]
 
 
 def propose(causes: Sequence[TrialFinding], train: _Values, hardware: Hardware) -> list[Proposal]:
-    """Return the proposals of the findings, strongest first; equal ones in the order of the table.
+    """Return the proposals of the findings, strongest finding first.
+
+    Equally strong findings keep their order, and the proposals of one finding have the order of
+    its knobs in `KNOBS`.
 
     Args:
-        causes: in any order.
+        causes: findings to act on.
         train: the config with what was kept so far; all its keys.
         hardware: hardware of the allocation.
     """
@@ -97,7 +100,11 @@ def _loader_threads(train: _Values, hardware: Hardware) -> Change | _NotTried:
 
 
 def _prefetch(train: _Values, _hardware: Hardware) -> Change:
-    """Propose prefetching: a trial drops what was read ahead before its measured steps."""
+    """Read twice as many batches ahead.
+
+    A full buffer alone makes no trial faster, because trials drop as many steps as either of the
+    compared configs reads ahead.
+    """
     return Change(key=PREFETCH, value=2 * int(train[PREFETCH]))
 
 

@@ -99,12 +99,15 @@ class _State:
         return change.key == PREFETCH and num_measured < _TIMES_AHEAD * change.value
 
     def affords(self, pairs: TrialPairs) -> bool:
-        """Check the budget, with the closing trials reserved; a first comparison may always finish.
+        """Check whether the budget suffices for the rest of a comparison and the closing trials.
 
-        Trials may become slower than the first ones, and half of a comparison is useless.
+        Half of a comparison is useless, and trials may have become slower than the first ones. So
+        while nothing is kept, a comparison that has begun may use the time of the closing trials.
         """
-        is_half = pairs.is_begun and min(len(pairs.first), len(pairs.second)) < MIN_REPEATS
-        kept_back = 0 if is_half and not self.kept else CLOSING_TRIALS
+        num_repeats = min(len(pairs.first), len(pairs.second))
+        is_half_done = pairs.is_begun and num_repeats < MIN_REPEATS
+        needs_no_closing = is_half_done and not self.kept
+        kept_back = 0 if needs_no_closing else CLOSING_TRIALS
         return afford(pairs, self.left_s, self.trial_s, kept_back=kept_back)
 
     def num_ahead(self, changes: Changes) -> int:
@@ -112,24 +115,35 @@ class _State:
         return _num_ahead(with_changes(self.facts.train, changes))
 
     def ask(
-        self, purpose: Purpose, comparison: str, pairs: TrialPairs, arms: tuple[Any, Any]
+        self, purpose: Purpose, comparison: str, pairs: TrialPairs, arms: tuple[Changes, Changes]
     ) -> Ask:
+        """Return the next trial of a comparison between the changes of arm A and those of arm B."""
+        changes_of_a, changes_of_b = arms
         arm = pairs.next_arm
-        is_kept = purpose == "data" and arm == "B"
+        is_without_data_path = purpose == "data" and arm == "B"
+        num_ahead = max(self.num_ahead(changes_of_a), self.num_ahead(changes_of_b))
+        expected_at_most_s = _AT_MOST * self.trial_s + _LEEWAY_S
         return Ask(
             purpose=purpose,
             comparison=comparison,
             arm=arm,
-            changes=arms[arm == "B"],
+            changes=changes_of_a if arm == "A" else changes_of_b,
             num_steps=self.length.num_steps,
-            num_kept_steps=KEPT_STEPS if is_kept else 0,
-            num_dropped_steps=0 if is_kept else max(map(self.num_ahead, arms)),
-            limit_s=max(2 * self.trial_s, min(self.left_s, _AT_MOST * self.trial_s + _LEEWAY_S)),
+            num_kept_steps=KEPT_STEPS if is_without_data_path else 0,
+            num_dropped_steps=0 if is_without_data_path else num_ahead,
+            # What the budget leaves may be too short for any trial.
+            limit_s=max(2 * self.trial_s, min(self.left_s, expected_at_most_s)),
         )
 
 
 def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
-    """Return the progress after `trials`, all of the same training and code, in order."""
+    """Return the progress after `trials`, all of the same training and code, in order.
+
+    The next trial is the first that is missing of: the probe, which is repeated if it may only have
+    been slow because of cold caches; the baseline with and without its data path; the knobs; before
+    and after. It ends early with a problem if the training cannot be tried, or the budget is too
+    small for that.
+    """
     probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
     probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
     if probe is None:
@@ -154,8 +168,8 @@ def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
     # After the first repeats, one knob and the closing trials must remain affordable.
-    is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
-    kept_back = 2 * CLOSING_TRIALS if is_whole else 0
+    has_min_repeats = min(len(control.first), len(control.second)) >= MIN_REPEATS
+    kept_back = 2 * CLOSING_TRIALS if has_min_repeats else 0
     affords_control = afford(control, state.left_s, state.trial_s, kept_back=kept_back)
     if not control.is_over and affords_control:
         return TuningProgress(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
@@ -205,7 +219,10 @@ def _causes(trial: Trial, probe: Trial) -> tuple[TrialFinding, ...]:
 
 
 def _next_knob_trial(state: _State) -> Ask | None:
-    """Process the knobs up to the trial that is missing; None if there is none."""
+    """Return the first trial of a knob that is missing; None if there is none.
+
+    All knobs before it are noted in `state`: as not tried, or with the outcome of their comparison.
+    """
     while (proposal := _next(state)) is not None:
         change = proposal.change
         assert change is not None
@@ -213,13 +230,14 @@ def _next_knob_trial(state: _State) -> Ask | None:
         after = (*state.kept, change)
         comparison = _name(state.kept, after)
         pairs = state.pairs(comparison)
-        if not pairs.is_begun and (problem := problem_with(state.facts.train, after)):
-            why = f"does not fit the rest of the config: {problem}"
-            _note_not_tried(state, proposal, "misfit", why)
-            continue
-        if not pairs.is_begun and state.is_too_short_for(change):
-            _note_not_tried(state, proposal, "too_short", TOO_SHORT)
-            continue
+        if not pairs.is_begun:
+            if problem := problem_with(state.facts.train, after):
+                why = f"does not fit the rest of the config: {problem}"
+                _note_not_tried(state, proposal, "misfit", why)
+                continue
+            if state.is_too_short_for(change):
+                _note_not_tried(state, proposal, "too_short", TOO_SHORT)
+                continue
         if not pairs.is_over and state.affords(pairs):
             return state.ask("knob", comparison, pairs, (state.kept, after))
         if not pairs.is_begun:
@@ -227,11 +245,10 @@ def _next_knob_trial(state: _State) -> Ask | None:
             left_s = left_for_knobs_s(state.facts.budget_s, state.trials)
             _note_not_tried(state, proposal, "no_room", why_no_room(left_s, needs_s), needs_s)
             continue
-        verdict = pairs.verdict
-        outcome, why = _outcome(pairs, verdict)
-        tried = Tried(proposal=proposal, pairs=pairs, outcome=outcome, why=why)
-        state.tried.append(tried)
-        if tried.outcome == "kept":
+        # The comparison is over, or the budget does not suffice for the rest of it.
+        outcome, why = _outcome(pairs, pairs.verdict)
+        state.tried.append(Tried(proposal=proposal, pairs=pairs, outcome=outcome, why=why))
+        if outcome == "kept":
             state.kept = after
             state.causes = _causes(pairs.second[0], state.probe)
     return None
@@ -261,6 +278,10 @@ def _note_not_tried(
 
 
 def _more_budget(state: _State) -> int | None:
+    """Return the minutes that suffice for the cheapest comparison that had no room; None without.
+
+    Undecided comparisons come before it, because a larger budget continues them first.
+    """
     needs = [entry.needs_s for entry in state.not_tried.values() if entry.needs_s is not None]
     if not needs:
         return None

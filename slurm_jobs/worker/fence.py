@@ -71,7 +71,11 @@ def await_earlier_attempts(
     *,
     is_called_off: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Wait until no earlier attempt at the slice can still write; return why not, or None.
+    """Wait until no earlier attempt at the slice can still write.
+
+    Returns:
+        Why this attempt cannot begin: an earlier one still runs after the whole wait. None if it
+        may begin, and also if it was called off, which the caller must check again.
 
     Args:
         paths: of the run.

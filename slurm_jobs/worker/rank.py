@@ -155,6 +155,8 @@ class _Keeper:
             is_too_long = error.errno == errno.E2BIG
             return self._not_started(StageConfigError(TOO_LONG) if is_too_long else error, 1)
         code, note = self._wait(noting)
+        # A function counts as stopped even if this rank was not asked, because another rank may
+        # have been. `read_end` knows all ranks, and makes it a failure if none was asked.
         stopped = code == STOPPED_EXIT_CODE and (bool(self._asked) or not self._is_shell)
         self._write_exit(code, stopped=stopped, note=note)
         if noting is not None:
@@ -169,6 +171,11 @@ class _Keeper:
 
     def _start(self) -> int | None:
         """Start the rank's process; on each node's first rank also the recording of node facts.
+
+        No signal may be lost meanwhile. So they are blocked first, and the child inherits that: a
+        function unblocks them once it has handlers (`install_stop_handler`), and a shell command,
+        which has none, as it starts. This process unblocks them last, once it has handlers and the
+        child that these pass signals to.
 
         Returns:
             The pid of the recording process if there is one.
@@ -187,7 +194,7 @@ class _Keeper:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
                 signal.signal(REQUEST_SIGNAL, signal.SIG_DFL)  # a function still ignores it
 
-        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # the child inherits this, see call.py
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         with self._log().open("ab") as stream:
             self._process = subprocess.Popen(
                 nsight_command(command, context) if self._order["nsight"] else command,
@@ -231,15 +238,17 @@ class _Keeper:
         must not end before it has written its report.
         """
         self._asked.append(number)
+        if self._is_shell and number == STOP_SIGNAL:
+            return
         # Not through `Popen`: it would reap the child, whose end is waited for elsewhere.
         with suppress(ProcessLookupError):
-            if not self._is_shell:
-                pid = self._function_pid()
-                if number == STOP_SIGNAL:
-                    os.kill(pid, RELAY_SIGNAL)
-                os.kill(pid, number)  # the stop signal, too: the function may have a handler for it
-            elif number != STOP_SIGNAL:
+            if self._is_shell:
                 os.killpg(self._process.pid, number)
+                return
+            pid = self._function_pid()
+            if number == STOP_SIGNAL:
+                os.kill(pid, RELAY_SIGNAL)
+            os.kill(pid, number)  # the stop signal, too: the function may have a handler for it
 
     def _pass_on_request(self, _number: int, _frame: FrameType | None) -> None:
         """Have the rank write its stacks, and end it if the supervisor requests that."""
@@ -252,8 +261,8 @@ class _Keeper:
     def _wait(self, noting: int | None) -> tuple[int, str]:
         """Wait for the rank's end; return its exit code, and a note if its process was late.
 
-        Exit code 0 counts only if the function returned (not after `os._exit(0)`), and not for a
-        shell command that was asked to stop; see the module.
+        What a function's process recorded as the function returned counts more than how that
+        process ended, because it may have been killed while it exited.
         """
         task_dir, rank, pid = self._task_dir, self._rank, self._process.pid
         if not self._is_shell:
@@ -262,21 +271,33 @@ class _Keeper:
             text = "slurm-jobs: a process of this rank cannot be killed"
             print(text, file=sys.stderr, flush=True)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        code, ended_unix_s = self._process.wait(), time.time()
-        result, note = result_path(task_dir, rank), ""
-        if code >= 0:
-            note_exit(self._context, [result, error_path(task_dir, rank)], ended_unix_s)
-        if (returned := read_returned(task_dir, rank)) is not None:
-            note = late_text(task_dir, rank, returned["exit_code"], code)
-            code = returned["exit_code"]
-        if code == 0 and self._is_shell and {signal.SIGTERM, signal.SIGINT} & {*self._asked}:
-            write_error(task_dir, rank, StageError(PERHAPS_HALF_DONE))
-            code = TERMINATED_EXIT_CODE
-        elif code == 0 and not self._is_shell and not result.exists():
+        process_code, ended_unix_s = self._process.wait(), time.time()
+        if process_code >= 0:
+            ends = [result_path(task_dir, rank), error_path(task_dir, rank)]
+            note_exit(self._context, ends, ended_unix_s)
+        returned = read_returned(task_dir, rank)
+        if returned is None:
+            return self._without_false_success(process_code), ""
+        code = returned["exit_code"]
+        note = late_text(task_dir, rank, code, process_code)
+        return self._without_false_success(code), note
+
+    def _without_false_success(self, code: int) -> int:
+        """Return the exit code, or that of a failure if it is 0 and work may be missing.
+
+        Exit code 0 counts only if the function returned (not after `os._exit(0)`), and not for a
+        shell command that was asked to end; see the module.
+        """
+        if code != 0:
+            return code
+        if self._is_shell and {signal.SIGTERM, signal.SIGINT} & {*self._asked}:
+            write_error(self._task_dir, self._rank, StageError(PERHAPS_HALF_DONE))
+            return TERMINATED_EXIT_CODE
+        if not self._is_shell and not result_path(self._task_dir, self._rank).exists():
             message = "the process ended with exit code 0 before its function returned (sys.exit?)"
-            write_error(task_dir, rank, StageError(message), kind="exit code")
-            code = 1
-        return code, note
+            write_error(self._task_dir, self._rank, StageError(message), kind="exit code")
+            return 1
+        return 0
 
     def _watch_function(self) -> None:
         """Check by a timer's signal whether the function's process ends late, or is idle."""

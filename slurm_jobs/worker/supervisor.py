@@ -260,7 +260,10 @@ def supervise(run_dir: Path, token: str) -> int:
             _say(task.record_end(task.claim(), end, {}).reason)
         return 1
     ranks = RankProcesses(order, environment)
-    if _requeue_if_other_gpu(order, environment):
+    other_gpu = _other_gpu_of_work(order, environment)
+    if other_gpu is not None:
+        _requeue_to_gpu(other_gpu, order, environment)
+        # Even if the requeue was refused: the work must not continue on this GPU type.
         return STOPPED_EXIT_CODE
     exit_code = 0
     to_skip = _slices_to_skip(tasks) if environment.restart else []
@@ -272,29 +275,34 @@ def supervise(run_dir: Path, token: str) -> int:
             continue
         code = _supervise_slice(task, ranks)
         exit_code = exit_code or code
-        # This job's next start continues with this slice, or with the remaining ones.
-        if ranks.stop_signalled and (code == STOPPED_EXIT_CODE or task is not tasks[-1]):
-            return _requeue_stopped(task, ranks)
+        is_unfinished = code == STOPPED_EXIT_CODE
+        are_others_left = task is not tasks[-1]
+        if ranks.stop_signalled and (is_unfinished or are_others_left):
+            return _requeue_stopped(task, ranks)  # the job's next start continues with them
     return exit_code
 
 
-def _requeue_if_other_gpu(order: JobOrder, environment: JobEnvironment) -> bool:
-    """Requeue the job if its work began on another GPU type; return whether it must stop."""
+def _other_gpu_of_work(order: JobOrder, environment: JobEnvironment) -> str | None:
+    """Return the requested GPU type that the work was begun on; None if it can continue here."""
     if not environment.gpu:
-        return False
+        return None
     paths = RunPaths(Path(order.run_dir))
     work = order.fingerprint, order.num_again
     kind = kind_begun_on(paths, order.stage, *work, environment.slices)
     if kind in {"", environment.gpu} or kind not in order.resources.gpu:
-        return False
+        return None
+    return kind
+
+
+def _requeue_to_gpu(kind: str, order: JobOrder, environment: JobEnvironment) -> None:
+    """Request a requeue of the job on a GPU type, unless it was requeued too often."""
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")
     if environment.restart > order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", order.run_dir])
         _say(f"not requeued again; to continue: {command}")
-        return True
+        return
     problem = requeue(order, environment, gpu=kind)
     _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
-    return True
 
 
 def _slices_to_skip(tasks: list[SliceTask]) -> list[SliceTask]:
@@ -304,8 +312,9 @@ def _slices_to_skip(tasks: list[SliceTask]) -> list[SliceTask]:
     requeue was for them, and none is skipped.
     """
     failed = [task for task in tasks if task.has_failed_for_good()]
-    others = (task for task in tasks if task not in failed)
-    return failed if any(not task.is_complete() for task in others) else []
+    others = [task for task in tasks if task not in failed]
+    are_others_complete = all(task.is_complete() for task in others)
+    return [] if are_others_complete else failed
 
 
 def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
@@ -346,19 +355,22 @@ def _is_superseded(task: SliceTask) -> bool:
 
 
 def _is_fenced_off(task: SliceTask, record: AttemptRecord) -> bool:
-    """Check whether a later attempt waits for this one to end; see `fence`.
-
-    Claims by an older start of this job, or by the job of an older intent, do not count: these find
-    themselves superseded. Neither does a file system that is out of order at this moment.
-    """
-    with suppress(*UNREADABLE):
-        for claim in later_claims(task.paths, record):
-            if claim.token == record.token:
-                if claim.restart >= record.restart:
-                    return True
-            elif _is_superseded(task):
-                return True
+    """Check whether a later attempt waits for this one to end; see `fence`."""
+    with suppress(*UNREADABLE):  # a file system that is out of order at this moment says nothing
+        return any(_takes_over(claim, task, record) for claim in later_claims(task.paths, record))
     return False
+
+
+def _takes_over(claim: AttemptRecord, task: SliceTask, record: AttemptRecord) -> bool:
+    """Check whether a later attempt takes the slice over from that of `record`.
+
+    If an older start of this job claimed it, or the job of an older intent, it does not: that one
+    finds itself superseded.
+    """
+    is_of_this_job = claim.token == record.token
+    if is_of_this_job:
+        return claim.restart >= record.restart
+    return _is_superseded(task)
 
 
 def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> CompletionRecord:
@@ -366,6 +378,8 @@ def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> Co
         return _is_fenced_off(task, record)
 
     def is_called_off() -> bool:
+        # Before the ranks run, a stop request ends the attempt, too. Running ranks get the request
+        # themselves, and save before they end, so only the fence ends those.
         return ranks.stop_signalled or is_fenced_off()
 
     _say(f"attempt {record.attempt}")

@@ -32,8 +32,10 @@ _FREE_SHARE, _FREE_BYTES = 0.05, 10 * 1024 * MIB
 """A probe leaves this much of a file system free, the smaller of the two: others write there,
 too."""
 _MOUNTS = Path("/proc/self/mountinfo")
-_WRITE_PAUSE_S = 1.0
-"""Pause between two read measurements: momentary reads of others are not a property of a disk."""
+_NUM_PIECES = 8
+"""Pieces in which the large file is written. Own choice."""
+_READ_PAUSE_S = 1.0
+"""Pause between two series of reads: momentary reads of others are not a property of a disk."""
 
 
 def measure_file_system(
@@ -116,27 +118,33 @@ def _large_file(
 def _write_rate(fd: int, block: bytes, most_bytes: int, deadline: Deadline) -> tuple[float, int]:
     """Return bytes per second to the disk, and how many were written; at least a block.
 
-    Written once, in pieces that are each synced; the rate is the median piece's.
+    Written once, in pieces that are each synced; the rate is the median piece's. Only whole blocks
+    are written. After half of the time no further block is begun, except the first of all.
     """
     half = Deadline.after(deadline.left_s * 0.5)
-    piece_blocks = max(1, most_bytes // len(block) // 8)
+    most_blocks = most_bytes // len(block)
+    piece_bytes = max(1, most_blocks // _NUM_PIECES) * len(block)
     rates: list[float] = []
     done = 0
     while done + len(block) <= most_bytes and (done == 0 or half.left_s > 0):
-        start_s, begun = time.perf_counter(), done
-        for _ in range(piece_blocks):
-            if done + len(block) > most_bytes or (done > begun and half.left_s <= 0):
-                break
+        piece_start, start_s = done, time.perf_counter()
+        piece_end = min(piece_start + piece_bytes, most_bytes)
+        done += os.pwrite(fd, block, done)
+        while done + len(block) <= piece_end and half.left_s > 0:
             done += os.pwrite(fd, block, done)
         os.fsync(fd)
-        rates.append((done - begun) / (time.perf_counter() - start_s))
+        rates.append((done - piece_start) / (time.perf_counter() - start_s))
     return median(rates), done
 
 
 def _read_rates(
     fd: int, num_bytes: int, block_bytes: int, deadline: Deadline
 ) -> tuple[list[float], float | None]:
-    """Return bytes per second of each full read, and the largest cached share before one."""
+    """Return bytes per second of each read, and the largest cached share before one.
+
+    The share is None if it is unknown for any of the reads. A read ends early at the deadline. A
+    second series of reads follows after a pause if there is time.
+    """
     shares: list[float | None] = []
     buffer = bytearray(block_bytes)
 
@@ -152,11 +160,13 @@ def _read_rates(
         return num_read / (time.perf_counter() - start_s)
 
     rates = repeated(read_once, Deadline.after(deadline.left_s * 0.4), most=3)
-    if deadline.left_s > 3 * _WRITE_PAUSE_S:
-        time.sleep(_WRITE_PAUSE_S)
+    if deadline.left_s > 3 * _READ_PAUSE_S:
+        time.sleep(_READ_PAUSE_S)
         rates += repeated(read_once, Deadline.after(deadline.left_s * 0.5), most=3, least=1)
     known = [share for share in shares if share is not None]
-    return rates, max(known) if len(known) == len(shares) else None
+    if len(known) < len(shares):
+        return rates, None
+    return rates, max(known)
 
 
 def _small_files(

@@ -154,7 +154,9 @@ def _build_value(pickled: Any) -> STORAGE_TYPES:
     properties = fields["properties"]
     if _path_of(properties) != _PREFIX + "TensorProperties":
         _refuse_object(properties)
-    dtype = _build_dtype(_expect(properties.state, tuple)[0])
+    # Unlike the others it pickles a tuple, by its own `__getstate__`; the dtype is the first in it.
+    pickled_dtype = _expect(properties.state, tuple)[0]
+    dtype = _build_dtype(pickled_dtype)
     return TensorStorageMetadata(
         properties=TensorProperties(dtype=dtype), size=_build_size(fields["size"]), chunks=chunks
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import add_run, check_place, path_of
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.leavable_stream import keep_on_writing
+from slurm_jobs.cli.terminal.dispensable_output import make_output_dispensable
 from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 
@@ -62,7 +62,7 @@ def run_report(options: argparse.Namespace) -> int:
     refuse_lost_metrics(RunPaths(run_dir))
     if options.share is not None:
         check_place("--share", options.share)
-        keep_on_writing()
+        make_output_dispensable()
     elif options.with_names:
         message = "--with-names is for the page of --share: add --share FILE"
         raise InputError(message)

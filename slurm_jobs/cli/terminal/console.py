@@ -41,7 +41,7 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
     from rich.segment import Segment
     from rich.text import Text
 
-    class LeavableConsole(Console):
+    class GuardedConsole(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
@@ -57,7 +57,7 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
                 yield Segment(text if control else plain(text), style, control)
 
     stream = sys.stderr if stderr else sys.stdout
-    return LeavableConsole(width=width, file=unguarded(stream))
+    return GuardedConsole(width=width, file=unguarded(stream))
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from slurm_jobs.base import units
 from slurm_jobs.formats.node_records.doctor_facts import NodeFacts
@@ -45,13 +45,14 @@ def _local(node: NodeFacts, _spec: SpecFacts) -> Judgement:
 
 
 def _shared(node: NodeFacts, _spec: SpecFacts) -> Judgement:
-    took_s = node.login_file_s or 0.0
     if node.shared.problem:
         finding = f"runs_dir cannot be written from the node: {node.shared.problem}"
         remedy = "runs_dir: a folder of yours that all nodes see, and may write"
         return Judgement("problem", finding, remedy)
-    if node.login is None and node.login_file_s is None:
-        finding = f"runs_dir is writable, but not compared with the login node: {node.login_reason}"
+    took_s = node.login_file_s
+    if took_s is None:
+        reason = node.login_reason or "no time is known for its answer"
+        finding = f"runs_dir is writable, but not compared with the login node: {reason}"
         remedy = "see `cat /proc/mounts` on both: NFS may show a folder's list a minute late"
         return Judgement("unknown", finding, remedy)
     finding = "runs_dir is writable, and the same as on the login node"
@@ -95,24 +96,39 @@ def _signal(node: NodeFacts, _spec: SpecFacts) -> Judgement:
     return Judgement("problem", f"SIGUSR2: {node.signal_reason}", remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class _LowLimit:
+    amount: str
+    raising: str | None
+    """Shell command that raises it; None if only the site can."""
+
+
+def _remedy_for(low: Sequence[_LowLimit]) -> str:
+    remedies: list[str] = []
+    commands = [each.raising for each in low if each.raising is not None]
+    if commands:
+        remedies.append(f'setup: ["{"; ".join(commands)}"]')
+    if len(commands) < len(low):
+        remedies.append("ask the site for a larger /dev/shm")
+    return "; ".join(remedies)
+
+
 def _limits(node: NodeFacts, _spec: SpecFacts) -> Judgement:
     """Judge the limits of the process; None is no limit."""
     limits: Mapping[str, int | None] = node.limits
     files, locked, shm = limits["open_files"], limits["locked_bytes"], limits["shm_bytes"]
-    low, lines = [], []
+    low: list[_LowLimit] = []
     if files is not None and files < _FEW_FILES:
-        low.append(f"{files} open files")
-        lines.append("ulimit -S -n $(ulimit -H -n)")
+        low.append(_LowLimit(f"{files} open files", "ulimit -S -n $(ulimit -H -n)"))
     # Locked memory is pinned for the GPU.
     if node.has_infiniband and locked is not None and locked < _LITTLE_LOCKED:
-        low.append(f"{size_text(locked)} of locked memory")
-        lines.append("ulimit -S -l $(ulimit -H -l)")
-    remedies = [f'setup: ["{"; ".join(lines)}"]'] if lines else []
+        amount = f"{size_text(locked)} of locked memory"
+        low.append(_LowLimit(amount, "ulimit -S -l $(ulimit -H -l)"))
     if shm is not None and shm < _LITTLE_SHM:
-        low.append(f"{size_text(shm)} in /dev/shm")
-        remedies.append("ask the site for a larger /dev/shm")
+        low.append(_LowLimit(f"{size_text(shm)} in /dev/shm", None))
     if low:
-        return Judgement("warning", f"only {', '.join(low)}", "; ".join(remedies))
+        finding = f"only {', '.join(each.amount for each in low)}"
+        return Judgement("warning", finding, _remedy_for(low))
     memory = limits["memory_bytes"]
     amount = "no memory limit" if memory is None else f"{size_text(memory)} of memory"
     quota = "" if node.cores is None else f", {node.cores:g} of them by quota"

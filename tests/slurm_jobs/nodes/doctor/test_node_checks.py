@@ -44,6 +44,7 @@ def test_what_is_the_same_on_all_nodes_is_reported_once() -> None:
         ({"shared": FolderFacts(path="/x", problem="Read-only")}, "node-runs_dir", "problem"),
         ({"login_file_s": 31.0}, "node-runs_dir", "warning"),
         ({"login": None, "login_file_s": None}, "node-runs_dir", "unknown"),
+        ({"login_file_s": None}, "node-runs_dir", "unknown"),
         ({"login": None, "login_file_s": None}, "clock", "unknown"),
         ({"login": ClockFacts(least_s=-30, most_s=30)}, "clock", "unknown"),
         ({"login": ClockFacts(least_s=8, most_s=9)}, "clock", "warning"),

@@ -1,6 +1,7 @@
 """Pure rules for the tokens, labels and images of one sample.
 
-`verify` checks checksums and counts; these rules check that the content makes sense.
+`verify` checks checksums and counts, by `shard_check`. These rules serve the audit of `samples`,
+which checks that the content makes sense.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.disk_format.dataset_info import read_dataset_info
-from pipeline.tools.sample_rules import Rules, find
+from pipeline.tools.audit_rules import Rules, find
 
 IMAGE, NUM_IMAGE_TOKENS = 7, 4
 NONE = -100

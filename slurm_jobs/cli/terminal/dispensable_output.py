@@ -9,14 +9,14 @@ from typing import Any, TextIO, cast
 from slurm_jobs.cli.terminal.guarded_streams import GuardedStream, unguarded
 
 
-def keep_on_writing() -> LeavableStream:
+def make_output_dispensable() -> DispensableOutput:
     """Continue from here on even if standard output can no longer be written."""
-    leavable = LeavableStream(unguarded(sys.stdout))
-    sys.stdout = cast("TextIO", GuardedStream(cast("TextIO", leavable)))
-    return leavable
+    dispensable = DispensableOutput(unguarded(sys.stdout))
+    sys.stdout = cast("TextIO", GuardedStream(cast("TextIO", dispensable)))
+    return dispensable
 
 
-class LeavableStream:
+class DispensableOutput:
     """Stream that discards its text once the reader (head, less) has left or a disk is full."""
 
     def __init__(self, stream: TextIO) -> None:
