@@ -33,7 +33,7 @@ import secrets
 import stat
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from slurm_jobs.formats.records.attempt_records import (
     CompletionName,
@@ -225,6 +225,12 @@ class RunPaths:
     def note(self) -> Path:
         """Return what the user noted on the run; absent if nothing was."""
         return self.run_dir / "note.txt"
+
+
+def token_of_script(command: str) -> str:
+    """Return the token in the path of a batch script; empty if it is not of a run of ours."""
+    folder = PurePosixPath(command).parent
+    return folder.name if folder.parent.name == "jobs" else ""
 
 
 def is_run(folder: Path) -> bool:

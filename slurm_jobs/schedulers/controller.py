@@ -15,7 +15,7 @@ from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.formats.records.job_key import JobKey
-from slurm_jobs.schedulers.job_rows import token_of_script
+from slurm_jobs.run_folder.paths import token_of_script
 from slurm_jobs.schedulers.slurm_environment import query_environment
 
 COMMAND_TIMEOUT_S = 60

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.formats.records.job_key import JobKey
+from slurm_jobs.run_folder.paths import token_of_script
 from slurm_jobs.spec.durations import parse_duration_s
 
 _FIRST_COLUMN = "JOBID"
@@ -105,12 +105,6 @@ def _not_in_format(line: str, num_fields: int, command: str) -> SchedulerError:
     return SchedulerError(
         f"`{command}` did not print the {num_fields} fields that it was asked for, {printed}"
     )
-
-
-def token_of_script(command: str) -> str:
-    """Return the token in the path of a batch script; empty if it is none of ours."""
-    folder = PurePosixPath(command).parent  # `jobs/TOKEN/` of a run, for our jobs
-    return folder.name if folder.parent.name == "jobs" else ""
 
 
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[JobKey, TaskAccounting]:

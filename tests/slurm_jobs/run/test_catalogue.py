@@ -52,7 +52,7 @@ def test_twenty_runs_are_listed_by_default(runs: Command, slurm: FakeSlurm, tmp_
         make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
     output = runs().out
     assert output.count("slurm") == 20
-    assert "and 2 older" in output
+    assert "2 older runs are not listed" in output
 
 
 def test_folders_that_cannot_be_read_are_named_and_the_others_listed(
