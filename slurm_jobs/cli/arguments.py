@@ -65,7 +65,10 @@ def check_place(option: str, path: Path) -> None:
     folder = path.absolute().parent
     problem = ""
     if path.is_symlink():
-        problem = f"this is a link, which a file would replace; name {path.resolve()} itself"
+        problem = "this is a link, which a file would replace"
+        target = Path(os.path.realpath(path))
+        if target.is_file() and not target.is_symlink():
+            problem += f"; name {target} itself"
     elif path.is_dir():
         problem = "this is a folder; name a file"
     elif path.exists() and not path.is_file():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from slurm_jobs.base.errors import FileError, SlurmJobsError, SpecError
 from slurm_jobs.cli.command_parser import VERBS, build_parser, module_of
 from slurm_jobs.cli.exit_codes import INTERRUPTED_EXIT_CODE
+
+if TYPE_CHECKING:
+    from slurm_jobs.cli.terminal.dispensable_output import DispensableOutput
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "clean", "probe", "doctor", "tune"})
 """Commands that finish their work even if the reader of their output has gone."""
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: Sequence[str]) -> int:
-    from slurm_jobs.cli.terminal.dispensable_output import make_output_dispensable
+    from slurm_jobs.cli.terminal.dispensable_output import make_dispensable
     from slurm_jobs.cli.terminal.guarded_streams import guard_streams, open_missing_streams
 
     open_missing_streams()
@@ -47,42 +50,47 @@ def _run(words: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
     guard_streams()  # before an error message prints typed, perhaps pasted, words
+    make_dispensable("stderr")  # a message that cannot be printed must not change the exit code
     options = build_parser([verb] if verb else []).parse_args(words)
-    output = make_output_dispensable() if options.verb in ACTING_VERBS else None
+    output = make_dispensable("stdout") if options.verb in ACTING_VERBS else None
     try:
-        os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
-    except OSError as error:  # relative paths mean nothing in a folder that was deleted
-        problem = (
-            f"the working directory cannot be used ({error.strerror}): it was removed, or its file "
-            "system is not mounted; `cd` to an existing folder and run the command again"
-        )
-        return _print_error(FileError(problem), as_json=getattr(options, "json", False))
-    code = _run_verb(options)
-    if output is None or output.failure is None:
-        return code
-    print(
-        f"slurm-jobs: standard output: {output.failure.strerror}; the command went on to its end, "
-        "so check `slurm-jobs runs` before you run it again",
-        file=sys.stderr,
-    )
-    return code or FileError.exit_code
-
-
-def _run_verb(options: argparse.Namespace) -> int:
-    try:
+        _check_working_dir()
         code: int = getattr(module_of(options.verb), f"run_{options.verb}")(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (head, less) has seen enough
         _discard_output()
         return 0
     except (SlurmJobsError, OSError) as error:
-        if isinstance(error, OSError):
-            where = f"{error.filename}: " if error.filename else ""
-            what = f"{where}{error.strerror or error}"
-            message = f"{what}; fix that and run the command again, written files stay intact"
-            error = FileError(message)
-        return _print_error(error, as_json=getattr(options, "json", False))
-    return code
+        as_json = getattr(options, "json", False)
+        return _print_error(_as_ours(error), as_json=as_json, output=output)
+    if output is None or output.loss is None:
+        return code
+    print(
+        f"slurm-jobs: standard output: {output.loss.strerror}; the command went on to its end, "
+        "so check `slurm-jobs runs` before you run it again",
+        file=sys.stderr,
+    )
+    return code or FileError.exit_code
+
+
+def _check_working_dir() -> None:
+    """Raise FileError if it was removed: relative paths mean nothing in it."""
+    try:
+        os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
+    except OSError as error:
+        message = (
+            f"the working directory cannot be used ({error.strerror}): it was removed, or its file "
+            "system is not mounted; `cd` to an existing folder and run the command again"
+        )
+        raise FileError(message) from error
+
+
+def _as_ours(error: SlurmJobsError | OSError) -> SlurmJobsError:
+    if isinstance(error, SlurmJobsError):
+        return error
+    where = f"{error.filename}: " if error.filename else ""
+    what = f"{where}{error.strerror or error}"
+    return FileError(f"{what}; fix that and run the command again, written files stay intact")
 
 
 def _discard_output() -> None:
@@ -90,12 +98,12 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_error(error: SlurmJobsError, *, as_json: bool) -> int:
+def _print_error(error: SlurmJobsError, *, as_json: bool, output: DispensableOutput | None) -> int:
     """Print an error, and return the exit code.
 
-    If standard output fails (a full disk, a reader that has left), JSON is printed on standard
-    error. Earlier output is flushed here, because a failure when Python exits would change the exit
-    code.
+    If standard output fails (a full disk, a reader that has left), the error is printed on standard
+    error, also with `--json`. Earlier output is flushed here, because a failure when Python exits
+    would change the exit code. `output` is standard output if its failures are not raised.
     """
     from slurm_jobs.cli.terminal.console import print_json
     from slurm_jobs.cli.terminal.shown_paths import with_short_path
@@ -113,6 +121,8 @@ def _print_error(error: SlurmJobsError, *, as_json: bool) -> int:
     except OSError as cause:
         _discard_output()
         broken = cause
+    if output is not None:
+        broken = output.failure
     if broken is not None or not as_json:
         for problem in problems:
             print(with_short_path(problem), file=sys.stderr)

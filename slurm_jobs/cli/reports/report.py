@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import add_run, check_place, path_of
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.dispensable_output import make_output_dispensable
+from slurm_jobs.cli.terminal.dispensable_output import make_dispensable
 from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 
@@ -60,9 +60,10 @@ def run_report(options: argparse.Namespace) -> int:
 
     run_dir = named_run(options.run)
     refuse_lost_metrics(RunPaths(run_dir))
+    output = None
     if options.share is not None:
         check_place("--share", options.share)
-        make_output_dispensable()
+        output = make_dispensable("stdout")
     elif options.with_names:
         message = "--with-names is for the page of --share: add --share FILE"
         raise InputError(message)
@@ -79,6 +80,10 @@ def run_report(options: argparse.Namespace) -> int:
         print("\n".join(lines), file=sys.stderr if options.json else sys.stdout)
     if exported is not None and not options.json:
         print(exported)
+    if output is not None:
+        output.flush()
+        if output.loss is not None:
+            raise output.loss
     return 0
 
 

@@ -1,18 +1,18 @@
-"""Standard output of commands that must finish their work, even if no one reads it."""
+"""Output of commands that must finish their work, even if no one reads what they print."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any, TextIO, cast
+from typing import Any, Literal, TextIO, cast
 
 from slurm_jobs.cli.terminal.guarded_streams import GuardedStream, unguarded
 
 
-def make_output_dispensable() -> DispensableOutput:
-    """Continue from here on even if standard output can no longer be written."""
-    dispensable = DispensableOutput(unguarded(sys.stdout))
-    sys.stdout = cast("TextIO", GuardedStream(cast("TextIO", dispensable)))
+def make_dispensable(name: Literal["stdout", "stderr"]) -> DispensableOutput:
+    """Continue from here on even if this stream can no longer be written."""
+    dispensable = DispensableOutput(unguarded(getattr(sys, name)))
+    setattr(sys, name, GuardedStream(cast("TextIO", dispensable)))
     return dispensable
 
 
@@ -22,7 +22,12 @@ class DispensableOutput:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.failure: OSError | None = None
-        """Why text was lost. None if none was, or if the reader left, which readers may do."""
+        """Why text was lost. None if none was."""
+
+    @property
+    def loss(self) -> OSError | None:
+        """Return the failure; None also if the reader left, because readers may do that."""
+        return None if isinstance(self.failure, BrokenPipeError) else self.failure
 
     def write(self, text: str) -> int:
         """Write; discard the text if that is not possible."""
@@ -40,8 +45,7 @@ class DispensableOutput:
             self._discard_output(error)
 
     def _discard_output(self, error: OSError) -> None:
-        if self.failure is None and not isinstance(error, BrokenPipeError):
-            self.failure = error
+        self.failure = self.failure or error
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._stream.fileno())
         os.close(null)

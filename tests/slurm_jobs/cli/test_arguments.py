@@ -19,6 +19,8 @@ from slurm_jobs.cli.arguments import check_place
         ("pipe", "--html pipe: this is a device or a pipe"),
         ("/dev/null", "--html /dev/null: this is a device or a pipe"),
         ("link", "--html link: this is a link, .* name .*/page.html itself"),
+        ("loop", "--html loop: this is a link, which a file would replace$"),
+        ("/dev/stdout", "--html /dev/stdout: this is a link, which a file would replace"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused(
@@ -27,7 +29,9 @@ def test_a_file_that_cannot_be_written_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "page.html").touch()
     (tmp_path / "link").symlink_to("page.html")
+    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match=reason):
         check_place("--html", Path(name))
 

@@ -57,6 +57,33 @@ def test_all_jobs_are_submitted_although_the_disk_of_standard_output_is_full(spe
     assert status_of(run).status == "completed"
 
 
+@pytest.mark.parametrize("verb", ["status", "run", "check"])
+def test_a_full_disk_below_both_streams_is_3_and_not_a_run_that_failed(
+    spec: Path, verb: str
+) -> None:
+    _ = ended_process(["run", str(spec)], subprocess.DEVNULL)
+    command = f"exec {sys.executable} -m slurm_jobs {verb} {spec} >/dev/full 2>&1"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 3
+
+
+def test_an_error_of_an_acting_verb_is_said_although_its_json_is_lost(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = ended_process(["submit", str(tmp_path / "none.yaml"), "--json"], full)
+    assert ended.returncode == 3
+    assert "none.yaml: no such file" in ended.stderr
+    assert "went on to its end" not in ended.stderr
+
+
+def test_a_page_is_shared_and_the_report_that_was_lost_is_an_error(tmp_path: Path) -> None:
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario(num_steps=200))
+    shared = tmp_path / "shared.html"
+    with Path("/dev/full").open("w") as full:
+        ended = ended_process(["report", str(paths.run_dir), "--share", str(shared)], full)
+    assert ended.returncode == 3
+    assert "No space left on device" in ended.stderr
+    assert shared.exists()
+
+
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_does_its_work_without_a_standard_stream(spec: Path, closed: str) -> None:
     command = f"exec {sys.executable} -m slurm_jobs run {spec} {closed}"
