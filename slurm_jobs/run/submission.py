@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import shlex
 import socket
 import sys
 import time
@@ -330,15 +331,23 @@ def submit_plan(
             submitted.append(done)
             parents.add(done)
             on_job(done)
+        scheduler.start()
     except KeyboardInterrupt as stop:
-        folder = paths.run_dir
-        message = (
-            f"{len(submitted)} of {len(plan.jobs)} jobs of {folder} were submitted. To submit the "
-            f"others: slurm-jobs resume {folder}. To end them: slurm-jobs cancel {folder}"
-        )
+        message = _interrupted_text(paths.run_dir, len(submitted), len(plan.jobs))
         raise KeyboardInterrupt(message) from stop
-    scheduler.start()
     return submitted
+
+
+def _interrupted_text(run_dir: Path, num_submitted: int, num_jobs: int) -> str:
+    folder = shlex.quote(str(run_dir))
+    if num_submitted == num_jobs:
+        return f"all jobs of {folder} were submitted. To see them: slurm-jobs status {folder}"
+    counted = f"{num_submitted} of the {num_jobs}" if num_submitted else "none of the"
+    text = (
+        f"{counted} jobs of {folder} were submitted. To submit the others: slurm-jobs "
+        f"resume {folder}"
+    )
+    return f"{text}. To end these: slurm-jobs cancel {folder}" if num_submitted else text
 
 
 def _write_intent(

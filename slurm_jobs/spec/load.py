@@ -144,7 +144,7 @@ def load_document(
         place: KeyPath = ("stages", name, "resources", "slurm")
         option_problems = environment_option_problems(view.resources.get("slurm"), place, document)
         problems += _elsewhere(problems, option_problems)
-    problems += entry_point_problems(spec)
+    problems += entry_point_problems(spec, profile)
     if not profile_problems:
         problems += module_problems(spec, profile)
     on_this_machine = profile is not None and profile.scheduler == "local"

@@ -24,6 +24,7 @@ from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.resolved_spec import read_resolved_spec
 from slurm_jobs.run_folder.run_records import read_plan_values
 from slurm_jobs.spec.checks.entry_points import entry_point_problem, uses_another_python
+from slurm_jobs.spec.checks.imported_modules import ModuleReader
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.profile import ClusterProfile
 
@@ -68,7 +69,7 @@ def code_of_resume(
     )
     takes_new = update_code or not used.folder.is_dir()
     if takes_new:
-        problems = list(_problems_of_new_code(spec, spec_dir, used.folder / "user"))
+        problems = list(_problems_of_new_code(spec, spec_dir, profile, used.folder / "user"))
     else:
         before = read_resolved_spec(paths)
         # The run's earlier functions were checked when it got them.
@@ -102,11 +103,13 @@ def code_of_resume(
     return ResumeCode(snapshot=used, tree=tree, has_changed=has_changed, ours_renewed=renew)
 
 
-def _problems_of_new_code(spec: RunSpec, spec_dir: Path, used: Path) -> Iterator[str]:
+def _problems_of_new_code(
+    spec: RunSpec, spec_dir: Path, profile: ClusterProfile, used: Path
+) -> Iterator[str]:
     """Yield what the current code lacks; `used` is the user's code in the run's snapshot."""
     functions = own_functions(spec)
     for run in functions:
-        problem = _problem_in_current_code(run, spec, spec_dir)
+        problem = _problem_in_current_code(run, spec, spec_dir, profile)
         if problem is not None:
             yield problem
     for module in map(top_module, functions):
@@ -127,7 +130,7 @@ def _snapshot_problem(
     module = top_module(run)
     has_current = _current_source(module, spec, spec_dir) is not None
     if module_source(module, used) is not None:
-        problem = entry_point_problem(run, str(used), disk_files())
+        problem = _problem_in(run, used, spec, profile)
         if problem is not None:
             problem += "; a resume runs the copy of your code that this run has"
     elif has_current:
@@ -137,21 +140,31 @@ def _snapshot_problem(
         )
     else:
         near = did_you_mean(module, {path.stem for path in used.iterdir()})
-        settings = [stage.model_dump() for stage in spec.stages.values() if stage.run == run]
-        settings += [spec.model_dump(exclude={"stages"}), profile.model_dump()]
-        if not near or uses_another_python(settings) or disk_files().has_module(module):
+        if not near or _uses_another_python(run, spec, profile) or disk_files().has_module(module):
             return None
         return f"there is no module `{module}` in the code of this run or in this Python{near}"
-    if problem is None or not has_current or _problem_in_current_code(run, spec, spec_dir):
+    if problem is None or not has_current or _problem_in_current_code(run, spec, spec_dir, profile):
         return problem
     return f"{problem}; --update-code takes your code as it is now"
 
 
-def _problem_in_current_code(run: str, spec: RunSpec, spec_dir: Path) -> str | None:
+def _problem_in_current_code(
+    run: str, spec: RunSpec, spec_dir: Path, profile: ClusterProfile
+) -> str | None:
     source = _current_source(top_module(run), spec, spec_dir)
-    if source is None:
-        return None
-    return entry_point_problem(run, str(source.parent), disk_files())
+    return None if source is None else _problem_in(run, source.parent, spec, profile)
+
+
+def _problem_in(run: str, folder: Path, spec: RunSpec, profile: ClusterProfile) -> str | None:
+    follows_imports = not _uses_another_python(run, spec, profile)
+    modules = ModuleReader(str(folder), disk_files())
+    return entry_point_problem(run, modules, follows_imports=follows_imports)
+
+
+def _uses_another_python(run: str, spec: RunSpec, profile: ClusterProfile) -> bool:
+    settings = [stage.model_dump() for stage in spec.stages.values() if stage.run == run]
+    settings += [spec.model_dump(exclude={"stages"}), profile.model_dump()]
+    return uses_another_python(settings)
 
 
 def _current_source(module: str, spec: RunSpec, spec_dir: Path) -> Path | None:

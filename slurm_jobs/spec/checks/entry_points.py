@@ -9,13 +9,10 @@ from typing import Any
 
 from slurm_jobs.base.errors import Problem, did_you_mean
 from slurm_jobs.spec.checked_spec import CheckedSpec
-from slurm_jobs.spec.checks.imported_modules import (
-    import_problem,
-    missing_submodule_problem,
-    parse_module,
-)
+from slurm_jobs.spec.checks.imported_modules import ModuleReader
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files
+from slurm_jobs.spec.stage_views import StageView
 
 _CALL = "a stage's function is called with two values, `(config, context)`"
 
@@ -26,35 +23,51 @@ _OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 """Nodes that keep the names that are bound inside them."""
 
 
-def entry_point_problems(spec: CheckedSpec) -> Iterator[Problem]:
+def entry_point_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterator[Problem]:
     """Yield functions that no stage can call, and modules with syntax errors.
 
     These are functions that a module next to the spec lacks, or that take other arguments. A module
     elsewhere belongs to the stage's Python and is not read.
     """
+    modules = ModuleReader(spec.folder, spec.files)
+    messages: dict[tuple[str, bool], str | None] = {}
     for name, view in spec.views.items():
-        message = entry_point_problem(view.run or "", spec.folder, spec.files)
+        settings = _settings_of(view, spec, profile)
+        key = view.run or "", not uses_another_python(settings)
+        if key not in messages:
+            messages[key] = entry_point_problem(key[0], modules, follows_imports=key[1])
+        message = messages[key]
         if message is not None:
             yield spec.problem(("stages", name, "run"), message)
 
 
-def entry_point_problem(run: str, folder: str, files: Files) -> str | None:
+def entry_point_problem(
+    run: str, modules: ModuleReader, *, follows_imports: bool = True
+) -> str | None:
     """Return what is wrong with `module:function`; None if nothing is, or if it is not known.
 
-    It is not known if `folder` lacks the module, and for names that are imported or assigned.
+    It is not known if the folder of `modules` lacks the module, and for names that are imported or
+    assigned.
+
+    Args:
+        run: value of the key `run`.
+        modules: reader of the folder.
+        follows_imports: False if another Python than this one may load the modules.
     """
     module, colon, function = run.partition(":")
     if not colon:
         return None
-    stem = PurePosixPath(folder, *module.split("."))
-    for file in (f"{stem}.py", f"{stem}/__init__.py"):
-        try:
-            tree = parse_module(file, files)
-        except (SyntaxError, ValueError) as error:
-            return f"{file} is not valid Python: {error}"
-        if tree is not None:
-            return _problem_in(tree, file, function) or import_problem(module, folder, files)
-    return missing_submodule_problem(module, folder, files)
+    file = modules.file_of(module.split("."))
+    if file is None:
+        return modules.missing_submodule_problem(module) if follows_imports else None
+    try:
+        tree = modules.parse(file)
+    except (SyntaxError, ValueError) as error:
+        return f"{file} is not valid Python: {error}"
+    problem = None if tree is None else _problem_in(tree, file, function)
+    if problem is None and follows_imports:
+        return modules.import_problem(module)
+    return problem
 
 
 def _problem_in(tree: ast.Module, file: str, function: str) -> str | None:
@@ -185,10 +198,16 @@ def module_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterat
         module, colon, _ = (view.run or "").partition(":")
         module = module.partition(".")[0]
         near = did_you_mean(module, copied) if colon and module not in copied else ""
-        settings = [view.keys, spec.document.value, profile.model_dump() if profile else {}]
+        settings = _settings_of(view, spec, profile)
         if near and not uses_another_python(settings) and not spec.files.has_module(module):
             message = f"there is no module `{module}` next to the spec or in this Python{near}"
             yield spec.problem(("stages", name, "run"), message)
+
+
+def _settings_of(
+    view: StageView, spec: CheckedSpec, profile: ClusterProfile | None
+) -> list[Mapping[str, Any]]:
+    return [view.keys, spec.document.value, profile.model_dump() if profile else {}]
 
 
 def uses_another_python(settings: Sequence[Mapping[str, Any]]) -> bool:

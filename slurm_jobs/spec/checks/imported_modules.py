@@ -1,9 +1,15 @@
-"""Modules next to the spec that a stage's module imports as soon as it is loaded. PURE."""
+"""Modules next to the spec that a stage's module imports as soon as it is loaded. PURE.
+
+Only what Python certainly loads counts: an import inside a function, an `if` or a `try` may never
+run, a folder without an `__init__.py` gives way to an installed package, and a name that a package
+defines itself is no module.
+"""
 
 from __future__ import annotations
 
 import ast
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -11,78 +17,135 @@ from slurm_jobs.base.errors import did_you_mean
 from slurm_jobs.spec.spec_files import Files
 
 
-def import_problem(module: str, folder: str, files: Files) -> str | None:
-    """Return which file that loading `module` loads, too, is not valid Python; None without one.
+class ModuleReader:
+    """Reader of the modules in one folder, which parses each file once."""
 
-    Only imports at the top level of modules in `folder` count: one inside a function, an `if` or a
-    `try` may never run.
-    """
-    seen: set[str] = set()
-    waiting = [(module, file) for file in _files_of(module.split("."), folder)]
-    while waiting:
-        importer, file = waiting.pop()
-        if file in seen:
-            continue
-        seen.add(file)
+    def __init__(self, folder: str, files: Files) -> None:
+        self.folder = folder
+        self._files = files
+        self._trees: dict[str, ast.Module | None] = {}
+
+    def parse(self, file: str) -> ast.Module | None:
+        """Return the syntax tree of a file; None without it, or if it is too deep to parse.
+
+        Raises:
+            SyntaxError, ValueError: it is not valid Python.
+        """
+        if file not in self._trees:
+            self._trees[file] = self._parse(file)
+        return self._trees[file]
+
+    def _parse(self, file: str) -> ast.Module | None:
         try:
-            tree = parse_module(file, files)
-        except (SyntaxError, ValueError) as error:
-            return f"{file} is not valid Python: {error}; {importer} imports it"
-        if tree is not None:
-            waiting.extend((file, imported) for imported in _files_of_imports(tree, file, folder))
-    return None
-
-
-def missing_submodule_problem(module: str, folder: str, files: Files) -> str | None:
-    """Return which part of `module` its package in `folder` lacks; None if that is not known.
-
-    It is known for packages with an `__init__.py`, because others may have parts elsewhere.
-    """
-    names = module.split(".")
-    for number in range(1, len(names)):
-        package = "/".join((folder, *names[:number]))
-        if not files.holds(f"{package}/__init__.py"):
+            text = self._files.read_text(file)
+        except (OSError, UnicodeDecodeError):
             return None
-        name = names[number]
-        entries = files.sizes_in(package)
-        if entries is None or any(entry.partition(".")[0] == name for entry in entries):
-            continue  # perhaps a folder without `__init__.py`, or a compiled module
-        near = did_you_mean(name, files.modules_in(package))
-        return f"the package {package} has no module `{name}`{near}"
-    return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about escapes such as `\d`, perhaps as errors
+                # Python accepts a byte order mark at the start of a module.
+                return ast.parse(text.removeprefix("\ufeff"), file)
+        except (RecursionError, MemoryError):
+            return None
 
-
-def parse_module(file: str, files: Files) -> ast.Module | None:
-    """Return the syntax tree of a module; None without such a file.
-
-    Raises:
-        SyntaxError, ValueError: it is not valid Python.
-    """
-    try:
-        text = files.read_text(file)
-    except (OSError, UnicodeDecodeError):
+    def file_of(self, names: Sequence[str]) -> str | None:
+        """Return the file that Python loads for a module; None if the folder has none."""
+        path = "/".join((self.folder, *names))
+        for file in (f"{path}/__init__.py", f"{path}.py"):
+            if self._files.holds(file):
+                return file
         return None
-    return ast.parse(text.removeprefix("\ufeff"), file)  # Python accepts a byte order mark
 
+    def import_problem(self, module: str) -> str | None:
+        """Return which file that loading `module` loads, too, is not valid Python; None without."""
+        seen: set[str] = set()
+        waiting = [(module, file) for file in self._loaded_files(module.split("."))]
+        while waiting:
+            importer, file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            try:
+                tree = self.parse(file)
+            except (SyntaxError, ValueError) as error:
+                return f"{file} is not valid Python: {error}; {importer} imports it"
+            if tree is not None:
+                waiting.extend((file, imported) for imported in self._files_of_imports(tree, file))
+        return None
 
-def _files_of_imports(tree: ast.Module, file: str, folder: str) -> Iterator[str]:
-    """Yield the files that the imports at the top level of a module may load."""
-    package = PurePosixPath(file).relative_to(folder).parts[:-1]
-    for statement in tree.body:
-        if isinstance(statement, ast.Import):
-            for alias in statement.names:
-                yield from _files_of(alias.name.split("."), folder)
-        elif isinstance(statement, ast.ImportFrom):
-            above = package[: len(package) - statement.level + 1] if statement.level else ()
-            parts = [*above, *filter(None, (statement.module or "").split("."))]
-            for alias in statement.names:  # a submodule, or a name in the module
-                yield from _files_of([*parts, alias.name], folder)
+    def missing_submodule_problem(self, module: str) -> str | None:
+        """Return which part of `module` its package lacks; None if that is not known.
 
+        It is known for packages with an `__init__.py` that does not change where its parts are.
+        """
+        names = module.split(".")
+        for number in range(1, len(names)):
+            package = "/".join((self.folder, *names[:number]))
+            init = f"{package}/__init__.py"
+            if not self._files.holds(init) or self._moves_parts(init):
+                return None
+            name = names[number]
+            entries = self._files.sizes_in(package)
+            if entries is None or any(entry.partition(".")[0] == name for entry in entries):
+                continue  # perhaps a folder without `__init__.py`, or a compiled module
+            near = did_you_mean(name, self._files.modules_in(package))
+            return f"the package {package} has no module `{name}`{near}"
+        return None
 
-def _files_of(names: Sequence[str], folder: str) -> Iterator[str]:
-    """Yield the files that a module and the packages around it may have."""
-    if names[0] in sys.stdlib_module_names:
-        return
-    for number in range(1, len(names) + 1):
-        path = "/".join((folder, *names[:number]))
-        yield from (f"{path}.py", f"{path}/__init__.py")
+    def _moves_parts(self, init: str) -> bool:
+        try:
+            tree = self.parse(init)
+        except (SyntaxError, ValueError):
+            return True
+        return tree is None or any(
+            isinstance(node, ast.Name) and node.id in {"__path__", "__getattr__"}
+            for node in ast.walk(tree)
+        )
+
+    def _files_of_imports(self, tree: ast.Module, file: str) -> Iterator[str]:
+        package = PurePosixPath(file).relative_to(self.folder).parts[:-1]
+        for statement in tree.body:
+            if isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    yield from self._loaded_files(alias.name.split("."))
+            elif isinstance(statement, ast.ImportFrom):
+                above = package[: len(package) - statement.level + 1] if statement.level else ()
+                parts = [*above, *filter(None, (statement.module or "").split("."))]
+                if parts:
+                    yield from self._loaded_files(parts)
+                for alias in statement.names:
+                    if not self._defines(parts, alias.name):
+                        yield from self._loaded_files([*parts, alias.name])
+
+    def _defines(self, package: Sequence[str], name: str) -> bool:
+        """Check whether a package may define a name itself, so that no submodule is loaded."""
+        file = self.file_of(package) if package else None
+        if file is None or not file.endswith("/__init__.py"):
+            return file is not None
+        try:
+            tree = self.parse(file)
+        except (SyntaxError, ValueError):
+            return True
+        if tree is None:
+            return True
+        names: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.alias):
+                names.add(node.asname or node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+        return bool(names & {name, "*", "__getattr__"})
+
+    def _loaded_files(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield the files that an import of a module loads: those of its packages, and its own."""
+        if names[0] in sys.stdlib_module_names:
+            return
+        for number in range(1, len(names) + 1):
+            file = self.file_of(names[:number])
+            if file is None:
+                return
+            yield file
+            if not file.endswith("/__init__.py"):
+                return  # what follows is a name in this module

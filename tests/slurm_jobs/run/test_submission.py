@@ -1,6 +1,7 @@
 """A fake scheduler stands in: Slurm and the local one cannot be made to refuse a job that they
 took, or to fall silent between a submission and its lookup."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ class FakeScheduler:
     """Takes jobs under ids from 11 on; `error` is what it says instead of the second id."""
 
     paths: RunPaths
-    error: SchedulerError | None = None
+    error: BaseException | None = None
+    fails_at: int = 2
     takes_it_all_the_same: bool = False
     lookup_error: SchedulerError | None = None
     name: str = "fake"
@@ -58,7 +60,7 @@ class FakeScheduler:
         assert Path(order.log_dir).is_dir()
         assert read_ledger(self.paths.ledger_dir)[-1].kind == "intent"
         self.seen.append((order, dependencies))
-        fails = self.error is not None and len(self.seen) == 2
+        fails = self.error is not None and len(self.seen) == self.fails_at
         if not fails or self.takes_it_all_the_same:
             self.queued[order.job_name] = str(10 + len(self.seen))
         if fails:
@@ -154,18 +156,31 @@ def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> 
     assert scheduler.was_started
 
 
-def test_ctrl_c_says_how_many_jobs_are_queued_and_how_to_go_on(tmp_path: Path) -> None:
-    given, scheduler = context(tmp_path)
+@pytest.mark.parametrize(
+    ("stage", "beginning", "num_submitted", "remedies"),
+    [
+        (None, "none of the jobs of ", 0, ["resume"]),
+        ("b", "2 of the 3 jobs of ", 2, ["resume", "cancel"]),
+        ("c", "all jobs of ", 3, ["status"]),
+    ],
+)
+def test_ctrl_c_says_how_many_jobs_are_queued_and_how_to_go_on(
+    tmp_path: Path, stage: str | None, beginning: str, num_submitted: int, remedies: list[str]
+) -> None:
+    given, scheduler = context(tmp_path / "a folder")
 
     def interrupt(job: SubmittedJob) -> None:
-        if job.stage == "b":
+        if job.stage == stage:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"^2 of 3 jobs of .* were submitted") as stopped:
+    if stage is None:
+        scheduler.error = KeyboardInterrupt()
+        scheduler.fails_at = 1
+    with pytest.raises(KeyboardInterrupt, match=f"^{beginning}'.*' were submitted") as stopped:
         submit_all(given, plan(), Connections(), on_job=interrupt)
-    assert f"slurm-jobs resume {given.paths.run_dir}" in str(stopped.value)
-    assert kinds(given) == ["intent", "submitted"] * 2
-    assert len(scheduler.seen) == 2
+    commands = re.findall(r"slurm-jobs (\w+) '(.*?)'", str(stopped.value))
+    assert commands == [(verb, str(given.paths.run_dir)) for verb in remedies]
+    assert kinds(given).count("submitted") == num_submitted
 
 
 def test_the_name_of_a_job_holds_its_token_so_that_it_can_be_found(tmp_path: Path) -> None:

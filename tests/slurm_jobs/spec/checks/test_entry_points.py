@@ -30,10 +30,6 @@ def write(folder: Path, files: dict[str, str]) -> None:
         # a part of the package that is no Python file
         ({"birds/__init__.py": "", "birds/songs.so": ""}, "birds.songs:make", ()),
         ({"birds/__init__.py": "", "birds/songs/high.py": MAKE}, "birds.songs.high:make", ()),
-        # an import that may never run
-        ({"mine.py": MAKE + "if 0:\n  import low\n", "low.py": "x = ("}, "mine:make", ()),
-        ({"mine.py": "import json\n" + MAKE, "json.py": "x = ("}, "mine:make", ()),
-        ({"mine.py": "import low\n" + MAKE, "low.py": "import mine\n"}, "mine:make", ()),
         # it comes from elsewhere
         ({"mine.py": "from other import make"}, "mine:make", ()),
         ({"mine.py": "make = lambda c, x: None"}, "mine:make", ()),
@@ -88,35 +84,6 @@ def test_a_name_that_is_nowhere_is_answered_with_the_nearest(
     (line,) = check(spec(run))
     assert line.startswith("4:12: stages.s.run: ")
     assert line.endswith(f"did you mean `{nearest}`?")
-
-
-@pytest.mark.parametrize(
-    ("importing", "low"),
-    [
-        ({"mine.py": "import low\n" + MAKE}, "low.py"),
-        ({"mine.py": "from birds import low\n" + MAKE, "birds/__init__.py": ""}, "birds/low.py"),
-        ({"mine.py": "from birds.low import sing\n" + MAKE}, "birds/low.py"),
-        ({"mine.py": "from birds import sing\n" + MAKE}, "birds/__init__.py"),
-        ({"mine.py": "import high\n" + MAKE, "high.py": "import low"}, "low.py"),
-    ],
-)
-def test_an_imported_module_that_is_not_python_is_named(
-    check: Check, tmp_path: Path, importing: dict[str, str], low: str
-) -> None:
-    write(tmp_path, {**importing, low: "x = (\n"})
-    (line,) = check(spec("mine:make"))
-    assert f"{low} is not valid Python: '(' was never closed" in line
-
-
-@pytest.mark.parametrize("bad", ["birds/__init__.py", "birds/low.py"])
-def test_modules_that_a_package_loads_are_read_as_well(
-    check: Check, tmp_path: Path, bad: str
-) -> None:
-    package = {"birds/__init__.py": "", "birds/low.py": "", "birds/high.py": "from . import low\n"}
-    write(tmp_path, {**package, bad: "x = (\n"})
-    write(tmp_path, {"birds/high.py": package["birds/high.py"] + MAKE})
-    (line,) = check(spec("birds.high:make"))
-    assert f"{bad} is not valid Python" in line
 
 
 def test_a_spec_and_a_profile_with_a_byte_order_mark_are_read(check: Check, tmp_path: Path) -> None:
