@@ -175,7 +175,7 @@ READ_DIRECTLY = {
     "slurm_jobs/worker/nsight.py": "the kernel's files",
 }
 """Files that may read without `slurm_jobs.base.regular_files`, and what they read."""
-OF_FILES = {"disk", "files", "spec.files", "self"}
+OF_FILES = {"disk", "files", "spec.files", "self", "self._files"}
 """Names of a loader's `Files`, which reads what `commands/spec_reading/disk_files.py` opens."""
 
 
