@@ -42,6 +42,8 @@ class Signature:
     magic: bytes
     offset: int = 0
     """Number of bytes before the magic ones."""
+    start: bytes = b""
+    """First bytes of the file, if its format fixes them too."""
 
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -52,7 +54,7 @@ _SIGNATURES = (
     Signature("image", "PNG", PNG_SIGNATURE),
     Signature("image", "GIF", b"GIF87a"),
     Signature("image", "GIF", b"GIF89a"),
-    Signature("image", "WebP", b"WEBP", 8),
+    Signature("image", "WebP", b"WEBP", 8, b"RIFF"),
     *(Signature("image", "TIFF", start) for start in TIFF_STARTS),
     Signature("image", "JPEG 2000", b"\0\0\0\x0cjP  \r\n\x87\n"),
     Signature("image", "JPEG 2000", b"\xff\x4f\xff\x51"),
@@ -61,7 +63,7 @@ _SIGNATURES = (
     Signature("picture", "EPS", b"\xc5\xd0\xd3\xc6"),
     Signature("picture", "PDF", b"%PDF-"),
     Signature("picture", "WMF", b"\xd7\xcd\xc6\x9a"),
-    Signature("picture", "EMF", b" EMF", 40),
+    Signature("picture", "EMF", b" EMF", 40, b"\1\0\0\0"),
     Signature("picture", "JPEG XL", b"\xff\x0a"),
     Signature("picture", "JPEG XL", b"\0\0\0\x0cJXL "),
     Signature("picture", "JPEG XR", b"II\xbc"),
@@ -77,8 +79,8 @@ _SIGNATURES = (
     Signature("video", "WebM or Matroska", b"\x1a\x45\xdf\xa3"),
     Signature("video", "MPEG", b"\0\0\1\xba"),
     Signature("video", "MPEG", b"\0\0\1\xb3"),
-    Signature("video", "AVI", b"AVI ", 8),
-    Signature("sound", "WAV", b"WAVE", 8),
+    Signature("video", "AVI", b"AVI ", 8, b"RIFF"),
+    Signature("sound", "WAV", b"WAVE", 8, b"RIFF"),
     Signature("sound", "MP3", b"ID3"),
     Signature("sound", "Ogg", b"OggS"),
     Signature("compressed", "gzip", b"\x1f\x8b"),
@@ -106,6 +108,8 @@ _SIGNATURES = (
     Signature("base64", "base64", b"/9j/"),
     Signature("base64", "base64", b"iVBORw0KGgo"),
 )
+_FROM_START_ON = sorted(_SIGNATURES, key=lambda signature: signature.offset)
+"""Signatures at the first byte before the others, which may be in any file by chance."""
 
 _OTHER_IMAGE_STARTS = (
     *(b"BM", b"qoif", b"8BPS", b"DDS ", b"\x01\xda"),  # BMP, QOI, PSD, DDS, SGI
@@ -122,8 +126,12 @@ _TGA_TYPES = (1, 2, 3, 9, 10, 11)
 
 def signature_of(head: bytes) -> Signature | None:
     """Return the signature with which a file begins; None if its format is not known."""
-    for signature in _SIGNATURES:
-        if head.startswith(signature.magic, signature.offset):
+    is_text = b"\0" not in head
+    for signature in _FROM_START_ON:
+        if signature.offset > 0 and not signature.start and is_text:
+            continue  # letters in the middle of a text
+        has_magic = head.startswith(signature.magic, signature.offset)
+        if has_magic and head.startswith(signature.start):
             return signature
     return None
 

@@ -17,6 +17,7 @@ import yaml
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.written_values import BOOLS, NULLS, parse_number, trap
 from slurm_jobs.spec.yaml.document import KeyPath
+from slurm_jobs.spec.yaml.spec_loader import SpecLoader
 
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#.*\s+)*|$))+")
 """Anchor and tag of a node, and blanks between them and the value."""
@@ -31,7 +32,7 @@ class _Alias(yaml.ScalarNode):
     """Position of an alias; yaml's own composer stores the node of its anchor there."""
 
 
-class _Composer(yaml.SafeLoader):
+class _Composer(SpecLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if not self.check_event(yaml.AliasEvent):
             return super().compose_node(parent, index)

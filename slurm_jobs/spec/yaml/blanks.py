@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import yaml
 
+from slurm_jobs.spec.yaml.spec_loader import SpecLoader
+
 ODD = "\u00a0\u1680\u180e\u2000-\u200f\u202a-\u202f\u205f-\u2064\u3000\ufeff"
 """Spaces other than U+0020, characters without width, and marks of direction."""
 _ODD_ANYWHERE = re.compile(f"[{ODD}]")
@@ -29,7 +31,7 @@ def odd_blanks(text: str) -> Iterator[tuple[int, int, str]]:
         return
     lines = _lines(text)
     is_key = False
-    for token in yaml.scan(text, yaml.SafeLoader):
+    for token in yaml.scan(text, SpecLoader):
         if isinstance(token, yaml.ScalarToken) and token.plain:
             line, start = lines[token.start_mark.line], token.start_mark.column
             is_one_line = token.start_mark.line == token.end_mark.line

@@ -7,13 +7,14 @@ import re
 import yaml
 
 from slurm_jobs.spec.yaml.blanks import odd_blank_before
+from slurm_jobs.spec.yaml.spec_loader import SpecLoader
 
 _WRITE_QUOTED = "put quotes around the text"
 _REMOVE_OR_QUOTE = "remove it, or put quotes around the text"
 _ALIGN = "begin this line in the same column as the key or item above it"
 _REMEDIES: tuple[tuple[str, str], ...] = (
     ("scanning a tag", "leave out the tag"),
-    ("'\\t'", "type spaces, not tabs"),
+    ("'\\t'", "indent with spaces, not tabs"),
     ("expected a single document", "a spec is one document, so leave out the second `---`"),
     ("'%'", _WRITE_QUOTED),
     ("'@'", _WRITE_QUOTED),
@@ -46,6 +47,10 @@ more than the place where it stopped."""
 _KEY_BEFORE = re.compile(r"\s*\S.*:\s")
 """A key and its value, before a second colon on the line."""
 _HAS_KEY = re.compile(r":(\s|$)")
+_TAB_AFTER_DASH = re.compile(r"[ ]*(?:-[ ]+)*-[ ]*\t")
+_EXTRA = re.compile(
+    r"expected (?:the node content|<block end>|'<document start>'), but found '([],}])'"
+)
 
 
 def explain(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark | None, str]:
@@ -59,6 +64,10 @@ def explain(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark | None, s
         return None, what
     lines = text.splitlines()
     before = lines[mark.line][: mark.column] if mark.line < len(lines) else ""
+    tab = _TAB_AFTER_DASH.match(before)
+    if tab is not None and "are not allowed here" in what:
+        at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
+        return at, "there is a tab between the dash and the key or item after it; type a space"
     earlier = _quote_above(error, text) or _line_without_key_above(what, before, lines, mark)
     if earlier is not None:
         return earlier
@@ -76,7 +85,7 @@ def _quote_above(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str
         after = error.context_mark
     last: yaml.ScalarToken | None = None
     try:
-        for token in yaml.scan(text, yaml.SafeLoader):
+        for token in yaml.scan(text, SpecLoader):
             if stopped is None or token.start_mark.index >= stopped.index:
                 break
             last = token if isinstance(token, yaml.ScalarToken) else last
@@ -126,6 +135,9 @@ def _remedy(what: str, before: str) -> str:
         )
     if "got '{'" in what and before.endswith("$"):
         return 'put quotes around a value with `${...}` that is inside { } or [ ]: "${...}"'
+    extra = _EXTRA.search(what)
+    if extra is not None:
+        return f"there is one {extra[1]} too many: remove it, or put quotes around the text"
     for words, remedy in _REMEDIES:
         if words in what:
             return remedy

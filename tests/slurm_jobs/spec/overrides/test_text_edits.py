@@ -46,6 +46,11 @@ def test_a_value_is_replaced_in_place_and_its_comment_survives():
     assert new == TEXT.replace("num_loader_threads: 1  #", "num_loader_threads: 4  #")
 
 
+def test_a_text_with_tabs_after_its_values_keeps_them():
+    new = edited("a:\t1\t# one\nb: {c:\t2\t}\n", (("a",), 3), (("b", "c"), 4), (("d",), 5))
+    assert new == "a:\t3\t# one\nb: {c:\t4\t}\nd: 5\n"
+
+
 def test_a_new_key_is_put_at_the_end_of_its_mapping():
     new = edited(TEXT, ((*CONFIG, "num_prefetch_batches"), 8))
     assert "# high\n      num_prefetch_batches: 8\n\n  # what comes after" in new

@@ -7,7 +7,8 @@ from tests.slurm_jobs.spec.yaml.read_text import BOM, NARROW, NBSP, ZERO, read
 SHELL = "name: a\nstages:\n  s:\n    "
 OUT_OF_LINE = "same column as the key or item above it"
 ITEM = "a list goes below its key, with all its items in one column"
-TAB = "type spaces, not tabs"
+TAB = "indent with spaces, not tabs"
+DASH_TAB = "a tab between the dash and the key or item after it; type a space"
 
 
 @pytest.mark.parametrize(
@@ -53,15 +54,26 @@ TAB = "type spaces, not tabs"
         ("a: [b, c\nd: 2\ne: 3\n", (1, 4), "close [ with ]"),
         ("a: {b: 1,\nd: 2\ne: 3\n", (1, 4), "close { with }"),
         ("a: [b,\n", (2, 1), "close the bracket that is still open"),
-        ("x: [a, , b]\n", (1, 8), "remove it, or put quotes"),
-        ("x: {a: 1}}\ny: 2\n", (1, 10), "remove it, or put quotes"),
+        ("x: {a: 2,, b: 1}\n", (1, 10), "there is one , too many: remove it"),
+        ("x: [a, , b]\n", (1, 8), "there is one , too many: remove it"),
+        ("x: {a: 1}}\ny: 2\n", (1, 10), "there is one } too many: remove it"),
+        ("x: [a, b]]\n", (1, 10), "there is one ] too many: remove it"),
+        ("x: [\n  a]\n]\n", (3, 1), "there is one ] too many: remove it"),
+        ("{a: 1}}\n", (1, 7), "there is one } too many: remove it"),
+        ("x: {a: 1},\ny: 1\n", (1, 10), "there is one , too many: remove it"),
+        ("x: *,\n", (1, 4), "put quotes around the text"),
         # an item that is not below the one above it
         ("x:\n    - a\n  - b\n", (3, 3), OUT_OF_LINE),
         ("x:\n - a\n  - b: 1\n", (3, 6), OUT_OF_LINE),
         # tabs
         ("a:\n\tb: 1\n", (2, 1), TAB),
-        ("a: b\t# c\n", (1, 5), TAB),
-        ("-\tb: 1\n", (1, 2), TAB),
+        ("a:\n  b: 1\n\tc: 2\n", (3, 1), TAB),
+        ("a:\r  b: 1\r\tc: 2\r", (3, 1), TAB),
+        ("a: |\n  x\n\ty\n", (3, 1), TAB),
+        ("\ta: 1\n", (1, 1), TAB),
+        ("-\tb: 1\n", (1, 2), DASH_TAB),
+        ("- a: 1\n-\tb: 1\n", (2, 2), DASH_TAB),
+        ("-\t- b\n", (1, 2), DASH_TAB),
         # characters that only look like a space or a colon
         (f"a:{NBSP}1\nb: 2\n", (1, 3), "U+00A0"),
         (f"a:\n  b:{NARROW}1\n  c: 2\n", (2, 5), "U+202F"),
