@@ -29,7 +29,9 @@ from slurm_jobs.base.processes.process_sessions import (
     kill_session,
     memory_of_sessions,
     note_session,
+    signal_all,
 )
+from slurm_jobs.base.processes.process_table import descendants
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.run_folder.orders import JobOrder, read_order
@@ -140,11 +142,17 @@ class Runner:
         return False
 
     def _kill_all(self) -> None:
+        """Kill the processes of all tasks, also those that left their task's session.
+
+        A process whose parent has been killed becomes a child of this one, see `adopt_orphans`.
+        """
         end_s = time.monotonic() + _PATIENCE_S
-        for running in self._running.values():
-            while kill_session(running.process.pid) and time.monotonic() < end_s:
-                time.sleep(_REAP_POLL_S)
-                self._reap_children()
+        while below := descendants(os.getpid()):
+            if time.monotonic() > end_s:
+                return
+            signal_all([process.pid for process in below], signal.SIGKILL)
+            time.sleep(_REAP_POLL_S)
+            self._reap_children()
 
     def _put(self, task: TaskAccounting) -> None:
         self._states[task.job_id] = task
