@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,6 +173,60 @@ def test_processes_whose_parent_was_killed_count_for_their_task(book, lasts):
     assert task.state == "COMPLETED"
     assert task.cpu_time_s >= 0.5
     assert task.max_rss_bytes >= 60e6
+
+
+SLOW_TO_CLEAN_UP = """
+import os, sys, time
+from pathlib import Path
+other, event = sys.argv[1:]
+if os.fork() == 0:
+    os._exit(0)  # stays in the task's session, because its parent does not wait for it
+os.setsid()
+Path("left").touch()
+while Path("/proc", other).exists():
+    time.sleep(0.01)
+Path(event).touch()
+"""
+
+
+@pytest.mark.usefixtures("_adopting")
+@pytest.mark.parametrize(
+    ("event", "lead_s"),
+    [
+        pytest.param("local/requests/cancel-1", 0, id="cancelled"),
+        pytest.param("much_later", 30, id="warned of its limit"),
+        pytest.param("much_later", 0, id="over its limit"),
+    ],
+)
+def test_a_task_that_ends_while_another_is_cleaned_up_stays_complete(
+    book, monkeypatch, event, lead_s
+):
+    """The younger task is cleaned up until the older has been reaped; then the event comes."""
+    folder = book.folder.parent
+
+    def now():
+        return time.time() + (100 if (folder / "much_later").exists() else 0)
+
+    clock = SimpleNamespace(time=now, monotonic=time.monotonic, sleep=time.sleep)
+    monkeypatch.setattr(local_runner, "time", clock)
+    monkeypatch.setattr(local_runner, "_PATIENCE_S", 60.0)
+    local_runner.read_order(None).resources.lead_s = lead_s
+    (folder / "slow.py").write_text(SLOW_TO_CLEAN_UP)
+    younger_script = RunPaths(folder).batch_script("younger")
+    younger_script.parent.mkdir(parents=True)
+    younger_script.write_text(
+        "echo $$ > younger; until [ -s older ]; do sleep 0.01; done\n"
+        f"{sys.executable} slow.py $(cat older) {event} &\n"
+        "until [ -e left ]; do sleep 0.01; done\n"
+    )
+    RunPaths(folder).batch_script("t").write_text(
+        "echo $$ > older; until [ -s younger ]; do sleep 0.01; done\n"
+        "while [ -e /proc/$(cat younger) ]; do sleep 0.01; done\n"
+    )
+    older, younger = queue(book), queue(book, token="younger")
+    run(book, max_cpus=2)
+    states = [book.state(job.job_id) for job in (older, younger)]
+    assert [(task.state, task.exit_code) for task in states] == [("COMPLETED", 0)] * 2
 
 
 def test_what_waits_for_no_job_is_eligible_from_its_submission_on(book):
