@@ -29,7 +29,9 @@ from slurm_jobs.base.processes.process_sessions import (
     kill_session,
     memory_of_sessions,
     note_session,
+    signal_all,
 )
+from slurm_jobs.base.processes.process_table import descendants
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.run_folder.orders import JobOrder, read_order
@@ -140,11 +142,17 @@ class Runner:
         return False
 
     def _kill_all(self) -> None:
+        """Kill the processes of all tasks, also those that left their task's session.
+
+        A process whose parent has been killed becomes a child of this one, see `adopt_orphans`.
+        """
         end_s = time.monotonic() + _PATIENCE_S
-        for running in self._running.values():
-            while kill_session(running.process.pid) and time.monotonic() < end_s:
-                time.sleep(_REAP_POLL_S)
-                self._reap_children()
+        while below := descendants(os.getpid()):
+            if time.monotonic() > end_s:
+                return
+            signal_all([process.pid for process in below], signal.SIGKILL)
+            time.sleep(_REAP_POLL_S)
+            self._reap_children()
 
     def _put(self, task: TaskAccounting) -> None:
         self._states[task.job_id] = task
@@ -246,25 +254,41 @@ class Runner:
                 raise
 
     def _reap(self) -> None:
-        """Record the tasks whose batch script has ended."""
+        """Record the tasks whose batch script has ended.
+
+        Afterwards no running task has been reaped, so that its pid still belongs to it.
+        """
         self._looked_unix_s = time.time()
         self._reap_children()
-        for task_id, running in list(self._running.items()):
-            if running.exit_code is None:
-                continue
-            # No process of a task outlives it.
-            end_s = time.monotonic() + _PATIENCE_S
-            while kill_session(running.process.pid) and time.monotonic() < end_s:
-                time.sleep(_REAP_POLL_S)
-                self._reap_children()
-            del self._running[task_id]
-            request = self._book.requests_dir / f"requeue-{task_id}"
-            is_requeued = request.exists()
-            request.unlink(missing_ok=True)
-            if is_requeued and running.final_state != "CANCELLED":
-                self._put_requeued(task_id)
-            else:
-                self._put_ended(running, running.exit_code)
+        while ended := self._ended_tasks():
+            # Again, because more tasks may have ended and been reaped during a slow clean-up.
+            self._looked_unix_s = time.time()
+            for task_id, exit_code in ended.items():
+                self._clean_up(task_id, exit_code)
+
+    def _ended_tasks(self) -> dict[str, int]:
+        """Return the exit codes of the tasks whose batch script was reaped."""
+        return {
+            task_id: running.exit_code
+            for task_id, running in self._running.items()
+            if running.exit_code is not None
+        }
+
+    def _clean_up(self, task_id: str, exit_code: int) -> None:
+        """Kill what an ended task left behind, and record how it ended."""
+        running = self._running[task_id]
+        end_s = time.monotonic() + _PATIENCE_S
+        while kill_session(running.process.pid) and time.monotonic() < end_s:
+            time.sleep(_REAP_POLL_S)
+            self._reap_children()
+        del self._running[task_id]
+        request = self._book.requests_dir / f"requeue-{task_id}"
+        is_requeued = request.exists()
+        request.unlink(missing_ok=True)
+        if is_requeued and running.final_state != "CANCELLED":
+            self._put_requeued(task_id)
+        else:
+            self._put_ended(running, exit_code)
 
     def _reap_children(self) -> None:
         """Reap all children that have ended, and add their use of the machine to their tasks.

@@ -4,7 +4,9 @@ import ctypes
 import errno
 import os
 import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import pytest
 
 from slurm_jobs.base.errors import DamagedFileError
 from slurm_jobs.base.processes.process_sessions import adopt_orphans
+from slurm_jobs.base.processes.process_table import living_process
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers import local_runner
 from slurm_jobs.schedulers.local import LocalBook
@@ -19,10 +22,14 @@ from slurm_jobs.schedulers.local import LocalBook
 TASK_S = 0.4
 
 
+def stand_in_order(spec_dir):
+    resources = SimpleNamespace(timeout_min=1, lead_s=0, nodes=1, gpus_per_node=0, mem_gb=None)
+    return SimpleNamespace(stage="work", spec_dir=str(spec_dir), resources=resources)
+
+
 @pytest.fixture
 def book(tmp_path, monkeypatch):
-    resources = SimpleNamespace(timeout_min=1, lead_s=0, nodes=1, gpus_per_node=0, mem_gb=None)
-    order = SimpleNamespace(stage="work", spec_dir=str(tmp_path), resources=resources)
+    order = stand_in_order(tmp_path)
     monkeypatch.setattr(local_runner, "read_order", lambda _path: order)
     paths = RunPaths(tmp_path)
     paths.run_json.touch()
@@ -93,22 +100,40 @@ def test_a_requeued_task_waits_without_the_times_of_its_last_start(book, monkeyp
     assert written[1].start_unix_s is None
 
 
+RUNNER = """
+from slurm_jobs.schedulers import local_runner
+from tests.slurm_jobs.schedulers.test_local_runner import stand_in_order
+local_runner.read_order = lambda path: stand_in_order("/")
+local_runner.main()
+"""
+DAEMONS = """
+echo $$ >> {pids}
+setsid bash -c 'echo $$ >> {pids}; exec sleep 100' &
+setsid bash -c 'echo $$ >> {pids}; setsid bash -c "echo \\$\\$ >> {pids}; exec sleep 100" & wait' &
+until [ $(wc -l < {pids}) = 4 ]; do sleep 0.01; done
+"""
+
+
 @pytest.mark.parametrize("removal", ["rm -rf {run}", "mv {run} {run}-moved"])
-def test_no_task_outlives_the_folder_of_its_run(book, tmp_path, removal):
+def test_no_process_outlives_the_folder_of_its_run(book, tmp_path, removal):
+    """Not even a daemon that left the session of its task."""
     here = list(tmp_path.iterdir())
     folder = tmp_path / "run"
     folder.mkdir()
     for path in here:
         path.rename(folder / path.name)
-    started = tmp_path / "started"
+    pids = tmp_path / "pids"
     RunPaths(folder).batch_script("t").write_text(
-        f"echo $$ > {started}; until grep -q RUNNING {folder}/local/states/*; do sleep 0.01; done\n"
-        f"{removal.format(run=folder)}; sleep 600\n"
+        f"{DAEMONS.format(pids=pids)}\n"
+        f"until grep -q RUNNING {folder}/local/states/*; do sleep 0.01; done\n"
+        f"{removal.format(run=folder)}; sleep 100\n"
     )
-    book = LocalBook(RunPaths(folder).local_dir)
-    queue(book)
-    run(book, max_cpus=1)
-    assert not Path("/proc", started.read_text().strip(), "exe").exists()
+    queue(LocalBook(RunPaths(folder).local_dir))
+    # In a process of its own, because the runner kills all of its children.
+    repository = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", RUNNER, folder, "1"], cwd=repository, check=True)
+    living = [pid for pid in pids.read_text().split() if living_process(int(pid))]
+    assert living == []
     assert not folder.exists()
 
 
@@ -148,6 +173,60 @@ def test_processes_whose_parent_was_killed_count_for_their_task(book, lasts):
     assert task.state == "COMPLETED"
     assert task.cpu_time_s >= 0.5
     assert task.max_rss_bytes >= 60e6
+
+
+SLOW_TO_CLEAN_UP = """
+import os, sys, time
+from pathlib import Path
+other, event = sys.argv[1:]
+if os.fork() == 0:
+    os._exit(0)  # stays in the task's session, because its parent does not wait for it
+os.setsid()
+Path("left").touch()
+while Path("/proc", other).exists():
+    time.sleep(0.01)
+Path(event).touch()
+"""
+
+
+@pytest.mark.usefixtures("_adopting")
+@pytest.mark.parametrize(
+    ("event", "lead_s"),
+    [
+        pytest.param("local/requests/cancel-1", 0, id="cancelled"),
+        pytest.param("much_later", 30, id="warned of its limit"),
+        pytest.param("much_later", 0, id="over its limit"),
+    ],
+)
+def test_a_task_that_ends_while_another_is_cleaned_up_stays_complete(
+    book, monkeypatch, event, lead_s
+):
+    """The younger task is cleaned up until the older has been reaped; then the event comes."""
+    folder = book.folder.parent
+
+    def now():
+        return time.time() + (100 if (folder / "much_later").exists() else 0)
+
+    clock = SimpleNamespace(time=now, monotonic=time.monotonic, sleep=time.sleep)
+    monkeypatch.setattr(local_runner, "time", clock)
+    monkeypatch.setattr(local_runner, "_PATIENCE_S", 60.0)
+    local_runner.read_order(None).resources.lead_s = lead_s
+    (folder / "slow.py").write_text(SLOW_TO_CLEAN_UP)
+    younger_script = RunPaths(folder).batch_script("younger")
+    younger_script.parent.mkdir(parents=True)
+    younger_script.write_text(
+        "echo $$ > younger; until [ -s older ]; do sleep 0.01; done\n"
+        f"{sys.executable} slow.py $(cat older) {event} &\n"
+        "until [ -e left ]; do sleep 0.01; done\n"
+    )
+    RunPaths(folder).batch_script("t").write_text(
+        "echo $$ > older; until [ -s younger ]; do sleep 0.01; done\n"
+        "while [ -e /proc/$(cat younger) ]; do sleep 0.01; done\n"
+    )
+    older, younger = queue(book), queue(book, token="younger")
+    run(book, max_cpus=2)
+    states = [book.state(job.job_id) for job in (older, younger)]
+    assert [(task.state, task.exit_code) for task in states] == [("COMPLETED", 0)] * 2
 
 
 def test_what_waits_for_no_job_is_eligible_from_its_submission_on(book):
