@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from slurm_jobs import __version__
 from slurm_jobs.base.errors import did_you_mean
@@ -73,6 +74,13 @@ class _Parser(argparse.ArgumentParser):
 
     verb: _Parser | None = None
     """Parser of the command in the arguments; only the parser of all commands has one."""
+
+    def parse_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
+        """Parse the command line; in `help WORD`, where WORD is no verb, the wrong word is WORD."""
+        words = list(sys.argv[1:] if args is None else args)
+        if len(words) > 1 and words[0] == "help" and not words[1].startswith("-"):
+            del words[0]
+        return super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2; see the class."""

@@ -12,6 +12,8 @@ from slurm_jobs.base.errors import DamagedFileError
 from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.base.written_values import printable
+from slurm_jobs.formats.records.rank_note import RankNote, rank_note_from_json
+from slurm_jobs.formats.records.record_json import record_to_json
 
 NOT_REQUEUED = "not-requeued.json"
 """Name of the note that says why an attempt that stopped and saved was not requeued."""
@@ -30,4 +32,17 @@ def read_note(path: Path) -> str | None:
         text = values.get("text") if isinstance(values, dict) else None
         if isinstance(text, str) and text:
             return printable(truncated(text))
+    return None
+
+
+def write_rank_note(path: Path, note: RankNote) -> None:
+    """Write the note and its text, which is all that earlier versions read, as `write_note`."""
+    with suppress(OSError):
+        write_json_atomic(path, {"text": note.text, **record_to_json(note)})
+
+
+def read_rank_note(path: Path) -> RankNote | None:
+    """Return the note, which may have only its text; None if there is no sound one."""
+    with suppress(OSError, DamagedFileError):
+        return rank_note_from_json(read_json(path))
     return None

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from slurm_jobs.base.files import read_json
 from slurm_jobs.base.index_ranges import ranges_text
+from slurm_jobs.formats.records.failure_reason import rank_place
 from slurm_jobs.formats.records.heartbeat import read_heartbeat, stacks_path
 from slurm_jobs.worker.late_exit import returned_path
 from slurm_jobs.worker.stacks import IN_COLLECTIVE, LIBRARIES, Frame, RankStacks, read_stacks
@@ -138,11 +139,20 @@ class StallWatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockingRank:
-    """Rank that an attempt waited for, and the sentence for the reason."""
+    """Rank that an attempt waited for."""
 
     rank: int
     node: str | None
-    text: str
+    doing: str
+    """What it does, and what the others do."""
+    stacks: Path
+    """Pattern of the files with the stacks of all ranks."""
+
+    @property
+    def text(self) -> str:
+        """Return the sentence for the reason."""
+        where = f"rank {self.rank}" if self.node is None else rank_place(self.rank, self.node)
+        return f"{where} {self.doing}. Stacks: {self.stacks}"
 
 
 def find_cause(task_dir: Path, num_ranks: int) -> BlockingRank | None:
@@ -159,12 +169,11 @@ def find_cause(task_dir: Path, num_ranks: int) -> BlockingRank | None:
     }
     if not stacks:
         return None
-    rank, text = describe_cause(stacks)
+    rank, doing = describe_cause(stacks)
     started = task_dir / f"rank-{rank:05d}.started.json"
     node = str(read_json(started)["node"]) if started.exists() else None
     files = stacks_path(task_dir, 0).name.replace("00000", "*")
-    where = f"rank {rank} on {node}" if node else f"rank {rank}"
-    return BlockingRank(rank=rank, node=node, text=f"{where} {text}. Stacks: {task_dir / files}")
+    return BlockingRank(rank=rank, node=node, doing=doing, stacks=task_dir / files)
 
 
 def describe_cause(stacks: Mapping[int, RankStacks]) -> tuple[int, str]:

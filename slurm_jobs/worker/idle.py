@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.processes.process_table import descendants
 from slurm_jobs.formats.records.heartbeat import heartbeat_path, stacks_path
-from slurm_jobs.worker.attempt_notes import read_note, write_note
+from slurm_jobs.formats.records.rank_note import RankNote
+from slurm_jobs.worker.attempt_notes import read_rank_note, write_rank_note
 from slurm_jobs.worker.hangs import DUMP_S, describe_cause
 from slurm_jobs.worker.late_exit import returned_path, seconds_of
 from slurm_jobs.worker.stacks import read_stacks, request_stacks
@@ -108,23 +110,25 @@ class IdleWatch:
             return
         self._num_left -= 1
         _, place = describe_cause({self._rank: stacks})
-        text = (
-            f"rank {self._rank} on {self._node} has used almost no processor time for "
-            f"{self._patience_s / 60:.3g} min: it {place}. "
-            f"Stacks: {stacks_path(self._task_dir, self._rank)}"
+        idle = f"has used almost no processor time for {self._patience_s / 60:.3g} min"
+        note = RankNote(
+            rank=self._rank,
+            node=self._node,
+            after=f" {idle}: it {place}",
+            stacks=str(stacks_path(self._task_dir, self._rank)),
         )
         with suppress(OSError):  # the disk may be full
-            print(f"slurm-jobs: {text}", file=sys.stderr, flush=True)
-        write_note(_path(self._task_dir, self._rank), text)
+            print(f"slurm-jobs: {note.text}", file=sys.stderr, flush=True)
+        write_rank_note(_path(self._task_dir, self._rank), note)
 
 
-def idle_text(task_dir: Path) -> str | None:
+def idle_note(task_dir: Path) -> RankNote | None:
     """Return where the first idle rank of a running attempt waits; None if no rank is idle."""
     paths = sorted(task_dir.glob("rank-*.idle.json"))
-    note = read_note(paths[0]) if paths else None
+    note = read_rank_note(paths[0]) if paths else None
     if note is None:  # the rank may work again, and the note is gone
         return None
-    return note + (f" (and {len(paths) - 1} more idle)" if len(paths) > 1 else "")
+    return replace(note, more=f" (and {len(paths) - 1} more idle)" if len(paths) > 1 else "")
 
 
 def _patience_s() -> float:

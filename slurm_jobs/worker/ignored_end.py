@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from slurm_jobs.worker.attempt_notes import read_note, write_note
+from slurm_jobs.formats.records.rank_note import RankNote
+from slurm_jobs.worker.attempt_notes import read_rank_note, write_note, write_rank_note
 from slurm_jobs.worker.hangs import find_cause
 from slurm_jobs.worker.stacks import read_stacks
 
@@ -50,14 +51,25 @@ class IgnoredEnd:
         cause = find_cause(self._task_dir, self._num_ranks)
         if cause is None:
             return False
-        self.text = f"{PATIENCE_S:.0f} s after SIGTERM {cause.text}"
-        write_note(_path(self._task_dir), self.text)
+        when = f"{PATIENCE_S:.0f} s after SIGTERM "
+        self.text = f"{when}{cause.text}"
+        if cause.node is None:
+            write_note(_path(self._task_dir), self.text)
+            return True
+        note = RankNote(
+            before=when,
+            rank=cause.rank,
+            node=cause.node,
+            after=f" {cause.doing}",
+            stacks=str(cause.stacks),
+        )
+        write_rank_note(_path(self._task_dir), note)
         return True
 
 
-def ignored_end_text(task_dir: Path) -> str | None:
+def ignored_end_note(task_dir: Path) -> RankNote | None:
     """Return where a stage was that did not end after SIGTERM; None if that was not noted."""
-    return read_note(_path(task_dir))
+    return read_rank_note(_path(task_dir))
 
 
 def _path(task_dir: Path) -> Path:

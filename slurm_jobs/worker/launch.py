@@ -26,9 +26,11 @@ from slurm_jobs.base.processes.process_sessions import kill_session
 from slurm_jobs.base.processes.python_commands import script_command
 from slurm_jobs.base.processes.signal_handlers import handle
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL, noted_stop_time_s
+from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.formats.records.attempt_records import AFTER_SIGTERM, Outcome, StopRequest
 from slurm_jobs.formats.records.failure_reason import rank_place
 from slurm_jobs.formats.records.job_resources import near_gpus
+from slurm_jobs.formats.records.rank_note import RankNote
 from slurm_jobs.formats.records.rows_in_progress import rows_in_progress
 from slurm_jobs.run_folder.orders import JobOrder
 from slurm_jobs.schedulers.slurm_environment import step_environment
@@ -81,6 +83,8 @@ class RanksEnd:
     failed_rank: int | None = None
     failed_node: str | None = None
     reason: str = ""
+    rank_note: RankNote | None = None
+    """Rank whose process outlived its function, if all completed; then the reason is its text."""
     last_line: str | None = None
     """Last line of the log of the rank that failed first, if only its output says why."""
     retryable: bool = True
@@ -438,10 +442,16 @@ def read_end(
         reason = f"All ranks ended well, but the step ended with exit code {code}."
         return RanksEnd(outcome="failed", exit_code=code, reason=reason, kind="exit code")
     late = [end for end in ends.values() if end.get("note")]  # whose process outlived its function
-    reason = f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}" if late else ""
-    if len(late) > 1:
-        reason += f" (and {len(late) - 1} more rank{'s' if len(late) > 2 else ''})"
-    return RanksEnd(outcome="completed", reason=reason)
+    if not late:
+        return RanksEnd(outcome="completed")
+    more = f" (and {len(late) - 1} more rank{'s' if len(late) > 2 else ''})"
+    note = RankNote(
+        rank=late[0]["rank"],
+        node=late[0]["node"],
+        after=truncated(f": {late[0]['note']}"),
+        more=more if len(late) > 1 else "",
+    )
+    return RanksEnd(outcome="completed", reason=note.text, rank_note=note)
 
 
 def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:

@@ -128,6 +128,7 @@ class SliceTask:
             failed_rank=end.failed_rank,
             failed_node=end.failed_node,
             reason=truncated(end.reason),
+            rank_note=end.rank_note,
             last_line=end.last_line,
             retryable=end.retryable,
             kind=end.kind,

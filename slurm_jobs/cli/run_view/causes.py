@@ -15,7 +15,7 @@ from slurm_jobs.formats.records.joined_reasons import Reason, joined_text
 from slurm_jobs.formats.records.rows_in_progress import rows_in_progress
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
-from slurm_jobs.worker.ignored_end import ignored_end_text
+from slurm_jobs.worker.ignored_end import ignored_end_note
 from slurm_jobs.worker.launch import GONE
 
 if TYPE_CHECKING:
@@ -126,5 +126,6 @@ def _killed_reason(run_dir: Path, stage: str, part: SliceStatus) -> str:
     if not part.attempt or part.status not in {"failed", "unknown"}:
         return part.reason
     task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
-    notes = (ignored_end_text(task_dir), rows_in_progress(task_dir))
-    return "; ".join([part.reason, *(note for note in notes if note)])
+    place = ignored_end_note(task_dir)
+    texts = (part.reason, "" if place is None else place.text, rows_in_progress(task_dir))
+    return "; ".join(text for text in texts if text)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from slurm_jobs.base.errors import DamagedFileError
-from slurm_jobs.base.files import read_json
 from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.base.texts.truncation import truncated
 from slurm_jobs.cli.run_logs.log_files import (
@@ -26,13 +25,12 @@ from slurm_jobs.cli.run_view.causes import (
 )
 from slurm_jobs.cli.run_view.next_commands import next_commands
 from slurm_jobs.cli.terminal.shown_paths import shown_path
-from slurm_jobs.formats.records.failure_reason import rank_place
-from slurm_jobs.formats.records.joined_reasons import Reason, joined_text
+from slurm_jobs.formats.records.rank_note import RankNote, joined_notes
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.schedulers.job_states import Wait
-from slurm_jobs.worker.idle import idle_text
-from slurm_jobs.worker.ignored_end import ignored_end_text
+from slurm_jobs.worker.idle import idle_note
+from slurm_jobs.worker.ignored_end import ignored_end_note
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus
@@ -116,7 +114,7 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         (completed_notes(run_dir, status), "completed, with a note:"),
         (place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"),
     ):
-        lines += _note_lines(run_dir, status, notes, verb)
+        lines += _note_lines(status, notes, verb)
     return [*lines, *next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
 
 
@@ -131,42 +129,29 @@ def _cancelled_here(status: RunStatus, word: Status) -> str:
 
 
 def _note_lines(
-    run_dir: Path, status: RunStatus, notes: Mapping[tuple[str, int], str], verb: str
+    status: RunStatus, notes: Mapping[tuple[str, int], RankNote], verb: str
 ) -> list[str]:
     """Return the first notes on slices, equal ones as one line, and the number of others.
 
-    Notes are equal if they differ at most in the folder of the attempt, and in rank and node. The
-    line names the folder of the first slice.
+    Notes of a stage are equal if they differ in rank, node and stacks at most. A note that names no
+    rank in its record is a line of its own.
     """
-    paths = RunPaths(run_dir)
-    alike: dict[tuple[str, ...], list[tuple[SliceStatus, Reason]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[str, int]]] = {}
     for (name, index), note in notes.items():
-        part = status.stage(name).slices[index]
-        task_dir = paths.task_dir(name, index, part.attempt)
-        reason = _reason_of_note(note, task_dir)
-        without_folder = [text.replace(str(task_dir), "") for text in reason.without_place]
-        alike.setdefault((name, *without_folder), []).append((part, reason))
+        common = (note.before, note.after, note.more)
+        key = (name, index) if note.rank is None else (name, *common)
+        alike.setdefault(key, []).append((name, index))
     lines = []
-    for (name, *_), members in list(alike.items())[:MAX_PROBLEMS_SHOWN]:
-        which = slices_name(status.stage(name), [part for part, _ in members])
-        lines.append(f"{which} {verb} {joined_text([reason for _, reason in members])}")
+    for places in list(alike.values())[:MAX_PROBLEMS_SHOWN]:
+        stage = status.stage(places[0][0])
+        which = slices_name(stage, [stage.slices[index] for _, index in places])
+        lines.append(f"{which} {verb} {joined_notes([notes[place] for place in places])}")
     if len(alike) > MAX_PROBLEMS_SHOWN:
         lines.append(f"... and {len(alike) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
     return lines
 
 
-def _reason_of_note(note: str, task_dir: Path) -> Reason:
-    """Return a note with the rank and node that it names, if it names one of this attempt."""
-    for started in sorted(task_dir.glob("rank-*.started.json")):
-        with suppress(OSError, DamagedFileError, KeyError, TypeError, ValueError):
-            rank = int(started.name.removeprefix("rank-").removesuffix(".started.json"))
-            node = str(read_json(started)["node"])
-            if rank_place(rank, node) in note:
-                return Reason(text=note, rank=rank, node=node)
-    return Reason(text=note)
-
-
-def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
+def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], RankNote]:
     """Return the notes in the records of completed slices, by stage and slice.
 
     For example on a process that outlived its function. The first `MAX_NOTES_READ` records are
@@ -181,21 +166,23 @@ def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], s
     )
     for name, ending in itertools.islice(completed, MAX_NOTES_READ):
         with suppress(OSError, DamagedFileError):  # the status comes from the record's name
-            reason = read_completion(RunPaths(run_dir), name, ending).reason
-            if reason:
-                notes[name, ending.slice_index] = reason
+            record = read_completion(RunPaths(run_dir), name, ending)
+            if record.rank_note is not None:
+                notes[name, ending.slice_index] = record.rank_note
+            elif record.reason:
+                notes[name, ending.slice_index] = RankNote(before=record.reason)
     return notes
 
 
-_PLACE_READERS: dict[Literal["running", "cancelled"], Callable[[Path], str | None]] = {
-    "running": idle_text,
-    "cancelled": ignored_end_text,
+_PLACE_READERS: dict[Literal["running", "cancelled"], Callable[[Path], RankNote | None]] = {
+    "running": idle_note,
+    "cancelled": ignored_end_note,
 }
 
 
 def place_notes(
     run_dir: Path, status: RunStatus, word: Literal["running", "cancelled"]
-) -> dict[tuple[str, int], str]:
+) -> dict[tuple[str, int], RankNote]:
     """Return where the functions of slices with this status are, by stage and slice.
 
     A running slice has a note while it uses almost no processor time, a cancelled one if it did not

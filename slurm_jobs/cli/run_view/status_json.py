@@ -38,9 +38,9 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
             values |= {"kind": reason.kind, "rank": reason.rank, "node": reason.node or None}
         else:
             where = stage.stage.name, part.slice_index
-            values["reason"] = notes.get(where, part.reason)
+            values["reason"] = notes[where].text if where in notes else part.reason
             if where in in_cancelled:
-                values["reason"] += f"; {in_cancelled[where]}"
+                values["reason"] += f"; {in_cancelled[where].text}"
         return {**values, "age_s": age_s((part.source,))}
 
     return {

@@ -22,6 +22,7 @@ from slurm_jobs.formats.records.failure_reason import with_last_line
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.formats.records.named_resumes import valid_ways
 from slurm_jobs.formats.records.old_failures import kind_of_text, resumes_in_text
+from slurm_jobs.formats.records.rank_note import RankNote, rank_note_from_json
 from slurm_jobs.formats.records.record_json import known_fields, record_from_json
 
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
@@ -94,7 +95,10 @@ class CompletionRecord:
     failed_rank: int | None = None
     failed_node: str | None = None
     reason: str = ""
-    """One line for `status`; empty if completed."""
+    """One line for `status`; the text of `rank_note`, or empty, if completed."""
+    rank_note: RankNote | None = None
+    """Rank whose process outlived its function in a completed attempt; None if there is none, or an
+    older version wrote the record."""
     last_line: str | None = None
     """Last line of the log of the rank that failed first, if it ended with an exit code and without
     an exception; secrets are hidden."""
@@ -191,7 +195,7 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
     """
-    record = record_from_json(CompletionRecord, {**values, "resumes": ()})
+    record = record_from_json(CompletionRecord, {**values, "resumes": (), "rank_note": None})
     numbers = (record.exit_code, record.signal or 0)
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is not text, or its exit code or signal is not a whole number"
@@ -205,6 +209,7 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
         stop_request=record.stop_request if is_known else None,
         kind=record.kind if record.kind in KINDS else None,
         resumes=valid_ways(values.get("resumes")),
+        rank_note=rank_note_from_json(values.get("rank_note")),
     )
     if record.outcome == "failed" and "kind" not in values:
         text = record.reason.removeprefix(AFTER_SIGTERM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.base.failure_kinds import FailureKind
@@ -36,12 +36,18 @@ class Reason:
         return before, after
 
 
+def joined_places(ranks: Iterable[int], nodes: Iterable[str]) -> str:
+    """Return the place of one failure or note of several slices: `rank 0,2 on n1, n2`."""
+    names = sorted(set(nodes))
+    named = ", ".join(names) if len(names) <= _MAX_NODES_NAMED else f"{len(names)} nodes"
+    return rank_place(ranges_text(sorted(set(ranks))), named)
+
+
 def joined_text(reasons: Sequence[Reason]) -> str:
     """Return the text of reasons that differ in attempt, rank and node at most."""
-    ranks = sorted({reason.rank for reason in reasons if reason.rank is not None})
-    nodes = sorted({reason.node for reason in reasons})
-    named = ", ".join(nodes) if len(nodes) <= _MAX_NODES_NAMED else f"{len(nodes)} nodes"
-    text = rank_place(ranges_text(ranks), named).join(reasons[0].without_place)
+    ranks = [reason.rank for reason in reasons if reason.rank is not None]
+    place = joined_places(ranks, [reason.node for reason in reasons])
+    text = place.join(reasons[0].without_place)
     attempts = sorted({reason.attempt for reason in reasons})
     if attempts != [1]:
         text = f"attempt{'s' if len(attempts) > 1 else ''} {ranges_text(attempts)}: {text}"

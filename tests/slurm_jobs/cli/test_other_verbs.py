@@ -63,3 +63,8 @@ def test_help_of_a_verb_may_be_asked_for_in_words(command: Command) -> None:
 def test_a_word_like_no_verb_is_answered_with_all_verbs(command: Command) -> None:
     answer = command("frobnicate").err.splitlines()[-1]
     assert all(verb in answer for verb in VERBS)
+
+
+def test_help_of_a_word_that_is_no_verb_names_that_word(command: Command) -> None:
+    for word in ("subimt", "stop", "frobnicate"):
+        assert command("help", word, code=2).err == command(word, code=2).err

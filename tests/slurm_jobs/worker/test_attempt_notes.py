@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.worker.idle import idle_text
-from slurm_jobs.worker.ignored_end import ignored_end_text
+from slurm_jobs.formats.records.rank_note import RankNote
+from slurm_jobs.worker.idle import idle_note
+from slurm_jobs.worker.ignored_end import ignored_end_note
 
-READERS = [("rank-00000.idle.json", idle_text), ("ignored-end.json", ignored_end_text)]
+READERS = [("rank-00000.idle.json", idle_note), ("ignored-end.json", ignored_end_note)]
 
 
 @pytest.fixture(params=READERS, ids=["idle", "ignored end"])
@@ -20,8 +21,8 @@ def text_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], s
 
     def text_of(content: str) -> str | None:
         (tmp_path / name).write_text(content)
-        text: str | None = read(tmp_path)
-        return text
+        note: RankNote | None = read(tmp_path)
+        return None if note is None else note.text
 
     return text_of
 

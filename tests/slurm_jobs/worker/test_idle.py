@@ -15,7 +15,7 @@ import pytest
 
 from slurm_jobs.formats.records.heartbeat import Heartbeat, heartbeat_path
 from slurm_jobs.worker import idle
-from slurm_jobs.worker.idle import MOST_NAMED, PATIENCE_VARIABLE, IdleWatch, idle_text
+from slurm_jobs.worker.idle import MOST_NAMED, PATIENCE_VARIABLE, IdleWatch, idle_note
 from tests.end_to_end.driver import wait_for
 
 PATIENCE_S = 0.5
@@ -88,7 +88,8 @@ def watched(tmp_path: Path, code: str) -> Iterator[tuple[IdleWatch, subprocess.P
 
 def text_after_check(watch: IdleWatch, task_dir: Path) -> str | None:
     watch.check()
-    return idle_text(task_dir)
+    note = idle_note(task_dir)
+    return None if note is None else note.text
 
 
 def require_unnamed(watch: IdleWatch, task_dir: Path) -> None:

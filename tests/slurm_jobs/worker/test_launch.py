@@ -13,6 +13,7 @@ import pytest
 from slurm_jobs.base.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
+from slurm_jobs.formats.records.rank_note import RankNote
 from slurm_jobs.worker import launch
 from slurm_jobs.worker.job_identity import RANK_VARIABLES
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
@@ -56,6 +57,20 @@ def test_an_attempt_whose_ranks_all_ended_well_is_completed(tmp_path: Path) -> N
     for rank in range(4):
         ended(tmp_path, rank)
     assert read_end(tmp_path, 4, [0]) == RanksEnd(outcome="completed")
+
+
+def test_ranks_that_outlived_their_functions_are_noted_in_fields(tmp_path: Path) -> None:
+    ended(tmp_path, 0)
+    for rank in (1, 2, 3):
+        ended(tmp_path, rank, note="its process was ended 120 s later")
+    end = read_end(tmp_path, 4, [0])
+    assert end.rank_note == RankNote(
+        rank=1,
+        node="n0",
+        after=": its process was ended 120 s later",
+        more=" (and 2 more ranks)",
+    )
+    assert end.reason == "rank 1 on n0: its process was ended 120 s later (and 2 more ranks)"
 
 
 def test_the_earliest_failure_is_the_reason_whatever_its_rank(tmp_path: Path) -> None:

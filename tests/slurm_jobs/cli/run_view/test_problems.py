@@ -9,10 +9,15 @@ import pytest
 from slurm_jobs.base.files import write_json_atomic
 from slurm_jobs.cli.run_view.problems import problem_lines
 from slurm_jobs.cli.terminal.shown_paths import command_text
+from slurm_jobs.formats.records.attempt_records import CompletionName
+from slurm_jobs.formats.records.rank_note import RankNote
+from slurm_jobs.formats.records.record_json import record_to_json
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.schedulers.job_states import NEVER
 from slurm_jobs.status.run_status import RunStatus, StageStatus
+from slurm_jobs.worker.attempt_notes import write_rank_note
 from tests.slurm_jobs.cli.statuses import stage
+from tests.slurm_jobs.formats.records.whole_records import COMPLETION
 from tests.slurm_jobs.runs import job
 
 
@@ -99,10 +104,10 @@ def test_where_cancelled_slices_were_is_one_line_if_it_is_one_place(paths: RunPa
     for index, node in enumerate(("n1", "n2", "n1")):
         folder = paths.task_dir("a", index, 1)
         folder.mkdir(parents=True)
-        write_json_atomic(folder / "rank-00000.started.json", {"node": node})
         line = 12 if index == 2 else 9
-        text = f"rank 0 on {node} was at run (forks.py:{line}). Stacks: {folder}/rank-*"
-        write_json_atomic(folder / "ignored-end.json", {"text": text})
+        after = f" was at run (forks.py:{line})"
+        note = RankNote(rank=0, node=node, after=after, stacks=f"{folder}/rank-*")
+        write_rank_note(folder / "ignored-end.json", note)
     first, last = paths.task_dir("a", 0, 1), paths.task_dir("a", 2, 1)
     lines = lines_of(stage("a", ["cancelled"] * 3, cause="cancelled here", attempt=1))
     where = "cancelled, with a note: rank 0 on"
@@ -110,6 +115,38 @@ def test_where_cancelled_slices_were_is_one_line_if_it_is_one_place(paths: RunPa
         "cancelled by `slurm-jobs cancel`: a slices 0-2",
         f"a slices 0-1 {where} n1, n2 was at run (forks.py:9). Stacks: {first}/rank-*",
         f"a slice 2 {where} n1 was at run (forks.py:12). Stacks: {last}/rank-*",
+    ]
+
+
+def test_equal_notes_of_completed_slices_are_one_line_with_all_nodes(paths: RunPaths) -> None:
+    slices = []
+    for part in stage("a", ["completed"] * 3).slices:
+        index = part.slice_index
+        note = RankNote(rank=0, node=f"n{index}", after=": its process was ended")
+        values = {"stage": "a", "slice_index": index, "outcome": "completed", "exit_code": 0}
+        values |= {"reason": note.text, "rank_note": note if index < 2 else None}
+        record = dataclasses.replace(COMPLETION, **values)
+        ending = CompletionName(index, 1, "t-a-1", "completed")
+        paths.completions_dir("a").mkdir(parents=True, exist_ok=True)
+        write_json_atomic(paths.completion("a", ending), record_to_json(record))
+        slices.append(dataclasses.replace(part, ending=ending))
+    lines = lines_of(dataclasses.replace(stage("a", ["completed"] * 3), slices=tuple(slices)))
+    assert lines[:2] == [
+        "a slices 0-1 completed, with a note: rank 0 on n0, n1: its process was ended",
+        "a slice 2 completed, with a note: rank 0 on n2: its process was ended",
+    ]
+
+
+def test_notes_of_an_earlier_version_are_shown_one_by_one(paths: RunPaths) -> None:
+    for index in range(2):
+        folder = paths.task_dir("a", index, 1)
+        folder.mkdir(parents=True)
+        write_json_atomic(folder / "rank-00000.started.json", {"node": "n1"})
+        write_json_atomic(folder / "ignored-end.json", {"text": "rank 0 on n1 was at run"})
+    lines = lines_of(stage("a", ["cancelled"] * 2, cause="cancelled here", attempt=1))
+    assert lines[1:3] == [
+        "a slice 0 cancelled, with a note: rank 0 on n1 was at run",
+        "a slice 1 cancelled, with a note: rank 0 on n1 was at run",
     ]
 
 

@@ -1,5 +1,6 @@
 """Records of attempts, as written, as named, and as damaged."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from slurm_jobs.formats.records.attempt_records import (
     parse_attempt_name,
     parse_completion_name,
 )
+from slurm_jobs.formats.records.rank_note import RankNote
 from slurm_jobs.formats.records.record_json import record_to_json
 from tests.slurm_jobs.formats.records.whole_records import ATTEMPT, COMPLETION
 
@@ -24,6 +26,8 @@ ATTEMPT_VALUES, COMPLETION_VALUES = record_to_json(ATTEMPT), record_to_json(COMP
 def test_records_come_back_from_json_as_they_were() -> None:
     assert attempt_from_json(json.loads(json.dumps(ATTEMPT_VALUES))) == ATTEMPT
     assert completion_from_json(json.loads(json.dumps(COMPLETION_VALUES))) == COMPLETION
+    noted = dataclasses.replace(COMPLETION, rank_note=RankNote(rank=1, node="n2", after=": late"))
+    assert completion_from_json(json.loads(json.dumps(record_to_json(noted)))) == noted
 
 
 @pytest.mark.parametrize(("slice_index", "attempt"), [(0, 1), (99_999, 9_999), (123_456, 12_345)])
