@@ -48,7 +48,7 @@ def spec(tmp_path: Path) -> Path:
     return spec
 
 
-def test_all_jobs_are_submitted_although_the_disk_of_standard_output_is_full(spec: Path) -> None:
+def test_all_jobs_are_submitted_although_standard_output_is_full(spec: Path) -> None:
     with Path("/dev/full").open("w") as full:
         ended = ended_process(["run", str(spec)], full)
     assert ended.returncode == 3
