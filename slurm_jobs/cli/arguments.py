@@ -67,7 +67,7 @@ def check_place(option: str, path: Path) -> None:
     if path.is_symlink():
         problem = "this is a link, which a file would replace"
         target = Path(os.path.realpath(path))
-        if target.is_file() and not target.is_symlink():
+        if target.is_file():
             problem += f"; name {target} itself"
     elif path.is_dir():
         problem = "this is a folder; name a file"
@@ -91,7 +91,7 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     problem = ""
     if spec.exists() and path.exists() and path.samefile(spec):
         problem = "this is the spec itself, which is not replaced; name a new file"
-    elif path.exists() and path.is_file():
+    elif path.is_file():
         problem = "this file exists already; name a new one, or move it away"
     if problem:
         message = f"{option} {path}: {problem}"

@@ -142,5 +142,5 @@ def begins_as_image(head: bytes) -> bool:
     if signature is not None and signature.group == "image":
         return True
     is_avif = head[4:8] == b"ftyp" and head[8:12] in _AVIF_BRANDS
-    is_tga = head[1:2] in {b"\0", b"\1"} and head[2] in _TGA_TYPES if len(head) > 2 else False
+    is_tga = len(head) > 2 and head[1] in {0, 1} and head[2] in _TGA_TYPES
     return head.startswith(_OTHER_IMAGE_STARTS) or is_avif or is_tga

@@ -122,7 +122,7 @@ def parse_jobs(text: str, submitted: Mapping[str, str]) -> dict[JobKey, TaskAcco
         job_id, name = entry["job_id"], entry["name"]
         if submitted.get(name) != job_id:
             name = by_id_and_token.get((job_id, token_of_script(entry["Command"])), "")
-        if not name:  # somebody else's job
+        if not name:  # another user's job
             continue
         for task_id in _task_ids(job_id, entry["element"]):
             task = TaskAccounting(

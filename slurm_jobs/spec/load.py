@@ -110,7 +110,7 @@ def load_spec(
         loaded = load_document(document, text, files, overrides=expanded.overrides)
     except SpecError as error:
         in_the_file = as_in_the_file(error.problems, document, expanded.origins)
-        # Nobody typed the earlier overrides now, so problems of theirs say where they come from.
+        # The earlier overrides were not typed now, so their problems say where they come from.
         raise SpecError(marked_earlier(in_the_file, earlier, typed)) from None
     notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
     return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)

@@ -148,7 +148,13 @@ def _lines(run: Path) -> str:
     lines = [line[line.index("Step ") :] for line in log.splitlines() if "Step " in line]
     folder = run / "timing" / "quick-wins" / "s00000.a0001"
     waits = read_steps(steps_path(folder, 0)).steps["data_wait_s"][20:23]
-    told = ", ".join(f"{wait:.2f}" for wait in waits)
+    waits_text = ", ".join(f"{wait:.2f}" for wait in waits)
     return "\n".join(
-        ["```", *lines, "```", "", f"By the step records, these steps waited {told} s for data."]
+        [
+            "```",
+            *lines,
+            "```",
+            "",
+            f"By the step records, these steps waited {waits_text} s for data.",
+        ]
     )

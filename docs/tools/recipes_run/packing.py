@@ -72,8 +72,8 @@ def _ways(made: Mapping[str, object]) -> str:
         for way in ways
         if way["problem"] is None
     ]
-    told = f"{made['num_samples']:,} samples, in rows of {made['max_tokens']} tokens."
-    return "\n".join([table(head, rows), "", told])
+    data_set = f"{made['num_samples']:,} samples, in rows of {made['max_tokens']} tokens."
+    return "\n".join([table(head, rows), "", data_set])
 
 
 def _speeds(speeds: Mapping[str, Sequence[Speed]]) -> str:

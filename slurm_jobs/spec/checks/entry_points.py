@@ -10,17 +10,12 @@ from typing import Any
 from slurm_jobs.base.errors import Problem, did_you_mean
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.imported_modules import ModuleReader
+from slurm_jobs.spec.checks.module_bindings import OPAQUE, Binding, bindings_of, bound_by
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.stage_views import StageView
 
 _CALL = "a stage's function is called with two values, `(config, context)`"
-
-_Binding = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None
-"""Definition of a name; None for an import or an assignment."""
-
-_OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-"""Nodes that keep the names that are bound inside them."""
 
 
 def entry_point_problems(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterator[Problem]:
@@ -71,7 +66,7 @@ def entry_point_problem(
 
 
 def _problem_in(tree: ast.Module, file: str, function: str) -> str | None:
-    bindings = _bindings(tree)
+    bindings = bindings_of(tree)
     candidates = bindings.get(function, [])
     if candidates:
         problems = [_call_problem(candidate) for candidate in candidates]
@@ -83,7 +78,7 @@ def _problem_in(tree: ast.Module, file: str, function: str) -> str | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Global) and function in node.names:
             return None
-        if isinstance(node, _OPAQUE[:3]) and node.name == function:
+        if isinstance(node, OPAQUE[:3]) and node.name == function:
             return (
                 f"{file}:{node.lineno} defines `{function}` inside a class or another function, "
                 "where no stage can find it; define it at the top level of the module"
@@ -91,47 +86,14 @@ def _problem_in(tree: ast.Module, file: str, function: str) -> str | None:
     return f"{file} defines no `{function}`{did_you_mean(function, bindings)}"
 
 
-def _bindings(tree: ast.Module) -> dict[str, list[_Binding]]:
-    """Return what may define each name of a module, `*` for a star import.
-
-    A statement at the top level replaces what was before; one below `if` or `try` may not run.
-    """
-    bindings: dict[str, list[_Binding]] = {}
-    for statement in tree.body:
-        bound = list(_bound(statement))
-        if not isinstance(statement, ast.If | ast.Try | ast.For | ast.While | ast.Match):
-            for name, _ in bound:
-                bindings[name] = []
-        for name, definition in bound:
-            bindings.setdefault(name, []).append(definition)
-    return bindings
-
-
-def _bound(node: ast.AST) -> Iterator[tuple[str, _Binding]]:
-    """Yield the names that a statement binds in the module, without those of inner scopes."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name, node
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        for alias in node.names:
-            is_package = isinstance(node, ast.Import) and alias.asname is None
-            yield alias.name.partition(".")[0] if is_package else alias.asname or alias.name, None
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id, None
-    elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name is not None:
-        yield node.name, None
-    if not isinstance(node, _OPAQUE):
-        for child in ast.iter_child_nodes(node):
-            yield from _bound(child)
-
-
-def _call_problem(definition: _Binding) -> str | None:
+def _call_problem(definition: Binding) -> str | None:
     """Return why a call of a definition cannot give a stage's result; None if it may."""
     if definition is None or definition.decorator_list:
         return None
     name = definition.name
     if isinstance(definition, ast.ClassDef):
         # A base class, a metaclass and `__new__` may give a dict.
-        makes_itself = any("__new__" in dict(_bound(each)) for each in definition.body)
+        makes_itself = any("__new__" in dict(bound_by(each)) for each in definition.body)
         if definition.bases or definition.keywords or makes_itself:
             return None
         return (
@@ -183,7 +145,7 @@ def _yields(function: ast.FunctionDef) -> bool:
         node = remaining.pop()
         if isinstance(node, ast.Yield | ast.YieldFrom):
             return True
-        if not isinstance(node, _OPAQUE):
+        if not isinstance(node, OPAQUE):
             remaining.extend(ast.iter_child_nodes(node))
     return False
 

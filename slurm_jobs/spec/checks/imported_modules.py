@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.spec.checks.module_bindings import bindings_of
 from slurm_jobs.spec.spec_files import Files
 
 
@@ -21,7 +22,7 @@ class ModuleReader:
     """Reader of the modules in one folder, which parses each file once."""
 
     def __init__(self, folder: str, files: Files) -> None:
-        self.folder = folder
+        self._folder = folder
         self._files = files
         self._trees: dict[str, ast.Module | None] = {}
 
@@ -50,7 +51,7 @@ class ModuleReader:
 
     def file_of(self, names: Sequence[str]) -> str | None:
         """Return the file that Python loads for a module; None if the folder has none."""
-        path = "/".join((self.folder, *names))
+        path = "/".join((self._folder, *names))
         for file in (f"{path}/__init__.py", f"{path}.py"):
             if self._files.holds(file):
                 return file
@@ -80,7 +81,7 @@ class ModuleReader:
         """
         names = module.split(".")
         for number in range(1, len(names)):
-            package = "/".join((self.folder, *names[:number]))
+            package = "/".join((self._folder, *names[:number]))
             init = f"{package}/__init__.py"
             if not self._files.holds(init) or self._moves_parts(init):
                 return None
@@ -93,17 +94,20 @@ class ModuleReader:
         return None
 
     def _moves_parts(self, init: str) -> bool:
-        try:
-            tree = self.parse(init)
-        except (SyntaxError, ValueError):
-            return True
+        tree = self._sound_tree(init)
         return tree is None or any(
             isinstance(node, ast.Name) and node.id in {"__path__", "__getattr__"}
             for node in ast.walk(tree)
         )
 
+    def _sound_tree(self, file: str) -> ast.Module | None:
+        try:
+            return self.parse(file)
+        except (SyntaxError, ValueError):
+            return None
+
     def _files_of_imports(self, tree: ast.Module, file: str) -> Iterator[str]:
-        package = PurePosixPath(file).relative_to(self.folder).parts[:-1]
+        package = PurePosixPath(file).relative_to(self._folder).parts[:-1]
         for statement in tree.body:
             if isinstance(statement, ast.Import):
                 for alias in statement.names:
@@ -122,21 +126,8 @@ class ModuleReader:
         file = self.file_of(package) if package else None
         if file is None or not file.endswith("/__init__.py"):
             return file is not None
-        try:
-            tree = self.parse(file)
-        except (SyntaxError, ValueError):
-            return True
-        if tree is None:
-            return True
-        names: set[str] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                names.add(node.name)
-            elif isinstance(node, ast.alias):
-                names.add(node.asname or node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-        return bool(names & {name, "*", "__getattr__"})
+        tree = self._sound_tree(file)
+        return tree is None or bool({name, "*", "__getattr__"}.intersection(bindings_of(tree)))
 
     def _loaded_files(self, names: Sequence[str]) -> Iterator[str]:
         """Yield the files that an import of a module loads: those of its packages, and its own."""
