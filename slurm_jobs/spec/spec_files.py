@@ -68,8 +68,8 @@ class Files:
     """Return the facts about a table; None for other files, and without access."""
     first_rows: Callable[[str, RowOptions], Sequence[ManifestRow]] = lambda _path, _options: ()
     """Return the first rows of a manifest; none without access."""
-    manifest_damage: Callable[[str, RowOptions], str] = lambda _path, _options: ""
-    """Return why a small text manifest cannot be read completely, to follow its path; else ""."""
+    manifest_damage: Callable[[str, RowOptions], str | None] = lambda _path, _options: None
+    """Return why a small text manifest cannot be read completely, to follow its path; else None."""
     is_folder: Callable[[str], bool] = lambda _path: False
     """Return whether a path is a visible folder."""
     image_size: Callable[[Content, str], Size | None] = lambda _image, _root: None
@@ -83,9 +83,8 @@ class Files:
     """Return the names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True
     """Return whether this Python has a module of that name; none is imported."""
-    write_obstacle: Callable[[str], str] = lambda _folder: ""
-    """Return why a folder can be neither created nor written; empty if it can, and without access.
-    """
+    write_obstacle: Callable[[str], str | None] = lambda _folder: None
+    """Return why a folder can be neither created nor written; None if it can, or without access."""
     needs_images: bool = False
     """True if the images of manifests must exist; they may be deleted once a run has read them."""
 

@@ -53,7 +53,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         image_rules=functools.cache(read_image_rules),
         modules_in=_modules_in,
         has_module=_has_module,
-        write_obstacle=_write_obstacle if to_write else lambda _folder: "",
+        write_obstacle=_write_obstacle if to_write else lambda _folder: None,
         needs_images=to_write,
     )
 
@@ -93,12 +93,12 @@ def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
     return []
 
 
-def _manifest_damage(manifest: str, options: RowOptions) -> str:
+def _manifest_damage(manifest: str, options: RowOptions) -> str | None:
     path = Path(manifest)
     with suppress(OSError, ValueError):
         if path.is_file() and find_table(path) is None:
             return manifest_damage(path, options)
-    return ""
+    return None
 
 
 def read_image_rules(folder: str) -> ImageRules | None:
@@ -152,7 +152,7 @@ def _has_module(name: str) -> bool:
         return True
 
 
-def _write_obstacle(folder: str) -> str:
+def _write_obstacle(folder: str) -> str | None:
     nearest = Path(folder)
     try:
         while not nearest.exists():
@@ -163,6 +163,4 @@ def _write_obstacle(folder: str) -> str:
             return f"{nearest} is not a folder"
     except OSError as error:  # a parent folder is not accessible
         return f"{error.filename}: {error.strerror}"
-    except ValueError as error:
-        return str(error)
-    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"
+    return None if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} is not writable"

@@ -34,7 +34,7 @@ _TEXTS: Mapping[Group, str] = {
 _RECORD_MARK = b"\x1e"
 
 
-def foreign_format(name: str, head: bytes) -> str:
+def foreign_format(name: str, head: bytes) -> str | None:
     """Describe a file that no reader of manifests reads, with the remedy; empty for others.
 
     `head` is its first `HEAD_BYTES`.
@@ -49,7 +49,7 @@ def foreign_format(name: str, head: bytes) -> str:
         )
     signature = signature_of(head)
     if signature is None:
-        return ""
+        return None
     command = _UNPACKED_BY.get(signature.name)
     if suffix.lower() in _SHEETS and (command or signature.name == "Excel"):
         return f"a spreadsheet ({suffix}); save it as CSV in UTF-8"

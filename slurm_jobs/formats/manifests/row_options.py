@@ -77,8 +77,8 @@ class RowOptions:
             return None
         return None if self.meaning(key) is not None else (option, column)
 
-    def wrong_columns(self, names: Sequence[str]) -> str:
-        """Return what is wrong with the columns of a table or CSV; empty if they make samples.
+    def wrong_columns(self, names: Sequence[str]) -> str | None:
+        """Return what is wrong with the columns of a table or CSV; None if they make samples.
 
         If several columns have one meaning, the rows decide: all but one may be empty.
         """
@@ -92,7 +92,7 @@ class RowOptions:
         if any(map(self.holds_picture, names)):
             held.add("image")
         if "turns" in held or {"text", "image"} <= held or {"text", "prompt"} <= held:
-            return ""
+            return None
         key = "image" if "text" in held else "text"
         lacks = {
             "image": "no column has images (`image`, `image_path`, `file_name`, ...)",
@@ -107,8 +107,8 @@ class RowOptions:
         return f"{lacks}; found: {listed_names}. Name it in the config: `columns: {{{key}: NAME}}`"
 
 
-def missing_columns(columns: Columns, names: Collection[str]) -> str:
-    """Return config columns that do not exist; empty if all do. `ignore` may name any."""
+def missing_columns(columns: Columns, names: Collection[str]) -> str | None:
+    """Return config columns that do not exist; None if all do. `ignore` may name any."""
     mapped = {key: getattr(columns, key) for key, _ in _MAPPED}
     for key, name in mapped.items():
         if name is None:
@@ -121,4 +121,4 @@ def missing_columns(columns: Columns, names: Collection[str]) -> str:
                 f"no column `{name}`, which `columns.{key}` names"
                 f"{did_you_mean(name, names) or ';'} found: {', '.join(names) or 'nothing'}"
             )
-    return ""
+    return None

@@ -506,8 +506,8 @@ def first_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     return rows
 
 
-def manifest_damage(path: Path, options: RowOptions) -> str:
-    """Return why a text manifest of at most `MAX_BYTES` cannot be read completely; else "".
+def manifest_damage(path: Path, options: RowOptions) -> str | None:
+    """Return why a text manifest of at most `MAX_BYTES` cannot be read completely; else None.
 
     Raises:
         OSError: it cannot be read.
@@ -517,7 +517,7 @@ def manifest_damage(path: Path, options: RowOptions) -> str:
         start = _first_byte(data)
         is_csv = path.suffix.lower() == ".csv"
         if len(data) > MAX_BYTES or not start or not (is_csv or start == b"["):
-            return ""  # blank; or JSON lines, of which a damaged one is a bad row
+            return None  # blank; or JSON lines, of which a damaged one is a bad row
         stream.seek(0)
         text_format = CsvFile(path, options) if is_csv else JsonList(path, options)
         try:
@@ -525,7 +525,7 @@ def manifest_damage(path: Path, options: RowOptions) -> str:
                 pass
         except StageConfigError as error:
             return str(error).removeprefix(f"{path}")
-    return ""
+    return None
 
 
 def _first_byte(data: bytes) -> bytes:

@@ -74,8 +74,8 @@ LANGUAGE_PART = PartKind(
 )
 
 
-def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
-    """Return why a model with this config.json cannot be a part; empty if it can.
+def wrong_part(values: Mapping[str, Any], part: PartKind) -> str | None:
+    """Return why a model with this config.json cannot be a part; None if it can.
 
     Packed weights cannot be trained.
     """
@@ -85,7 +85,7 @@ def wrong_part(values: Mapping[str, Any], part: PartKind) -> str:
         return f"model_type is {kind!r}, expected {part.words}{more}"
     if values.get("quantization_config") is not None:
         return "its weights are quantised (quantization_config); take the plain model"
-    return ""
+    return None
 
 
 def image_processor_class(images: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ def dataset_problems(spec: CheckedSpec) -> Iterator[Problem]:
                 yield spec.problem(item.path, f"{folder}{wrong}")
 
 
-def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str:
+def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str | None:
     """Return the first missing or wrong shard, and their number; shards are not read.
 
     If `dataset.json` cannot be understood, the check is left to the job.
@@ -41,12 +41,12 @@ def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str:
     try:
         expected = {shard["name"]: shard["num_bytes"] for shard in info["shards"]}
     except (LookupError, TypeError):
-        return ""
+        return None
     if sizes is None:
-        return ""
+        return None
     wrong = [name for name, size in expected.items() if sizes.get(name, -1) not in (None, size)]
     if not wrong:
-        return ""
+        return None
     first, size = wrong[0], sizes.get(wrong[0], -1)
     difference = "is missing" if size == -1 else f"has {size} bytes, expected {expected[first]}"
     return (
@@ -56,14 +56,14 @@ def _wrong_shards(folder: str, info: Mapping[str, Any], files: Files) -> str:
     )
 
 
-def _wrong_processor(folder: str, info: Mapping[str, Any], files: Files) -> str:
+def _wrong_processor(folder: str, info: Mapping[str, Any], files: Files) -> str | None:
     """Return the processor files that were changed since the data set was written."""
     expected = info.get("processor_sha256")
     checksums = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
     if not isinstance(expected, dict) or not checksums:
-        return ""
+        return None
     changes = changed_files(expected, checksums)
-    return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
+    return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else None
 
 
 def _remedy(folder: str, files: Files) -> str:

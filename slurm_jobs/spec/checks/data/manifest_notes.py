@@ -54,8 +54,8 @@ def _row_notes(rows: Sequence[ManifestRow]) -> Iterator[str]:
 
 def _unknown_ignored(
     manifest: str, rows: Sequence[ManifestRow], files: Files, options: RowOptions
-) -> str:
-    """Return a message on names in `columns.ignore` that no column or row has; empty if none.
+) -> str | None:
+    """Return a message on names in `columns.ignore` that no column or row has; None if none.
 
     Turns of a table or CSV are not read, and may have any key.
     """
@@ -63,11 +63,11 @@ def _unknown_ignored(
     names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
     is_json = table is None and not manifest.lower().endswith(".csv")
     if not names or (not is_json and any(options.meaning(name) == "turns" for name in names)):
-        return ""
+        return None
     present = {*names, *(key for row in rows for key in row.left_out)}
     unknown = [name for name in options.columns.ignore if name not in present]
     if not unknown:
-        return ""
+        return None
     near = difflib.get_close_matches(unknown[0], names, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else f"; found: {_listed(names)}"
     where = "column" if table else f"key of the first {len(rows):,} rows"

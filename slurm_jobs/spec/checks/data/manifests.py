@@ -74,19 +74,21 @@ def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bo
     return len(rows) < MAX_ROWS and num_bytes is not None and num_bytes <= MAX_BYTES
 
 
-def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
+def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str | None:
     """Return a message that no row can be used, or that no row has a column of the config."""
     rows = files.first_rows(manifest, options)
     keys = dict.fromkeys(key for row in rows for key in row.keys)
-    missing = missing_columns(options.columns, keys) if keys else ""
+    missing = missing_columns(options.columns, keys) if keys else None
     if missing:
         return f": {missing}"
     reasons: dict[str, list[str]] = {}
     for row in rows:
         problem = row_problem(row)
+        if problem is None:
+            return None
         reasons.setdefault(problem, []).append(f"{row.origin}: {problem}")
-    if not rows or "" in reasons:
-        return ""
+    if not rows:
+        return None
     line = (files.first_line(manifest) or "").strip()
     hint = _SPREAD_OUT if line == "{" and len(rows) > 1 else ""
     if len(rows) == 1:
@@ -107,18 +109,18 @@ def reason_lines(reasons: Mapping[str, Sequence[str]], most: int) -> str:
     return "".join(f"\n  {line}" for line in lines)
 
 
-def row_problem(row: ManifestRow) -> str:
-    """Return why a row cannot be used, as far as its text shows; empty if it may be usable."""
+def row_problem(row: ManifestRow) -> str | None:
+    """Return why a row cannot be used, as far as its text shows; None if it may be usable."""
     if row.problem:
         return row.problem
     if not any(message.role == "assistant" and message.is_learned for message in row.messages):
         return "none of its answers is learned"
     for image in row.images:
         is_url = image.data is None and "://" in image.value[:_LONGEST_SCHEME]
-        problem = image.problem or (strange_name(image.value)[0] if is_url else "")
+        problem = image.problem or (strange_name(image.value)[0] if is_url else None)
         if problem:
             return f"its image cannot be read: {problem}"
-    return ""
+    return None
 
 
 def row_options(spec: CheckedSpec, place: KeyPath) -> RowOptions:
@@ -143,8 +145,8 @@ def row_options(spec: CheckedSpec, place: KeyPath) -> RowOptions:
     return RowOptions(columns=Columns(**names, ignore=tuple(ignored)))
 
 
-def unreadable(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
-    """Return why rows cannot be read, whatever columns the config names; empty if they may be.
+def unreadable(manifest: str, verb: str, files: Files, options: RowOptions) -> str | None:
+    """Return why rows cannot be read, whatever columns the config names; None if they may be.
 
     The message follows the manifest's name.
     """
@@ -154,20 +156,20 @@ def unreadable(manifest: str, verb: str, files: Files, options: RowOptions) -> s
     damage = files.manifest_damage(manifest, options)
     rows = files.first_rows(manifest, options)
     is_json = not rows or any(row.is_json for row in rows)
-    return damage or ("" if is_json else _wrong_rows(manifest, files, options))
+    return damage or (None if is_json else _wrong_rows(manifest, files, options))
 
 
-def _wrong_content(manifest: str, verb: str, files: Files) -> str:
+def _wrong_content(manifest: str, verb: str, files: Files) -> str | None:
     no_rows = f" has no rows; there is nothing to {verb}"
     table = files.table(manifest)
     if table is not None:
-        return table.problem or ("" if table.has_rows else no_rows)
+        return table.problem or (None if table.has_rows else no_rows)
     is_csv = manifest.lower().endswith(".csv")
     beginning = files.beginning(manifest)
-    foreign = foreign_format(manifest, beginning.data[:HEAD_BYTES]) if beginning else ""
+    foreign = foreign_format(manifest, beginning.data[:HEAD_BYTES]) if beginning else None
     if foreign:
         return f": {foreign}"
-    wrong = _wrong_encoding(beginning, is_csv=is_csv) if beginning else ""
+    wrong = _wrong_encoding(beginning, is_csv=is_csv) if beginning else None
     if wrong:
         return wrong
     text, line = files.small_text(manifest), files.first_line(manifest)
@@ -176,44 +178,44 @@ def _wrong_content(manifest: str, verb: str, files: Files) -> str:
             records = csv.reader(io.StringIO(text or "", newline=""))
             if text is not None and sum(1 for record in records if record) < 2:
                 return no_rows
-        return ""
+        return None
     if text is not None and "".join(text.split()) in {"", "[]"}:
         return no_rows
     start = ((text if text is not None else line) or "").lstrip(_BLANKS)
     if not start or start.startswith(_OTHER_FORMATS):
-        return ""
+        return None
     return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
 
 
-def _wrong_columns(manifest: str, files: Files, options: RowOptions) -> str:
+def _wrong_columns(manifest: str, files: Files, options: RowOptions) -> str | None:
     table = files.table(manifest)
     if table is not None:
-        wrong = "" if table.problem else options.wrong_columns(table.names)
-        return f": {wrong}" if wrong else ""
+        wrong = None if table.problem else options.wrong_columns(table.names)
+        return f": {wrong}" if wrong else None
     line, is_small = files.first_line(manifest), files.small_text(manifest) is not None
     if not manifest.lower().endswith(".csv") or line is None:
-        return ""
+        return None
     with contextlib.suppress(csv.Error):
         if is_small or line.strip():  # all of it may be blank
             wrong = options.wrong_columns(next(csv.reader([line], strict=True), []))
-            return f":1: {wrong}" if wrong else ""
-    return ""
+            return f":1: {wrong}" if wrong else None
+    return None
 
 
-def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
+def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str | None:
     """Return a message with the line that is not UTF-8; in JSON lines that is a bad row instead."""
     data = beginning.data
     if data.startswith(_UTF_16):
         return f":1: not UTF-8 (it begins like UTF-16); {_SAVE_AS_UTF_8}"
     if not is_csv and not data.lstrip(_BLANKS.encode()).startswith(b"["):
-        return ""
+        return None
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, final=beginning.is_whole)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = f"byte 0x{data[error.start]:02x}: {error.reason}"
         return f":{line}: not UTF-8 ({byte}); {_SAVE_AS_UTF_8}"
-    return ""
+    return None
 
 
 def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:

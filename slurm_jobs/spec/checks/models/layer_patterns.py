@@ -85,10 +85,10 @@ def _last_words(folder: str | None, files: Files) -> frozenset[str]:
     return frozenset({*words, _HEAD} if words else ())
 
 
-def _wrong(pattern: str, words: Collection[str]) -> str:
-    """Return a message that follows the pattern; empty if it may match."""
+def _wrong(pattern: str, words: Collection[str]) -> str | None:
+    """Return a message that follows the pattern; None if it may match."""
     if pattern in {_LANGUAGE, _HEAD}:
-        return ""
+        return None
     if _WORD.fullmatch(pattern):
         near = difflib.get_close_matches(pattern, [_LANGUAGE], n=1)
         meant = near[0] if near else f"*.{pattern or 'q_proj'}"
@@ -100,9 +100,9 @@ def _wrong(pattern: str, words: Collection[str]) -> str:
     last = end.rpartition(".")[2]
     is_whole = "." in end
     if not words or not last:
-        return ""
+        return None
     if any(word == last if is_whole else word.endswith(last) for word in words):
-        return ""
+        return None
     some = ", ".join(sorted(words)[:_MOST_NAMES])
     return (
         f"matches no layer of the model: none ends with `{last}`{did_you_mean(last, words)} "

@@ -48,15 +48,15 @@ def model_problems(spec: CheckedSpec) -> Iterator[Problem]:
                 yield spec.problem(item.path, f"{item.resolved}{wrong}")
 
 
-def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
-    """Return a message to follow the folder's name; empty if it may be right."""
+def _wrong(item: MarkedString, type_given: Any, files: Files) -> str | None:
+    """Return a message to follow the folder's name; None if it may be right."""
     folder = item.resolved
     if files.lacks(f"{folder}/{MODEL_CONFIG}"):
         return f" has no {MODEL_CONFIG}; {_instead(folder, files)}"
     try:
         values = json.loads(files.read_text(f"{folder}/{MODEL_CONFIG}"))
     except OSError:
-        return ""
+        return None
     except (ValueError, RecursionError) as error:
         return f": its {MODEL_CONFIG} is not valid JSON ({error}); copy the folder again"
     if not isinstance(values, dict):
@@ -67,7 +67,7 @@ def _wrong(item: MarkedString, type_given: Any, files: Files) -> str:
         if part is None
         else _wrong_part(values, part, item.given)
     )
-    return f": {wrong}" if wrong else ""
+    return f": {wrong}" if wrong else None
 
 
 def _instead(folder: str, files: Files) -> str:
@@ -87,7 +87,7 @@ def _instead(folder: str, files: Files) -> str:
     return "give the folder that has it, next to the weights"
 
 
-def _wrong_part(values: Mapping[str, Any], part: PartKind, given: str) -> str:
+def _wrong_part(values: Mapping[str, Any], part: PartKind, given: str) -> str | None:
     """Return why a model is not the part of a `small_vlm` that it is named as, with the remedy."""
     wrong = wrong_part(values, part)
     kind = values.get("model_type")
@@ -102,16 +102,16 @@ def _wrong_part(values: Mapping[str, Any], part: PartKind, given: str) -> str:
     return wrong
 
 
-def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str:
+def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str | None:
     """Return why a model is not what `model.type` says, with the remedy; empty without a type."""
     kind = values.get("model_type")
     if not isinstance(kind, str) or type_given not in {SMALL_VLM, "hugging_face"}:
-        return ""
+        return None
     conflict = f"model_type is {kind!r}, and model.type is {type_given}"
     if kind == SMALL_VLM or kind in WHOLE_TYPES:
         remedy = f"set `type: {SMALL_VLM}`" if kind == SMALL_VLM else _as_whole(given)
         is_right = (kind == SMALL_VLM) == (type_given == SMALL_VLM)
-        return "" if is_right else f"{conflict}: {remedy}"
+        return None if is_right else f"{conflict}: {remedy}"
     for part in (VISION_PART, LANGUAGE_PART):
         if kind in part.model_types:
             return (

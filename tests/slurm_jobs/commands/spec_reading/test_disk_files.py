@@ -54,11 +54,6 @@ def test_a_runs_dir_that_may_not_be_written_is_a_problem(
     assert asked == [(tmp_path / "here", os.W_OK | os.X_OK)]
 
 
-@pytest.mark.parametrize("folder", ["a\0b", "~nobody/x"])
-def test_folders_that_cannot_be_are_no_traceback(folder: str) -> None:
-    assert isinstance(disk_files(to_write=True).write_obstacle(f"/{folder}"), str)
-
-
 def test_only_the_text_of_a_small_file_is_read(tmp_path: Path) -> None:
     small_text = disk_files().small_text
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\xff")
