@@ -39,8 +39,8 @@ from benchmarks.table import Row, arguments, row, show
 from pipeline.data.order import BatchLayout, dealt_order
 from pipeline.data.packing.algorithms import STRATEGIES, ffd, knapsack
 from pipeline.data.packing.budget import PackBudget, Packs, join_packs
-from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.lower_bound import fewest_packs
+from pipeline.data.packing.pack_order import pack_order
 from pipeline.data.packing.pack_statistics import sums_of, waits
 from pipeline.data.packing.pool_search import POOL_SIZE
 from pipeline.data.packing.window_search import LONGEST_DELAY

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.sample_lengths import distributions
-from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.pack_files import open_packs, write_packs
+from pipeline.data.packing.pack_order import pack_order
 
 NUM_DRAWN = 1 << 16
 """Number of drawn lengths, which repeat in random order; drawing is not measured."""

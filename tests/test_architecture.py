@@ -16,7 +16,7 @@ IMPURE = {"os", "subprocess", "submitit", "torch", "time", "random", "shutil", "
 CLOCK = {"now", "today", "utcnow"}
 """Functions of `datetime` that read the clock."""
 PURE = {
-    *(f"slurm_jobs/cluster/{name}.py" for name in ("limits", "placement", "slurm_output")),
+    *(f"slurm_jobs/cluster/{name}.py" for name in ("allowed_partitions", "limits", "slurm_output")),
     "slurm_jobs/commands/limit_checks.py",
     *(f"slurm_jobs/nodes/doctor/{name}.py" for name in ("node_checks", "slurm_settings")),
     *(f"slurm_jobs/plan/{name}.py" for name in ("fingerprints", "make_plan", "missing_work")),

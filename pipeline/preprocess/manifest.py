@@ -83,12 +83,6 @@ def _text_format(path: Path, options: RowOptions) -> TextFormat:
     raise StageDataError(message)
 
 
-def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:
-    """Return the rows of one slice; the slices cover every row once, with sizes within one."""
-    start = slice_index * num_rows // num_slices
-    return range(start, (slice_index + 1) * num_rows // num_slices)
-
-
 def folder_of(manifest: Path) -> Path:
     """Return the default base folder of paths in a manifest: its own folder."""
     return manifest if manifest.is_dir() else manifest.parent

@@ -16,7 +16,7 @@ from pipeline.preprocess.chat.tokenizer import load_tokenizer
 from pipeline.preprocess.composed_processor import write_composed
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.images.storage import LOSSY_FORMATS, mean_price
-from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
+from pipeline.preprocess.manifest import folder_of, open_manifest
 from pipeline.preprocess.manifests.interface import Manifest, changed
 from pipeline.preprocess.part import PartBuilder, PartPaths, write_part, write_rejects
 from pipeline.preprocess.processor_folders import hash_folder, write_with_pixels
@@ -28,6 +28,7 @@ from pipeline.preprocess.rejects import (
     pixels_of_token,
     too_long_remedies,
 )
+from pipeline.preprocess.slice_rows import slice_range
 from pipeline.preprocess.slice_writer import SliceWriter
 from pipeline.stopping import StopGuard
 from slurm_jobs.base.errors import StageDataError

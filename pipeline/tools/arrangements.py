@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.data.order import stream_range
 from pipeline.data.packing.budget import OverBudgetError, PackBudget, Packs, join_packs
-from pipeline.data.packing.epoch_packs import STRETCH_SIZE, pack_order
+from pipeline.data.packing.pack_order import STRETCH_SIZE, pack_order
 from pipeline.data.packing.pack_statistics import sums_of
 from pipeline.data.packing.work_model import WorkModel, pack_work
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.packing.epoch_packs import STRETCH_SIZE
+from pipeline.data.packing.pack_order import STRETCH_SIZE
 from pipeline.data.packing.work_model import WorkModel
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.tools.arrangements import (

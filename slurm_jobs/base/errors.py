@@ -171,11 +171,3 @@ class SpecError(InputError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in problems))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean `x`?" for the nearest known word, or an empty text."""
-    import difflib
-
-    near = difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near else ""

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from slurm_jobs import __version__
-from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.cli.help_examples import examples_text
 
 VERBS = {

@@ -20,7 +20,7 @@ def profile_of(loaded: LoadedSpec) -> ClusterProfile:
     """
     if loaded.profile is not None:
         return loaded.profile
-    from slurm_jobs.schedulers.cluster_query import probe_profile
+    from slurm_jobs.schedulers.limit_queries import probe_profile
 
     return probe_profile()
 
@@ -29,7 +29,7 @@ def limits_of(profile: ClusterProfile) -> ClusterLimits:
     """Return the limits of the profile's cluster; `problems` has what could not be queried."""
     if profile.scheduler == "local":
         return NO_LIMITS
-    from slurm_jobs.schedulers.cluster_query import ask_limits
+    from slurm_jobs.schedulers.limit_queries import ask_limits
 
     return ask_limits(profile)
 

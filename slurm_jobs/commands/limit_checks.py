@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
+from slurm_jobs.cluster.allowed_partitions import Placement, place, submit_limit
 from slurm_jobs.cluster.limits import ClusterLimits, Partition
 from slurm_jobs.cluster.mig import is_slice
-from slurm_jobs.cluster.placement import Placement, place, submit_limit
 from slurm_jobs.formats.configs.command_stages import TUNE_RUN
 from slurm_jobs.formats.records.job_resources import JobResources
 from slurm_jobs.plan.planned import Plan, PlannedJob

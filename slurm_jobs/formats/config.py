@@ -15,7 +15,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from slurm_jobs.base.errors import StageConfigError, did_you_mean
+from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from slurm_jobs.cluster.allowed_partitions import job_room
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
-from slurm_jobs.cluster.placement import job_room
 from slurm_jobs.formats.records.job_resources import JobResources, gpus_of_options
 from slurm_jobs.plan.array_pieces import by_request, cut_slices, pack_for
 from slurm_jobs.plan.fingerprints import deciding_fields, hash_of

@@ -75,7 +75,7 @@ def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> l
     """
     names = stages_called(name, origins)
     if not names:
-        from slurm_jobs.base.errors import did_you_mean  # slow, and rarely needed
+        from slurm_jobs.base.texts.did_you_mean import did_you_mean
 
         near = did_you_mean(name, [*origins, *filter(None, origins.values())])
         message = f"{where}no stage `{name}`{near} (stages: {', '.join(origins)})"

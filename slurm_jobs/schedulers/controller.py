@@ -16,9 +16,9 @@ from slurm_jobs.base.index_ranges import parse_ranges
 from slurm_jobs.formats.records.attempt_records import TaskAccounting
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.paths import token_of_script
+from slurm_jobs.schedulers.slurm_commands import COMMAND_TIMEOUT_S
 from slurm_jobs.schedulers.slurm_environment import query_environment
 
-COMMAND_TIMEOUT_S = 60
 MOST_SINGLE_REQUESTS = 30
 """Most jobs that are asked for one by one, each with a request of its own, because sites limit the
 rate of requests (`SlurmctldParameters=rl_enable` allows a user 30 at once by default)."""

@@ -16,7 +16,7 @@ from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.run_folder.paths import RUN_STAMP, RunPaths
 from slurm_jobs.schedulers.job_rows import SQUEUE_FORMAT, split_rows
 from slurm_jobs.schedulers.job_states import LIVING_STATES
-from slurm_jobs.schedulers.slurm import ask
+from slurm_jobs.schedulers.slurm_commands import ask
 
 _NUM_FIELDS = SQUEUE_FORMAT.count("|") + 1
 

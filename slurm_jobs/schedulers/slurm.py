@@ -53,9 +53,9 @@ from slurm_jobs.schedulers.protocol import (
     SourceProblem,
     is_of,
 )
-from slurm_jobs.schedulers.slurm_environment import query_environment, sbatch_environment
+from slurm_jobs.schedulers.slurm_commands import ask
+from slurm_jobs.schedulers.slurm_environment import sbatch_environment
 
-COMMAND_TIMEOUT_S = 60
 MAX_IDS_NAMED = 8000
 """Limit for ids in a sacct call: Linux takes 128 KiB per argument, and an id up to 12 bytes."""
 SWITCHED_OFF = "accounting storage is disabled"
@@ -230,39 +230,6 @@ def cluster_settings() -> Mapping[str, str]:
         SchedulerError: the controller could not be reached.
     """
     return parse_config(ask(["scontrol", "show", "config"]))
-
-
-def ask(command: list[str]) -> str:
-    """Return the standard output of a Slurm command, independent of the shell's settings.
-
-    Times are seconds since 1970; bytes that are not UTF-8 are replaced.
-
-    Raises:
-        SchedulerError: the command is missing, failed, or did not answer in time.
-    """
-    try:
-        result = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-            env=query_environment(os.environ),
-        )
-    except FileNotFoundError as error:
-        message = f"`{command[0]}` was not found; is this a login node of the cluster?"
-        raise SchedulerError(message) from error
-    except subprocess.TimeoutExpired as error:
-        message = f"`{command[0]}` did not answer within {COMMAND_TIMEOUT_S} s"
-        raise SchedulerError(message) from error
-    if result.returncode != 0:
-        reason = result.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        why = reason[0].removeprefix(f"{command[0]}: error: ")
-        message = f"`{command[0]}` failed with exit code {result.returncode}: {why}"
-        raise SchedulerError(message)
-    return result.stdout
 
 
 _SUBMITTED = re.compile(r"^Submitted batch job (\d+)", re.MULTILINE)

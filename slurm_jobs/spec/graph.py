@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.configs.output_references import REFERENCE, referenced_stage
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.stage_views import StageView, Views

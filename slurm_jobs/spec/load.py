@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from slurm_jobs.base.errors import PathExpansionError, Problem, SpecError, did_you_mean
+from slurm_jobs.base.errors import PathExpansionError, Problem, SpecError
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.base.written_values import printable
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.checked_spec import CheckedSpec, LoadedSpec

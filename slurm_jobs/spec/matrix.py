@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.base.written_values import describe, shortened
 from slurm_jobs.spec.combinations import axis_variable, slug, value_text
 from slurm_jobs.spec.hints.list_remedies import list_remedy

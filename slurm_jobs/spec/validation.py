@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.base.written_values import describe, shortened
 from slurm_jobs.formats.config import problems_in
 from slurm_jobs.spec.hints.foreign_keys import Hint, foreign_key, places_elsewhere

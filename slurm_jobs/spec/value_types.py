@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.config import PathMarker
 from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
 

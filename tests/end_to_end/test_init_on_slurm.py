@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from slurm_jobs.commands.starter.recipes import recipe_names
+from slurm_jobs.commands.starter.shipped_recipes import recipe_names
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver
 

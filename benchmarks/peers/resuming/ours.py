@@ -15,8 +15,8 @@ from pipeline.data.disk_format.index import DatasetIndex
 from pipeline.data.loader import BatchReader
 from pipeline.data.order import BatchLayout, rank_microbatches
 from pipeline.data.packing.budget import PackBudget
-from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.pack_files import open_packs, write_packs
+from pipeline.data.packing.pack_order import pack_order
 from pipeline.data.packing.work_model import pack_work, work_model
 from pipeline.data.reading_plan import ReadingPlan, plan_packed, plan_shuffled
 

@@ -15,7 +15,7 @@ import warnings
 
 import numpy as np
 import simplejpeg
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from pipeline.preprocess.images.image_formats import (
     CONVERT_REMEDY,
@@ -24,24 +24,10 @@ from pipeline.preprocess.images.image_formats import (
     check_scans,
     describe_foreign,
 )
-from pipeline.preprocess.images.image_metadata import HostileImageError, without_metadata
+from pipeline.preprocess.images.metadata_removal import HostileImageError, without_metadata
+from pipeline.preprocess.images.orientation import SIDEWAYS, UPRIGHT, orientation_of
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from slurm_jobs.formats.file_signatures import PNG_SIGNATURE, TIFF_STARTS
-
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""Transposition that makes an image upright, by EXIF orientation if it is not 1 (CIPA DC-008,
-4.6.4.A)."""
-
-SIDEWAYS = frozenset({5, 6, 7, 8})
-"""Orientations that swap width and height."""
 
 _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
@@ -138,7 +124,7 @@ def decode_upright(image: Image.Image, name: str) -> Image.Image:
     """
     try:
         image.load()
-        method = _UPRIGHT.get(orientation_of(image))
+        method = UPRIGHT.get(orientation_of(image))
         # ImageOps.exif_transpose gives the same pixels, but also rewrites the EXIF block, and
         # fails if any other tag of it cannot be written.
         upright = image if method is None else image.transpose(method)
@@ -160,26 +146,6 @@ def read_upright_size(data: bytes, *, max_pixels: int, name: str) -> tuple[int, 
         return image.size
     width, height = image.size
     return (height, width) if orientation_of(image) in SIDEWAYS else (width, height)
-
-
-def orientation_of(image: Image.Image) -> int:
-    """Return the EXIF orientation of the stored image; 1, upright, if it is unreadable."""
-    try:
-        # `image.getexif` would decode a PNG; its orientation is stored before the pixels
-        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
-    except MemoryError:
-        raise
-    except Exception:  # noqa: BLE001 - raised by broken EXIF; the pixels may be whole
-        return 1
-    return orientation if orientation in _UPRIGHT else 1
-
-
-def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Turn pixels [height, width, 3] by EXIF orientation; a copy if they are turned."""
-    method = _UPRIGHT.get(orientation)
-    if method is None:
-        return pixels
-    return np.asarray(Image.fromarray(pixels).transpose(method))
 
 
 def decode_jpeg(data: bytes, *, width: int, height: int, denominator: int) -> np.ndarray | None:

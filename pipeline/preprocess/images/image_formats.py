@@ -20,7 +20,7 @@ import re
 import struct
 from collections.abc import Mapping
 
-from pipeline.preprocess.images.image_metadata import MAX_PARTS
+from pipeline.preprocess.images.metadata_removal import MAX_PARTS
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.formats.file_signatures import Group, signature_of
 

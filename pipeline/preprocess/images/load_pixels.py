@@ -10,14 +10,8 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from pipeline.preprocess.images.decode import (
-    SIDEWAYS,
-    decode_jpeg,
-    decode_upright,
-    open_image,
-    orientation_of,
-    turn_upright,
-)
+from pipeline.preprocess.images.decode import decode_jpeg, decode_upright, open_image
+from pipeline.preprocess.images.orientation import SIDEWAYS, orientation_of, turn_upright
 from pipeline.preprocess.images.resize import (
     Target,
     cut_out,

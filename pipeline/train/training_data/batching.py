@@ -13,8 +13,8 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.data.order import BatchLayout
 from pipeline.data.packing.budget import OverBudgetError, PackBudget
-from pipeline.data.packing.epoch_packs import pack_order
 from pipeline.data.packing.pack_files import open_packs, plan_name, write_packs
+from pipeline.data.packing.pack_order import pack_order
 from pipeline.data.packing.work_model import WorkModel, pack_work, work_model
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
 from pipeline.models.vision_language import VisionLanguageModel

@@ -262,7 +262,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """Parse RUN and STAGE: `logs train` is a stage of the newest run if no run has that name."""
-    from slurm_jobs.base.errors import did_you_mean
+    from slurm_jobs.base.texts.did_you_mean import did_you_mean
     from slurm_jobs.commands.run_search.find_run import find_run
 
     if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():

@@ -16,7 +16,8 @@ from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.cli.typed_times import age_s
 from slurm_jobs.run_folder.cleanings import KINDS, Kind
-from slurm_jobs.base.errors import InputError, did_you_mean
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.base.units import num_bytes
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
 
 def module_notes(loaded: LoadedSpec) -> list[str]:
     """Return notes on modules of the user's stages that the run's snapshot will not contain."""
-    from slurm_jobs.base.errors import did_you_mean
+    from slurm_jobs.base.texts.did_you_mean import did_you_mean
     from slurm_jobs.commands.spec_reading.disk_files import disk_files
     from slurm_jobs.run.snapshot import own_functions, top_module
     from slurm_jobs.spec.checks.entry_points import modules_of_spec

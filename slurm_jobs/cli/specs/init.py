@@ -102,7 +102,7 @@ def run_init(options: argparse.Namespace) -> int:
 
 def _refuse_wrong(options: argparse.Namespace) -> None:
     """Raise InputError for options that exclude each other, and what is invalid or not there."""
-    from slurm_jobs.commands.starter.recipes import ALL, recipe_text
+    from slurm_jobs.commands.starter.shipped_recipes import ALL, recipe_text
     from slurm_jobs.spec.value_types import check_name
 
     local_options = [

@@ -28,7 +28,7 @@ from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.polling import in_doubt, views_until_over
 from slurm_jobs.run_folder.paths import RunPaths, is_run
 from slurm_jobs.run_folder.run_records import read_attempt, read_completion, read_meta
-from slurm_jobs.schedulers.slurm import ask
+from slurm_jobs.schedulers.slurm_commands import ask
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.status.run_status import RunStatus
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.base.errors import InputError, did_you_mean
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.commands.cluster_limits import limits_of
 from slurm_jobs.commands.limit_checks import limit_problems
 from slurm_jobs.formats.records.job_resources import gpus_of_options
-from slurm_jobs.nodes.probe.host_lists import num_named
+from slurm_jobs.nodes.probe.host_list_size import num_named
 from slurm_jobs.plan.make_plan import make_plan
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_jobs.base.errors import InputError, did_you_mean
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
 from slurm_jobs.run.code_files import private_files_note
 from slurm_jobs.run.code_tree import CodeTree

@@ -131,7 +131,7 @@ def _no_run_message(
         return f"no run `{text}`: it is not a run folder, and there is no run in {runs_dir}" + (
             where_else(runs_dir)
         )
-    from slurm_jobs.base.errors import did_you_mean  # slow, and rarely needed
+    from slurm_jobs.base.texts.did_you_mean import did_you_mean
 
     near = did_you_mean(text, {RUN_STAMP.sub("", run.name) for run in runs_in(runs_dir)})
     unsearched = [f"; {folder} could not be searched: {why}" for folder, why in away.items()]

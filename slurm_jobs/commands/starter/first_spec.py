@@ -27,8 +27,8 @@ from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
 from slurm_jobs.commands.starter.images import image_folder
 from slurm_jobs.commands.starter.images.archive_members import archive_note
-from slurm_jobs.commands.starter.recipes import ALL, helper_files, recipe_text, stages_of
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
+from slurm_jobs.commands.starter.shipped_recipes import ALL, helper_files, recipe_text, stages_of
 from slurm_jobs.commands.starter.spec_changes import (
     fitting_changes,
     own_changes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.config import problems_in
 from slurm_jobs.formats.configs.model_parts import QuantizeConfig
 from slurm_jobs.formats.configs.training_parts import (

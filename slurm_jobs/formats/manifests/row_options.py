@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.formats.manifests.keys import (
     FILE_NAMES,

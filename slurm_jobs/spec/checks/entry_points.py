@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.imported_modules import ModuleReader
 from slurm_jobs.spec.checks.module_bindings import OPAQUE, Binding, bindings_of, bound_by

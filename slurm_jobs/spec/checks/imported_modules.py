@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from slurm_jobs.base.errors import did_you_mean
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.spec.checks.module_bindings import bindings_of
 from slurm_jobs.spec.spec_files import Files
 

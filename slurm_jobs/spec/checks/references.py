@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.configs.output_references import (
     REFERENCE,
     UNESCAPED_REFERENCE,

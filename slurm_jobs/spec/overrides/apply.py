@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.base.written_values import printable
 from slurm_jobs.spec.combinations import origin_of
 from slurm_jobs.spec.stage_views import stage_views

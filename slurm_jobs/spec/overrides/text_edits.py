@@ -17,7 +17,7 @@ import yaml
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.written_values import BOOLS, NULLS, parse_number, trap
 from slurm_jobs.spec.yaml.document import KeyPath
-from slurm_jobs.spec.yaml.spec_loader import SpecLoader
+from slurm_jobs.spec.yaml.tabs_as_blanks import SpecLoader
 
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#.*\s+)*|$))+")
 """Anchor and tag of a node, and blanks between them and the value."""

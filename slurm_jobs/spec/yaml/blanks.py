@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from slurm_jobs.spec.yaml.spec_loader import SpecLoader
+from slurm_jobs.spec.yaml.tabs_as_blanks import SpecLoader
 
 ODD = "\u00a0\u1680\u180e\u2000-\u200f\u202a-\u202f\u205f-\u2064\u3000\ufeff"
 """Spaces other than U+0020, characters without width, and marks of direction."""

@@ -7,7 +7,7 @@ import re
 import yaml
 
 from slurm_jobs.spec.yaml.blanks import odd_blank_before
-from slurm_jobs.spec.yaml.spec_loader import SpecLoader
+from slurm_jobs.spec.yaml.tabs_as_blanks import SpecLoader
 
 _WRITE_QUOTED = "put quotes around the text"
 _REMOVE_OR_QUOTE = "remove it, or put quotes around the text"

@@ -22,7 +22,7 @@ from slurm_jobs.spec.hints.number_remedies import clock_remedy
 from slurm_jobs.spec.yaml.blanks import odd_blanks
 from slurm_jobs.spec.yaml.document import KeyPath, Place, YamlDocument
 from slurm_jobs.spec.yaml.parser_errors import explain
-from slurm_jobs.spec.yaml.spec_loader import SpecLoader
+from slurm_jobs.spec.yaml.tabs_as_blanks import SpecLoader
 
 MAX_CHARACTERS = 200_000
 """A spec has some thousands. The parser takes seconds for a longer text."""

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pipeline.preprocess.manifest import read_manifest, slice_range
+from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.manifests.messages import ManifestRow
 
@@ -208,9 +206,3 @@ def test_a_blank_manifest_has_no_rows_and_no_wrong_format(
 
 def test_a_manifest_that_begins_with_many_blank_lines_is_read(tmp_path: Path) -> None:
     assert len(read_manifest(write(tmp_path / "m.json", "\n" * 10_000 + "[{}, {}]"))) == 2
-
-
-@given(st.integers(0, 200), st.integers(1, 30))
-def test_slices_cover_every_row_once(num_rows: int, num_slices: int) -> None:
-    rows = [row for i in range(num_slices) for row in slice_range(num_rows, i, num_slices)]
-    assert rows == list(range(num_rows))

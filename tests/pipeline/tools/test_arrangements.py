@@ -8,7 +8,7 @@ import pytest
 from pipeline.data.order import stream_range
 from pipeline.data.packing.algorithms import STRATEGIES
 from pipeline.data.packing.budget import PackBudget, join_packs
-from pipeline.data.packing.epoch_packs import pack_order
+from pipeline.data.packing.pack_order import pack_order
 from pipeline.data.packing.work_model import WorkModel
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.tools import arrangements
@@ -120,7 +120,7 @@ def test_a_data_set_smaller_than_a_step_is_counted_all_the_same():
 
 
 def test_of_a_large_data_set_only_the_first_stretch_is_packed(monkeypatch):
-    from pipeline.data.packing import epoch_packs as packing_plan
+    from pipeline.data.packing import pack_order as packing_plan
 
     for module in (packing_plan, arrangements):
         monkeypatch.setattr(module, "STRETCH_SIZE", 256)

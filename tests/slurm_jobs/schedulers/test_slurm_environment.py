@@ -8,7 +8,6 @@ import pytest
 
 from slurm_jobs.base.errors import SchedulerError, SubmissionUnknownError
 from slurm_jobs.formats.records.task_context import ParentStage
-from slurm_jobs.schedulers import slurm
 from slurm_jobs.schedulers.rank_variables import default_variables, marked_as_ours
 from slurm_jobs.schedulers.slurm import SlurmScheduler
 from slurm_jobs.schedulers.slurm_environment import (
@@ -142,26 +141,6 @@ def _write_command(folder: Path, name: str, lines: str) -> None:
 def _seen(folder: Path, name: str) -> set[str]:
     lines = (folder / f"{name}.env").read_text().splitlines()
     return {line.partition("=")[0] for line in lines}
-
-
-@pytest.mark.parametrize("command", ["squeue", "sacct", "scancel", "scontrol", "sacctmgr"])
-def test_every_question_is_asked_in_that_environment(
-    command: str, commands: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("SQUEUE_PARTITION", "SACCT_LOCAL", "SCANCEL_STATE", "SLURM_DEBUG_FLAGS"):
-        monkeypatch.setenv(name, "hidden")
-    _write_command(commands, command, "printf 'caf\\351\\n'")
-    assert slurm.ask([command]) == "caf\ufffd\n"
-    assert _slurm_names(dict.fromkeys(_seen(commands, command), "")) == {
-        "SLURM_TIME_FORMAT",
-        "SLURM_BITSTR_LEN",
-    }
-
-
-def test_an_error_that_is_not_utf_8_is_reported_in_a_line(commands: Path) -> None:
-    _write_command(commands, "squeue", "printf 'squeue: error: caf\\351\\n' >&2; exit 1")
-    with pytest.raises(SchedulerError, match="exit code 1: caf\ufffd"):
-        slurm.ask(["squeue"])
 
 
 def _submit(tmp_path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from slurm_jobs.base.errors import did_you_mean
 from tests.slurm_jobs.spec.conftest import Check
 from tests.slurm_jobs.spec.resource_problems import resources
 
@@ -98,10 +97,6 @@ def test_a_number_or_truth_value_where_text_belongs_is_to_be_quoted(check: Check
         "6:18: environment.A: expected text, found `1`; put quotes around it",
         "6:24: environment.B: expected text, found `true`; put quotes around it",
     ]
-
-
-def test_nothing_is_suggested_for_a_word_unlike_all() -> None:
-    assert did_you_mean("zzz", ["nodes", "gpu"]) == ""
 
 
 def test_every_wrong_key_and_value_is_reported_once() -> None:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from slurm_jobs.base.errors import Problem, did_you_mean
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.processors.model_types import MODEL_CONFIG, SMALL_VLM
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.data.order import BatchLayout, dealt_order
 from pipeline.data.packing.budget import PackBudget, join_packs
 from pipeline.data.packing.deal import deal_by_work
-from pipeline.data.packing.epoch_packs import pack_order
+from pipeline.data.packing.pack_order import pack_order
 from pipeline.data.packing.work_model import pack_work, work_model
 from tests.pipeline.data.packing.lengths import captions, documents
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.manifest import folder_of, open_manifest, read_manifest, slice_range
+from pipeline.preprocess.manifest import folder_of, open_manifest, read_manifest
 from pipeline.preprocess.manifests import table_manifest
+from pipeline.preprocess.slice_rows import slice_range
 from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from tests.pipeline.tables import (

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.manifest import open_manifest, slice_range
+from pipeline.preprocess.manifest import open_manifest
 from pipeline.preprocess.manifests import text_manifest
+from pipeline.preprocess.slice_rows import slice_range
 from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.formats.manifests import text as text_module
 from slurm_jobs.formats.manifests.messages import ManifestRow

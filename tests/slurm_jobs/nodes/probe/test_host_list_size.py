@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.nodes.probe.host_lists import num_named
+from slurm_jobs.nodes.probe.host_list_size import num_named
 
 
 @pytest.mark.parametrize(

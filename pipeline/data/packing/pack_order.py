@@ -42,7 +42,7 @@ def pack_order(
         num_images: Integers [num_samples].
         budget: Budget of a pack.
         strategy: A name of `STRATEGIES`.
-        words: Seed of the order (`make_permutation`), such as seed and epoch.
+        words: Seed of the order (`make_permutation`); a training gives its seed alone.
         keep: bool [num_samples]: samples to pack. None: all.
         num_processes: More than one starts processes, which end with the last stretch.
 

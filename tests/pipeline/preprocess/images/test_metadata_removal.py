@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, PngImagePlugin, TiffImagePlugin
 
 from pipeline.preprocess.images.decode import decode_upright, open_image, read_upright_size
-from pipeline.preprocess.images.image_metadata import without_metadata
+from pipeline.preprocess.images.metadata_removal import without_metadata
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.formats.configs.stages import ImageDecoding
 from tests.pipeline.preprocess.pictures import encode, every_way, gradient, load

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.base.errors import InputError, did_you_mean
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.shipped_files import shipped_path, shipped_text
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.spec.yaml.reader import read_yaml
 
 ALL = "all"

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.base.errors import SchedulerError
-from slurm_jobs.schedulers.cluster_query import probe_profile
+from slurm_jobs.schedulers.limit_queries import probe_profile
 
 
 def test_without_slurm_the_error_names_the_way_out(

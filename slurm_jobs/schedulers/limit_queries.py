@@ -92,7 +92,7 @@ def _accounting_questions(cluster: str) -> dict[str, list[str]]:
 
 def _ask_all(questions: Mapping[str, list[str]]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the answers by name, and the problems of the queries that failed."""
-    from slurm_jobs.schedulers.slurm import ask
+    from slurm_jobs.schedulers.slurm_commands import ask
 
     answers: dict[str, str] = {}
     problems: list[str] = []

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_jobs.cluster.limits import ClusterLimits, Partition
 from slurm_jobs.commands.starter.place_choice import choose_place
-from slurm_jobs.commands.starter.recipes import recipe_names
+from slurm_jobs.commands.starter.shipped_recipes import recipe_names
 from slurm_jobs.commands.starter.spec_changes import fitting_changes
 from tests.slurm_jobs.cli.command import command
 from tests.slurm_jobs.cli.specs.begun import Init, begin, init

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.packing import epoch_packs as plan_module
+from pipeline.data.packing import pack_order as plan_module
 from pipeline.data.packing.algorithms import STRATEGIES
 from pipeline.data.packing.budget import PackBudget, join_packs
-from pipeline.data.packing.epoch_packs import pack_order
+from pipeline.data.packing.pack_order import pack_order
 from pipeline.data.packing.pack_statistics import waits
 from pipeline.data.permutation import make_permutation
 from tests.pipeline.data.packing.lengths import Sized, captions, documents, sized_samples, sums
