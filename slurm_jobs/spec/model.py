@@ -20,6 +20,7 @@ from slurm_jobs.spec.value_types import (
     Name,
     NodePath,
     Program,
+    RunName,
     RunsPath,
     SetupLine,
     SlurmOptions,
@@ -166,7 +167,7 @@ class Stage(Values):
 class RunSpec(Values):
     """Complete spec."""
 
-    name: Name
+    name: RunName
     """Name of the spec, with which the name of each run folder begins."""
     cluster: str = "auto"
     """File of a cluster profile. `local` runs on this machine, and `auto` asks Slurm."""

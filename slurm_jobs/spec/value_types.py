@@ -15,6 +15,7 @@ from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_opt
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report", "probe")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_RUN_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]{0,38}[A-Za-z0-9_-])?")
 _AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}", re.ASCII)
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -36,8 +37,17 @@ def _require(pattern: re.Pattern[str], value: str, what: str) -> str:
 
 
 def check_name(value: str) -> str:
-    """Check a name for jobs, folders and references; raises ValueError for an invalid one."""
+    """Check the name of a stage; raises ValueError for an invalid one.
+
+    It has no dot, because dots separate the parts of a reference (`${STAGE.output_dir}`).
+    """
     return _require(_NAME, value, "name: a letter, then at most 39 letters, digits, - and _")
+
+
+def check_run_name(value: str) -> str:
+    """Check the name of a spec and its runs (`qwen2.5`); raises ValueError for an invalid one."""
+    known = "name: a letter, then at most 39 letters, digits, -, _ and dots, the last no dot"
+    return _require(_RUN_NAME, value, known)
 
 
 def check_axis(value: str) -> str:
@@ -162,6 +172,7 @@ Environment = dict[
 SetupLine = Annotated[str, Field(min_length=1)]
 AxisName = Annotated[str, AfterValidator(check_axis), _named(_AXIS)]
 Name = Annotated[str, AfterValidator(check_name), _named(_NAME)]
+RunName = Annotated[str, AfterValidator(check_run_name), _named(_RUN_NAME)]
 EntryPoint = Annotated[
     str,
     AfterValidator(check_entry_point),

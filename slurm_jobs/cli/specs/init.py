@@ -36,6 +36,12 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="your manifest, or a folder of images with texts next to them",
     )
+    parser.add_argument(
+        "--image-root",
+        metavar="FOLDER",
+        type=Path,
+        help="folder that the paths of images in the manifest start from",
+    )
     parser.add_argument("--model", help="a folder, or OWNER/NAME on the Hugging Face hub")
     parser.add_argument("--name", help="of the spec and its runs (default: finetune)")
     parser.add_argument(
@@ -47,6 +53,11 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", help="for jobs with GPUs, where there are several")
     parser.add_argument(
         "--local", action="store_true", help="jobs run on this machine, also where there is Slurm"
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="write new files where there are others, which are kept under another name",
     )
     parser.add_argument("--yes", action="store_true", help="ask nothing")
 
@@ -71,6 +82,8 @@ def run_init(options: argparse.Namespace) -> int:
         folder=options.folder,
         name=options.name,
         data=given["data"],
+        image_root=options.image_root,
+        is_replacing=options.replace,
         recipe=options.recipe,
         named={option: value for option, value in named.items() if value is not None},
         **({"model": given["model"]} if given["model"] else {}),
@@ -103,10 +116,12 @@ def run_init(options: argparse.Namespace) -> int:
 def _refuse_wrong(options: argparse.Namespace) -> None:
     """Raise InputError for options that exclude each other, and what is invalid or not there."""
     from slurm_jobs.commands.starter.shipped_recipes import ALL, recipe_text
-    from slurm_jobs.spec.value_types import check_name
+    from slurm_jobs.spec.value_types import check_run_name
 
     local_options = [
-        f"--{name}" for name in ("data", "model") if getattr(options, name) is not None
+        f"--{name}"
+        for name in ("data", "image-root", "model")
+        if getattr(options, name.replace("-", "_")) is not None
     ]
     message = ""
     if options.recipe is not None and local_options:
@@ -118,7 +133,7 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         message = "--name is for one spec, and --recipe all copies several"
     elif options.name is not None:
         try:
-            check_name(options.name)
+            check_run_name(options.name)
         except ValueError as error:
             message = f"--name {options.name}: {error}"
     if message:
@@ -127,6 +142,9 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         recipe_text(options.recipe)
     if options.data is not None:
         existing(options.data)
+    if options.image_root is not None and not existing(options.image_root).is_dir():
+        message = f"--image-root {options.image_root} is a file; name a folder"
+        raise InputError(message)
     if options.model is not None:
         inspect_weights(options.model, as_named=options.model)
 

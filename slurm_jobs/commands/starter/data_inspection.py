@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from slurm_jobs.base.errors import InputError, PathExpansionError
-from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.commands.starter.images.archive_members import member_syntax
 from slurm_jobs.commands.starter.images.folder_files import (
@@ -15,16 +14,13 @@ from slurm_jobs.commands.starter.images.folder_files import (
     refuse_unwritable,
 )
 from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
+from slurm_jobs.commands.starter.row_counts import count_table_rows, count_text_rows
 from slurm_jobs.commands.starter.starter_facts import Data
 from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import Content
 from slurm_jobs.formats.manifests.row_options import RowOptions
-from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
-
-_HUGE_BYTES = 4 * 2**30
-"""A longer text is not read to count its rows: a busy file server takes seconds per gigabyte."""
-_PIECE_BYTES = 2**20
+from slurm_jobs.formats.manifests.table_files import NoTableError, find_table
 
 
 def expanded(path: Path) -> Path:
@@ -59,7 +55,7 @@ def _not_read(path: Path, error: OSError) -> InputError:
 
 
 def inspect_data(manifest: Path, *, as_named: str) -> Data:
-    """Count the rows of a manifest, a file or a folder that is a table, if that is quick.
+    """Find how many rows a manifest has: a file, or a folder that is a table.
 
     `as_named` is its path in the spec.
 
@@ -81,42 +77,14 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         raise InputError(message)
     try:
         table = find_table(manifest)
-        if table is not None:
-            return Data(manifest=as_named, num_rows=_table_rows(table))
-        if manifest.stat().st_size > _HUGE_BYTES:
-            return Data(manifest=as_named)
-        with open_regular(manifest) as stream:
-            start = stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
-            if start.startswith(b"["):  # a JSON list: its lines are not rows
-                return Data(manifest=as_named)
-            stream.seek(0)
-            num_rows, last = 0, b"\n"
-            while piece := stream.read(_PIECE_BYTES):
-                num_rows, last = num_rows + piece.count(b"\n"), piece[-1:]
+        count = count_text_rows(manifest) if table is None else count_table_rows(table)
     except NoTableError as error:
         of_images = ". It holds no images either" if manifest.is_dir() else ""
         message = f"{manifest}{error}{of_images}"
         raise InputError(message) from error
     except OSError as error:
         raise _not_read(manifest, error) from error
-    num_rows += last != b"\n"
-    if manifest.suffix.lower() == ".csv":
-        num_rows = max(0, num_rows - 1)
-    return Data(manifest=as_named, num_rows=num_rows, is_exact=False)
-
-
-def _table_rows(table: TableFiles) -> int | None:
-    """Return the rows of Parquet from its metadata; None for other formats, or without pyarrow."""
-    from slurm_jobs.commands.spec_reading.manifest_tables import has_pyarrow
-
-    if table.kind != "parquet" or not has_pyarrow():
-        return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with suppress(pa.ArrowException, OSError):  # damaged: `check` reports it
-        return sum(int(pq.ParquetFile(file).metadata.num_rows) for file in table.files)
-    return None
+    return Data(manifest=as_named, num_rows=count.number, is_exact=count.is_exact)
 
 
 def is_image_folder(folder: Path) -> bool:

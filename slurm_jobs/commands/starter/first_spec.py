@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -27,12 +28,14 @@ from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
 from slurm_jobs.commands.starter.images import image_folder
 from slurm_jobs.commands.starter.images.archive_members import archive_note
+from slurm_jobs.commands.starter.images.image_root import find_image_root
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
 from slurm_jobs.commands.starter.shipped_recipes import ALL, helper_files, recipe_text, stages_of
 from slurm_jobs.commands.starter.spec_changes import (
     fitting_changes,
     own_changes,
     with_download,
+    with_few_rows,
     with_lengths,
 )
 from slurm_jobs.commands.starter.starter_facts import Data, JobPlace
@@ -65,6 +68,10 @@ class Request:
     """Name of the spec and its runs; without it, the recipe's name or `finetune`."""
     data: Path | None = None
     """A manifest, or a folder of images."""
+    image_root: Path | None = None
+    """Folder that the paths of images in the manifest start from; without it, it is looked for."""
+    is_replacing: bool = False
+    """True if files with other content are moved aside instead of being an error."""
     model: str = model_inspection.DEFAULT_MODEL
     recipe: str | None = None
     named: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +134,8 @@ def begin(request: Request, place: JobPlace) -> WrittenSpec:
     elif profile not in texts:
         now = time.strftime("%Y-%m-%d")
         texts[profile] = profile_text(place, date=now, python=sys.executable).encode()
-    written, kept = _write(request.folder, texts)
+    written, kept, moved = _write(request.folder, texts, is_replacing=request.is_replacing)
+    notes += [f"kept the old {path.name} as {old.name}" for path, old in moved.items()]
     return WrittenSpec(
         spec=request.folder / spec, files=written, kept=kept, said=(*gpu_lines(place), *notes)
     )
@@ -160,12 +168,12 @@ def _own(
     """Return a spec for a user's data, the manifests to write, and notes."""
     text = shipped_text("templates", "starter", "finetune.yaml")
     name = request.name or "finetune"
-    data, manifests, rows, notes = _inspect_data(path, request.folder, name)
+    data, manifests, rows, notes = _inspect_data(path, request, name)
     model = model_inspection.inspect_weights(
         request.model, as_named=_as_named(Path(request.model), request.folder)
     )
     lengths = choose_lengths(rows, model_inspection.image_rules(request.model))
-    text = with_lengths(text, lengths)
+    text = with_few_rows(with_lengths(text, lengths), data)
     notes += lengths.notes
     if model.is_on_hub:
         text = with_download(text)
@@ -206,11 +214,15 @@ def _with_fitting_resources(text: str, place: JobPlace) -> tuple[str, list[str]]
     return edit_text(text, changes), notes
 
 
-def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
+def _inspect_data(path: Path, request: Request, name: str) -> _Inspected:
     """Return the data, manifests to write, sizes, and notes on them."""
+    folder, image_root = request.folder, request.image_root
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
         if manifest is None or data_files.captions_win(path, manifest):
+            if image_root is not None:
+                message = f"--image-root is for a manifest, and {path} is a folder of images"
+                raise InputError(message)
             image_data = image_folder.read_image_folder(path)
             num_rows = len(image_data.train.files)
             data = Data(
@@ -232,11 +244,11 @@ def _inspect_data(path: Path, folder: Path, name: str) -> _Inspected:
             _refuse_unreadable(held_out, "evaluate on")
             lines.append(f"evaluation: {held_out}")
             data = replace(data, evaluation=_as_named(held_out, folder))
-        rows, unread = _listed_sizes(manifest)
+        data, rows, unread = _listed_sizes(manifest, data, image_root, folder)
         return data, {}, rows, [*lines, *unread]
     data = data_files.inspect_data(path, as_named=_as_named(path, folder))
     _refuse_unreadable(path, "train on")
-    rows, unread = _listed_sizes(path)
+    data, rows, unread = _listed_sizes(path, data, image_root, folder)
     line = f"data: {path}; its rows were not counted"
     if data.num_rows is not None:
         about = "" if data.is_exact or data.num_rows == 1 else "about "
@@ -265,14 +277,25 @@ def _refuse_unreadable(manifest: Path, verb: str) -> None:
         raise InputError(message)
 
 
-def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
-    """Return the sizes of the first rows of a manifest, and notes on those not measured."""
+def _listed_sizes(
+    manifest: Path, data: Data, image_root: Path | None, folder: Path
+) -> tuple[Data, list[RowSize], list[str]]:
+    """Return the data with its image_root, the sizes of the first rows of a manifest, and notes."""
     files, manifest = disk_files(), data_files.expanded(manifest).absolute()
     rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
     has_images = any(row.images for row in rows)
+    root, notes = files.image_root_of(str(manifest)), []
+    if image_root is None:
+        image_root = find_image_root(Path(root), rows)
+        if image_root is not None:
+            as_named = printable(str(image_root))
+            notes.append(f"image_root: {as_named}, where the images of the rows are")
+    if image_root is not None:
+        data = replace(data, image_root=_as_named(image_root, folder))
+        root = str(data_files.expanded(image_root).absolute())
     if has_images and not header_sizes.can_read_sizes():
-        return [], [_NO_PILLOW]
-    root, most = files.image_root_of(str(manifest)), header_sizes.MAX_HEADERS
+        return data, [], [*notes, _NO_PILLOW]
+    most = header_sizes.MAX_HEADERS
     picked = pick_rows(rows, most)
     measured: list[RowSize] = []
     unread = []
@@ -282,14 +305,13 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
             unread.append(row)
         else:
             measured.append(size)
-    notes = []
     if unread:
         notes.append(
             f"the images of {len(unread):,} of {len(picked):,} rows could not be measured; the "
             f"first is {unread[0].origin}: {printable(unread[0].images[0].value)}"
         )
     is_known = not has_images or any(row.images for row in measured)
-    return measured if is_known else [], notes
+    return data, measured if is_known else [], notes
 
 
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
@@ -330,20 +352,33 @@ def _as_named(path: Path, folder: Path) -> str:
     return literal_path(str(whole))
 
 
-def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Write the missing files, after checking all."""
+def _write(
+    folder: Path, texts: dict[str, bytes], *, is_replacing: bool
+) -> tuple[tuple[Path, ...], tuple[Path, ...], dict[Path, Path]]:
+    """Write the missing files, after checking all.
+
+    Returns:
+        The written files, those that were right already, and the new names of those moved aside.
+    """
+    moved: dict[Path, Path] = {}
     try:
         present: dict[str, bytes] = {}
         for name in sorted(texts):
             with suppress(FileNotFoundError):
                 present[name] = read_bytes(folder / name)
         other = [name for name, content in present.items() if content != texts[name]]
-        if other:
+        if other and not is_replacing:
             message = (
-                f"{folder} has other files of these names: {', '.join(other)}; name another "
-                "folder, or another spec with --name, or move them away"
+                f"{folder} has other files of these names: {', '.join(other)}. Give --replace to "
+                "write new ones, which keeps the old ones under another name; or name another "
+                "folder, or another spec with --name"
             )
             raise InputError(message)
+        for name in other:
+            old = _free_name(folder / name)
+            (folder / name).rename(old)
+            moved[folder / name] = old
+            del present[name]
         new = [name for name in sorted(texts) if name not in present]
         for name in new:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -351,4 +386,13 @@ def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tup
     except OSError as error:
         message = f"cannot write {error.filename or folder}: {error.strerror}"
         raise FileError(message) from error
-    return tuple(folder / name for name in new), tuple(folder / name for name in present)
+    return tuple(folder / name for name in new), tuple(folder / name for name in present), moved
+
+
+def _free_name(path: Path) -> Path:
+    """Return the first of `NAME.old`, `NAME.old2`, ... that does not exist."""
+    for number in itertools.count(1):
+        old = path.with_name(f"{path.name}.old{number if number > 1 else ''}")
+        if not os.path.lexists(old):
+            return old
+    raise AssertionError

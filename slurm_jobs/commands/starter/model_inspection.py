@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.base.errors import InputError, StageConfigError
 from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.commands.starter.data_inspection import expanded
 from slurm_jobs.commands.starter.starter_facts import Model
+from slurm_jobs.formats.configs.stages import ChatTemplateName
 from slurm_jobs.formats.processors.folder import read_processor
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
@@ -70,6 +73,17 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     ),
 )
 """Image limits of published models by their names on the hub, from their processors."""
+_HUB_TEMPLATES: tuple[tuple[str, ChatTemplateName], ...] = (
+    (r"llava-v?1\.5|llava-v1\.6-vicuna", "llava-1.5"),
+    (r"llava-v1\.6-mistral", "llava-next-mistral"),
+)
+"""Published models by their names on the hub whose template prints no end of turn."""
+_LLAVA_TEMPLATES: Mapping[str, ChatTemplateName] = {
+    "llama": "llava-1.5",
+    "mistral": "llava-next-mistral",
+}
+"""Templates of LLaVA 1.5 and LLaVA-NeXT by the type of their language model."""
+_HUB_URL = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+).*")
 _ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 DEFAULT_MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
@@ -84,6 +98,8 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
     Raises:
         InputError: neither a folder with `config.json` nor a name on the hub.
     """
+    if url := _HUB_URL.fullmatch(name.strip()):
+        name = as_named = url[1]
     folder = expanded(Path(name))
     if (folder / "config.json").is_file():
         values = None
@@ -96,6 +112,7 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
             is_on_hub=False,
             weights_gb=size / 1e9 if size else None,
             is_small_vlm=model_type == SMALL_VLM,
+            chat_template=_template_for(folder, values) if isinstance(values, dict) else None,
         )
     if folder.is_dir():
         message = (
@@ -106,7 +123,34 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
         message = f"{name}: neither a folder nor a name on the hub (OWNER/NAME)"
         raise InputError(message)
     match = _BILLIONS.search(name)
-    return Model(name=name, is_on_hub=True, weights_gb=2 * float(match[1]) if match else None)
+    templates = (kind for words, kind in _HUB_TEMPLATES if re.search(words, name.lower()))
+    return Model(
+        name=name,
+        is_on_hub=True,
+        weights_gb=2 * float(match[1]) if match else None,
+        chat_template=next(templates, None),
+    )
+
+
+def _template_for(folder: Path, values: Mapping[str, Any]) -> ChatTemplateName | None:
+    """Return the replacement of a LLaVA's template; None if its own prints an end of turn."""
+    language = values.get("text_config")
+    if values.get("model_type") not in {"llava", "llava_next"} or not isinstance(language, dict):
+        return None
+    if any(end in template for template in _templates_in(folder) for end in ("eos_token", "</s>")):
+        return None
+    return _LLAVA_TEMPLATES.get(str(language.get("model_type")))
+
+
+def _templates_in(folder: Path) -> Iterator[str]:
+    """Yield the chat templates of a folder, wherever transformers has stored them."""
+    with suppress(OSError):
+        yield read_bytes(folder / "chat_template.jinja").decode(errors="replace")
+    for name in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+        with suppress(OSError, ValueError, RecursionError):
+            values = json.loads(read_bytes(folder / name))
+            if isinstance(values, dict):
+                yield str(values.get("chat_template") or "")
 
 
 def hub_note(name: str) -> str:

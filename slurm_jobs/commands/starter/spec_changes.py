@@ -25,6 +25,8 @@ _TRAIN: KeyPath = ("stages", "train")
 _BATCH = 32
 _PACK_TOKENS = 4096
 """Length of a row of packed samples in the starter."""
+_PACKED_ROWS = "# rows per step, over all GPUs; packed, a row has several samples"
+"""Comment of the starter's `global_batch_size`."""
 _STEPS = 20
 """Minimum steps of a training: fewer teach nothing and make no useful report."""
 _LOADER_CORES = 8
@@ -66,6 +68,21 @@ def with_lengths(text: str, lengths: LengthLimits) -> str:
     return text.replace(f"{packed}{_PACK_TOKENS}}}", f"{packed}{most}}}", 1)
 
 
+def with_few_rows(text: str, data: Data) -> str:
+    """Correct the comments on a training whose rows are too few to be packed."""
+    if not _is_small(data):
+        return text
+    text = text.replace(_PACKED_ROWS, "# samples per step, over all GPUs", 1)
+    text = text.replace("   # rows without padding", "   # samples of similar length together", 1)
+    reason = f"at least {_STEPS} steps, because the rows are few"
+    key = "      num_epochs: 1"
+    return text.replace(f"{key}\n", f"{key:<39}# {reason}\n", 1)
+
+
+def _is_small(data: Data) -> bool:
+    return data.num_rows is not None and data.num_rows < _STEPS * _BATCH
+
+
 def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPlace) -> list[Change]:
     """Return the changes for a user's own data, after `with_download` for a model on the hub."""
     room = place.gpu or place.cpu
@@ -74,7 +91,7 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
     # The default number of lanes if the GPUs of a node divide it, otherwise one for each.
     lanes = ranks if place.gpu is not None and DEFAULT_NUM_LANES % ranks else DEFAULT_NUM_LANES
     # A batch of 32 or a little more, 8 for few rows; the same per lane, and so per GPU.
-    is_small = data.num_rows is not None and data.num_rows < _STEPS * _BATCH
+    is_small = _is_small(data)
     batch = lanes * math.ceil((DEFAULT_NUM_LANES if is_small else _BATCH) / lanes)
     # Enough epochs for some steps on few rows; more than a hundred teach nothing new.
     epochs = max(1, min(100, math.ceil(_STEPS * batch / max(1, data.num_rows or 1))))
@@ -105,6 +122,8 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
         train["quantize"] = {"kind": "nf4", "double": True}
     slices = num_slices(data, place.limits)
     preprocess = {"manifest": data.manifest, "processor": folder, **image_root}
+    if model.chat_template is not None:
+        preprocess["chat_template"] = model.chat_template
     preprocess_config: KeyPath = ("stages", "preprocess", "config")
     changes: list[Change] = [
         (("name",), name),

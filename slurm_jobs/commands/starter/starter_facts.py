@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.formats.configs.stages import ChatTemplateName
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,3 +75,5 @@ class Model:
     """Size of its files in 16 bits; None if unknown."""
     is_small_vlm: bool = False
     """True for the small models that `train` exports."""
+    chat_template: ChatTemplateName | None = None
+    """Template to set, because that of the model prints no end of turn."""

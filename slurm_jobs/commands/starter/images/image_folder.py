@@ -140,7 +140,7 @@ def read_image_folder(folder: Path) -> ImageFolder:
             captions.setdefault(image, []).append(caption)
     captioned = {image for image in all_images if image in captions}
     next_to = sorted({file for image in captioned for file in captions[image]})
-    texts = {file: _text(file) for file in next_to}
+    texts = _texts(next_to)
     images, drawn = without_drawings(folder, all_images, captioned)
     if not next_to:  # they may be in a list, and labels in a folder of their own
         _refuse_lists(folder, lists_of_pictures(files.by_kind["list"], images), images)
@@ -369,11 +369,36 @@ def _beginning(file: Path) -> str:
     return ""
 
 
+def _texts(files: Sequence[Path]) -> dict[Path, str]:
+    """Return the content of caption files.
+
+    Raises:
+        InputError: one cannot be read or is too long, or some are not UTF-8.
+    """
+    texts: dict[Path, str] = {}
+    others: list[Path] = []
+    for file in files:
+        try:
+            texts[file] = _text(file)
+        except UnicodeDecodeError:
+            others.append(file)
+    if others:
+        number = number_of("text file", len(others))
+        message = (
+            f"{number} of {len(files):,} not in UTF-8 ({named(others)}); save them as UTF-8. If "
+            f"they are in Latin-1, `iconv -f LATIN1 -t UTF-8 {shlex.quote(str(others[0]))}` "
+            "prints the first as it should be"
+        )
+        raise InputError(message)
+    return texts
+
+
 def _text(file: Path) -> str:
     """Return the content of a caption file, with Unix line ends.
 
     Raises:
-        InputError: it cannot be read, is not UTF-8, or is too long.
+        InputError: it cannot be read, or is too long.
+        UnicodeDecodeError: it is not UTF-8.
     """
     try:
         with open_regular(file) as stream:
@@ -385,9 +410,6 @@ def _text(file: Path) -> str:
             )
             raise InputError(message)
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"{file}: not UTF-8 (byte {error.start}); save it as UTF-8"
-        raise InputError(message) from error
     except OSError as error:
         message = f"{file}: {error.strerror}"
         raise InputError(message) from error

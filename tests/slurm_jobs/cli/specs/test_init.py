@@ -100,6 +100,10 @@ def test_a_second_init_keeps_what_it_would_write_and_replaces_nothing(
         "configs has other files of these names: demo.yaml" in init("--recipe", "demo", code=2).err
     )
     assert "name: ours" in demo.read_text()
+    init("--recipe", "demo", "--replace")
+    assert "name: shapes\n" in demo.read_text()
+    assert "name: ours" in demo.with_name("demo.yaml.old").read_text()
+    assert profile.read_bytes() == before
     init("--recipe", "demo", "--name", "second")
     assert "name: second\n" in (tmp_path / "configs" / "second.yaml").read_text()
 
@@ -118,6 +122,9 @@ def test_a_second_init_keeps_what_it_would_write_and_replaces_nothing(
         ("--data pics --model ~nobody-of-that-name --yes", "this machine has no user `nobody-of"),
         ("--data ~nobody-of-that-name --yes", "this machine has no user `nobody-of-that-name`"),
         ("--data pics/cat/1.jpg --yes", "is an image: name its folder"),
+        ("--data pics --image-root pics --yes", "--image-root is for a manifest"),
+        ("--data pics --image-root pics/cat/1.jpg --yes", "is a file; name a folder"),
+        ("--recipe demo --image-root pics", "--image-root is for your own data"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_is_written(

@@ -321,10 +321,13 @@ def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
     assert rows(data) == {"train/cat/1.jpg": "cat", "train/dog/1.jpg": "dog"}
 
 
-def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
-    touch(tmp_path, "1.jpg")
-    (tmp_path / "1.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(InputError, match=r"1\.txt: not UTF-8 \(byte 3\)"):
+def test_all_texts_that_are_no_utf_8_are_counted_and_named(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg", "2.jpg", "3.jpg")
+    (tmp_path / "2.txt").write_text("café")
+    for name in ("1.txt", "3.txt"):
+        (tmp_path / name).write_bytes(b"caf\xe9")
+    words = r"2 text files of 3 not in UTF-8 \(1\.txt, 3\.txt\); save them as UTF-8"
+    with pytest.raises(InputError, match=words):
         read_image_folder(tmp_path)
 
 

@@ -1,0 +1,62 @@
+"""Folder that the paths of images in a manifest start from, found by the images themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.commands.starter.images.image_root import find_image_root
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.text import first_rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder without others next to it, in which images would be found, too."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def _find(folder: Path, manifest: str, names: list[str], present: list[str]) -> Path | None:
+    for name in present:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    path = folder / manifest
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([{"image": name, "text": "x"} for name in names]))
+    return find_image_root(path.parent, first_rows(path, RowOptions()))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "present", "root"),
+    [
+        ("m.json", ["a.jpg", "b.jpg"], None),  # where they are looked for
+        ("m.json", ["images/a.jpg", "images/b.jpg"], "images"),
+        ("m.json", ["data/x/a.jpg", "data/x/b.jpg"], "data/x"),
+        ("lists/m.json", ["pics/a.jpg", "pics/b.jpg"], "pics"),
+        ("lists/m.json", ["a.jpg", "b.jpg"], "."),
+        ("m.json", ["one/a.jpg", "two/b.jpg"], None),  # in no single folder
+        ("m.json", ["x/y/z/a.jpg", "x/y/z/b.jpg"], None),  # too deep to be looked for
+        ("m.json", [".cache/a.jpg", ".cache/b.jpg"], None),
+        ("m.json", [], None),
+    ],
+)
+def test_the_nearest_folder_that_holds_all_images_is_found(
+    folder: Path, manifest: str, present: list[str], root: str | None
+) -> None:
+    found = _find(folder, manifest, ["a.jpg", "b.jpg"], present)
+    assert found == (None if root is None else (folder / root).resolve())
+
+
+def test_a_folder_with_some_of_the_images_is_passed_over(folder: Path) -> None:
+    names = [f"{number}.jpg" for number in range(40)]
+    present = [f"few/{name}" for name in names[:30]] + [f"most/{name}" for name in names]
+    assert _find(folder, "m.json", names, present) == folder / "most"
+
+
+@pytest.mark.parametrize("name", ["/tmp/a.jpg", "https://x.org/a.jpg"])
+def test_absolute_names_and_addresses_are_looked_for_nowhere(folder: Path, name: str) -> None:
+    assert _find(folder, "m.json", [name], ["images/a.jpg"]) is None
