@@ -19,6 +19,7 @@ from slurm_jobs.base.written_values import printable
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.checked_spec import CheckedSpec, LoadedSpec
 from slurm_jobs.spec.checks.data.datasets import dataset_problems
+from slurm_jobs.spec.checks.data.few_rows import few_row_findings
 from slurm_jobs.spec.checks.data.image_files import (
     foreign_image_findings,
     image_place_problems,
@@ -157,6 +158,7 @@ def load_document(
         foreign_image_findings(spec),
         unusable_row_findings(spec),
         image_size_findings(spec),
+        few_row_findings(spec),
     ):
         errors: list[Problem] = []
         for problem, is_error in findings:

@@ -69,7 +69,7 @@ class Request:
     data: Path | None = None
     """A manifest, or a folder of images."""
     image_root: Path | None = None
-    """Folder that the paths of images in the manifest start from; without it, it is looked for."""
+    """Folder that the paths of images in the manifest start from; None: `init` searches for it."""
     is_replacing: bool = False
     """True if files with other content are moved aside instead of being an error."""
     model: str = model_inspection.DEFAULT_MODEL

@@ -1,0 +1,76 @@
+"""Check that a manifest has enough rows for one step of the training that reads them. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from slurm_jobs.base.errors import Problem
+from slurm_jobs.base.units import number_of
+from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
+from slurm_jobs.spec.checks.data.manifests import has_all_rows, row_options, row_problem
+from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
+from slurm_jobs.spec.graph import may_be_made, preprocess_of
+from slurm_jobs.spec.yaml.document import KeyPath
+
+_ROUNDING = Fraction(3, 2)
+"""Packed, a step has the multiple of `num_lanes` rows that is nearest to its share of the samples,
+so it may need a third fewer samples than `global_batch_size`."""
+_FEW_STEPS = 4
+"""Packed, fewer steps than these may become none: samples fill rows, and rows fill a step."""
+
+
+def few_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
+    """Yield the trainings whose epochs have too few rows for one step.
+
+    It is an error if that is certain, and a note if packing decides. Only manifests are judged of
+    which `check` has read all rows.
+    """
+    trainings = [item for item in spec.configs.items() if spec.views[item[0]].run == "train"]
+    for name, config in trainings:
+        for number, part in enumerate(parts_of(config)):
+            source = preprocess_of(spec.views, name, part.dataset)
+            num_rows = None if source is None else _num_rows(spec, source)
+            if num_rows is None or part.num_steps is not None:
+                continue
+            place: KeyPath = ("stages", name, "config")
+            if config.phases:
+                place = (*place, "phases", number)
+            found = _finding(spec, place, part, num_rows)
+            if found is not None:
+                yield found
+
+
+def _num_rows(spec: CheckedSpec, preprocess: str) -> int | None:
+    """Return how many rows of a stage's manifest may become samples; None if not all were read."""
+    place: KeyPath = ("stages", preprocess, "config", "manifest")
+    item = next((item for item in spec.expanded if item.path == place), None)
+    if item is None or may_be_made(spec, preprocess) or spec.files.table(item.resolved):
+        return None
+    rows = spec.files.first_rows(item.resolved, row_options(spec, place))
+    if not rows or not has_all_rows(item.resolved, rows, spec.files):
+        return None
+    return sum(row_problem(row) is None for row in rows)
+
+
+def _finding(
+    spec: CheckedSpec, place: KeyPath, part: Any, num_rows: int
+) -> tuple[Problem, bool] | None:
+    num_samples = Fraction(str(part.num_epochs)) * num_rows
+    batch = part.global_batch_size
+    is_packed = packs_rows(part)
+    is_error = num_samples * (_ROUNDING if is_packed else 1) < batch
+    if not is_error and not (is_packed and num_samples < _FEW_STEPS * batch):
+        return None
+    epochs = f"{part.num_epochs:g} epoch{'' if part.num_epochs == 1 else 's'}"
+    rows = f"{number_of('row', num_rows)} in {epochs}"
+    remedy = "set more epochs, num_steps, or a smaller global_batch_size"
+    if is_error:
+        message = f"{rows} are less than one step of {batch} samples; {remedy}"
+    else:
+        message = (
+            f"{rows} are few: packed, they may fill less than one step, and the training then ends "
+            f"before its first; {remedy}, or `batching: {{kind: grouped}}`"
+        )
+    return spec.problem((*place, "num_epochs"), message), is_error
