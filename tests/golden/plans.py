@@ -54,7 +54,7 @@ def _add_starter(folder: Path) -> None:
     turns = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A cat."}]
     (folder / "data" / "a.jpg").write_bytes(b"GIF89a")
     row = json.dumps({"images": ["a.jpg"], "messages": turns})
-    (folder / "data" / "train.jsonl").write_text(f"{row}\n")
+    (folder / "data" / "train.jsonl").write_text(f"{row}\n" * 2000)
 
 
 def _planned(folder: Path, spec: str, *words: str) -> str:

@@ -67,10 +67,10 @@ def _finding(
     rows = f"{number_of('row', num_rows)} in {epochs}"
     remedy = "set more epochs, num_steps, or a smaller global_batch_size"
     if is_error:
-        message = f"{rows} are less than one step of {batch} samples; {remedy}"
+        message = f"{rows} do not fill one step of {batch} samples; {remedy}"
     else:
         message = (
-            f"{rows} are few: packed, they may fill less than one step, and the training then ends "
-            f"before its first; {remedy}, or `batching: {{kind: grouped}}`"
+            f"{rows}, packed, may not fill one step, and the training would then end before its first; "
+            f"{remedy}, or `batching: {{kind: grouped}}`"
         )
     return spec.problem((*place, "num_epochs"), message), is_error

@@ -45,7 +45,7 @@ def test_fewer_rows_than_one_step_has_are_refused(
     check: Check, tmp_path: Path, config: str, is_refused: bool
 ) -> None:
     lines = check(_spec(tmp_path, 10, f"num_lanes: 2\n      {config}"))
-    assert any("10 rows in 1 epoch are less than one step" in line for line in lines) == is_refused
+    assert any("10 rows in 1 epoch do not fill one step" in line for line in lines) == is_refused
     assert len(lines) == is_refused
 
 
@@ -55,4 +55,4 @@ def test_rows_that_may_not_fill_a_packed_step_are_noted(
 ) -> None:
     config = f"num_epochs: 1\n      num_lanes: 2\n      global_batch_size: {batch}"
     lines = notes(_spec(tmp_path, 10, f"{config}\n      batching: {{kind: packed}}"))
-    assert any("10 rows in 1 epoch are few: packed" in line for line in lines) == is_noted
+    assert any("10 rows in 1 epoch, packed, may not fill one step" in line for line in lines) == is_noted
