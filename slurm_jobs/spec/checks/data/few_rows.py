@@ -70,7 +70,7 @@ def _finding(
         message = f"{rows} do not fill one step of {batch} samples; {remedy}"
     else:
         message = (
-            f"{rows}, packed, may not fill one step, and the training would then end before its first; "
-            f"{remedy}, or `batching: {{kind: grouped}}`"
+            f"{rows}, packed, may not fill one step, and the training would then end before its "
+            f"first; {remedy}, or `batching: {{kind: grouped}}`"
         )
     return spec.problem((*place, "num_epochs"), message), is_error
