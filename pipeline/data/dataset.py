@@ -73,28 +73,35 @@ class ShardedDataset:
             StageError: as in `sample`, or an image does not have the data set's size.
         """
         index = self.index
-        columns = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
-        rows = [column[numbers].tolist() for column in columns]  # all at once is cheaper
+        # all samples at once is cheaper
+        shards = index.shard[numbers].tolist()
+        starts = index.offset[numbers].tolist()
+        sizes = index.num_bytes[numbers].tolist()
+        num_tokens = index.num_tokens[numbers].tolist()
+        num_images = index.num_images[numbers].tolist()
         keys = [format_key(key) for key in index.key[numbers].tolist()]
         gathered = Gathered(
             keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], original_sizes=None
         )
-        wholes = self._wholes(numbers, rows[0], rows[2])
-        places = zip(*rows[1:], strict=True)
-        for number, shard, whole, place in zip(numbers, rows[0], wholes, places, strict=True):
-            if whole is not None and self.layout is not None and self._known[number] & _LAID_OUT:
-                arrays = self.layout.arrays(whole.data, whole.words, place)
+        mapped_shards = self._compared_shards(numbers, shards, sizes)
+        places = zip(starts, sizes, num_tokens, num_images, strict=True)
+        for number, shard, mapped, place in zip(
+            numbers, shards, mapped_shards, places, strict=True
+        ):
+            if mapped is not None and self.layout is not None and self._known[number] & _LAID_OUT:
+                arrays = self.layout.arrays(mapped.data, mapped.words, place)
             else:
-                start, size = place[:2]
-                if whole is not None:
-                    view = whole.read(start, size)
+                start, size, _, _ = place
+                if mapped is not None:
+                    view = mapped.read(start, size)
                 else:
                     view = self._view(number, shard, start, size)
                 arrays = self._arrays(number, view, place)
-            gathered.input_ids.append(arrays[0])
-            gathered.labels.append(arrays[1])
-            gathered.images.extend(arrays[2])
-            gathered.image_sizes.extend(arrays[3])
+            input_ids, labels, images, image_sizes = arrays
+            gathered.input_ids.append(input_ids)
+            gathered.labels.append(labels)
+            gathered.images.extend(images)
+            gathered.image_sizes.extend(image_sizes)
         return gathered
 
     def views(self, numbers: list[int]) -> list[memoryview]:
@@ -107,34 +114,40 @@ class ShardedDataset:
         shards = index.shard[numbers].tolist()
         starts = index.offset[numbers].tolist()
         sizes = index.num_bytes[numbers].tolist()
-        wholes = self._wholes(numbers, shards, sizes)
+        mapped_shards = self._compared_shards(numbers, shards, sizes)
         views = []
-        for number, shard, start, size, whole in zip(
-            numbers, shards, starts, sizes, wholes, strict=True
+        for number, shard, start, size, mapped in zip(
+            numbers, shards, starts, sizes, mapped_shards, strict=True
         ):
-            if whole is None:
+            if mapped is None:
                 views.append(self._view(number, shard, start, size))
             else:
-                views.append(whole.read(start, size))
+                views.append(mapped.read(start, size))
         return views
 
-    def _wholes(
+    def _compared_shards(
         self, numbers: list[int], shards: list[int], sizes: list[int]
     ) -> list[MappedShard | None]:
-        """Return the shard of each sample whose location in memory is known; None for others."""
+        """Return the mapped shard of each sample that was already compared with its checksum there.
+
+        None for a sample that was not compared in the place (`LOCAL` or `SHARED`) that is mapped
+        now; `_view` reads it. The bytes of the other samples are counted as read here.
+        """
         known = [self._known[number] for number in numbers]
-        wanted = {shard for shard, bits in zip(shards, known, strict=True) if bits}
-        wholes = {shard: self.files.whole(shard) or (None, 0) for shard in wanted}
+        compared = {shard for shard, flags in zip(shards, known, strict=True) if flags}
+        opened = {shard: self.files.whole(shard) for shard in compared}
         num_read = {LOCAL: 0, SHARED: 0}
-        mappings: list[MappedShard | None] = []
-        for shard, bits, size in zip(shards, known, sizes, strict=True):
-            mapped, place = wholes[shard] if bits else (None, 0)
-            if bits & place:
+        mapped_shards: list[MappedShard | None] = []
+        for shard, flags, size in zip(shards, known, sizes, strict=True):
+            mapped, place = opened.get(shard) or (None, 0)
+            if flags & place:
                 num_read[place] += size
-            mappings.append(mapped if bits & place else None)
+                mapped_shards.append(mapped)
+            else:
+                mapped_shards.append(None)
         for place, num_bytes in num_read.items():
             self.files.count_taken(place, num_bytes)
-        return mappings
+        return mapped_shards
 
     def _arrays(self, number: int, view: memoryview, place: Place) -> Arrays:
         if self.layout is not None and self._known[number] & _LAID_OUT:

@@ -148,11 +148,13 @@ class MemberTable:
         return self._columns.shape[1]
 
     def find(self, name: bytes) -> ArchiveEntry | None:
-        """Return the member called `name`; of several the last, as when unpacking."""
+        """Return the member called `name`; the table has each name once (`_make_table`)."""
         high, low = _hash(name)
         first, second = self._columns[0], self._columns[1]
         start, stop = (int(np.searchsorted(first, np.uint64(high), s)) for s in ("left", "right"))
         for place in range(start, stop):
+            # A number that is no kind shows damage in the stored table. The member then counts as
+            # missing, and so the table is compared with its checksum (`Archive.check_table`).
             if int(second[place]) == low and int(self._columns[2, place]) in _KINDS:
                 kind, *others = (int(value) for value in self._columns[2:, place])
                 offset, stored_bytes, num_bytes, check = others
@@ -204,29 +206,40 @@ def load_table(path: Path) -> MemberTable | None:
 
 
 def _make_table(values: array[int], links: array[int], *, has_end: bool) -> MemberTable:
-    """Sort the members, given in the archive's order, and resolve its hard links.
+    """Make the table of members that are given in the archive's order.
 
     `values` has seven numbers for each member, `links` three for each hard link: the link's row
-    and its target's hash. A link becomes what its target was at that point of the archive; without
-    a target it is left out.
+    and its target's hash. Of several members of one name the last is kept, as when unpacking.
     """
     rows = np.frombuffer(values, dtype=np.uint64).reshape(-1, _NUM_COLUMNS).copy()
-    # stable: equal names stay in the archive's order
-    order = np.lexsort((rows[:, 1], rows[:, 0]))
-    is_kept = np.ones(len(rows), bool)
-    first = rows[order, 0]
-    for row, high, low in zip(links[::3], links[1::3], links[2::3], strict=True):
+    # stable: members of one name stay in the archive's order
+    by_name = np.lexsort((rows[:, 1], rows[:, 0]))
+    has_content = _resolve_links(rows, by_name, links)
+    by_name = by_name[has_content[by_name]]
+    hashes = rows[by_name, :2]
+    is_last_of_name = np.ones(len(by_name), bool)
+    is_last_of_name[:-1] = (hashes[1:] != hashes[:-1]).any(axis=1)
+    return MemberTable(np.ascontiguousarray(rows[by_name[is_last_of_name]].T), has_end=has_end)
+
+
+def _resolve_links(rows: np.ndarray, by_name: np.ndarray, links: array[int]) -> np.ndarray:
+    """Make each hard link what its target was at that point of the archive.
+
+    `by_name` has the numbers of `rows`, sorted by the hash of the name, then by their place in
+    the archive. Returns bool [num_rows]: False for links without a target.
+    """
+    has_content = np.ones(len(rows), bool)
+    first = rows[by_name, 0]
+    for link, high, low in zip(links[::3], links[1::3], links[2::3], strict=True):
         start, stop = (np.searchsorted(first, np.uint64(high), side) for side in ("left", "right"))
-        same = order[start:stop]
-        before = same[(same < row) & (rows[same, 1] == np.uint64(low)) & is_kept[same]]
-        is_kept[row] = len(before) > 0
-        if is_kept[row]:
-            rows[row, 2:] = rows[before[-1], 2:]
-    order = order[is_kept[order]]
-    hashes = rows[order, :2]
-    is_last = np.ones(len(order), bool)
-    is_last[:-1] = (hashes[1:] != hashes[:-1]).any(axis=1)
-    return MemberTable(np.ascontiguousarray(rows[order[is_last]].T), has_end=has_end)
+        near = by_name[start:stop]  # members whose hash has the same first half
+        is_target = (near < link) & (rows[near, 1] == np.uint64(low)) & has_content[near]
+        targets = near[is_target]
+        if len(targets):
+            rows[link, 2:] = rows[targets[-1], 2:]
+        else:
+            has_content[link] = False
+    return has_content
 
 
 def read_at(fd: int, offset: int, length: int) -> bytes:
@@ -245,8 +258,9 @@ def read_at(fd: int, offset: int, length: int) -> bytes:
 def list_tar(fd: int, num_bytes: int) -> MemberTable:
     """Return the members of the tar in an open file.
 
-    `tarfile` creates an object for each member and reads 8 to 30 thousand a second. So headers
-    of plain files are read here, and all others (folders, links, long names, pax, sparse) by it.
+    `tarfile` creates an object for each member and reads 8 to 30 thousand per second. So it
+    reads only the headers of folders, links, long names, pax and sparse files. Those of plain
+    files are read here.
 
     Raises:
         BrokenArchiveError: the archive is truncated, damaged, or not a tar.
@@ -260,16 +274,16 @@ def list_tar(fd: int, num_bytes: int) -> MemberTable:
     position, has_end = 0, False
     while position < num_bytes:
         header = blocks.read(position)
-        if not header[0] and not any(header):
+        if not any(header):
             has_end = True
             break
         name = header[:100].split(b"\0", 1)[0]
         is_plain = header[156] in b"0\0" and header[124] < 0x80 and not name.endswith(b"/")
-        if is_plain and not others.are_changed:
+        if is_plain and not others.has_global_headers:
             try:
                 size = int(header[124:136].strip(b" \0") or b"0", 8)
-            except ValueError:
-                size = -1
+            except ValueError as error:
+                raise BrokenArchiveError(_no_header(position)) from error
             if header[345] and header[257:263] == b"ustar\0":  # GNU's own format has times there
                 name = header[345:500].split(b"\0", 1)[0] + b"/" + name
             unchecked.append(header)
@@ -287,13 +301,14 @@ def list_tar(fd: int, num_bytes: int) -> MemberTable:
                 target = info.linkname.encode("utf-8", "surrogateescape")
                 links.extend((len(values) // _NUM_COLUMNS, *_hash(target)))
         if not 0 <= size <= _LARGEST:
-            message = f"no tar header at byte {position}"
-            raise BrokenArchiveError(message)
+            raise BrokenArchiveError(_no_header(position))
         if end > num_bytes:
             raise BrokenArchiveError(_cut_short(num_bytes))
-        if kind is Kind.FILE and start != position + BLOCK:
-            header = blocks.read(start - BLOCK)
-        check = xxhash.xxh3_64_intdigest(header, seed=size) if kind is Kind.FILE else 0
+        check = 0
+        if kind is Kind.FILE:
+            # Behind a long name or pax values, the header at `position` is not the member's own.
+            last_header = header if start == position + BLOCK else blocks.read(start - BLOCK)
+            check = xxhash.xxh3_64_intdigest(last_header, seed=size)
         values.extend((*_hash(name), kind, start, size, size, check))
         position = end
     _check_sums(unchecked)
@@ -336,8 +351,8 @@ class _OtherHeaders:
         self._stream = open(fd, "rb", closefd=False)  # noqa: SIM115 - it owns nothing
         self._num_bytes = num_bytes
         self._archive: tarfile.TarFile | None = None
-        self.are_changed = False
-        """True if values that apply to all further members were read."""
+        self.has_global_headers = False
+        """True if pax values were read that apply to all further members."""
 
     def read(self, position: int, header: bytes) -> tuple[tarfile.TarInfo, int]:
         """Return the member that is described from `position` on, and where the next begins.
@@ -358,15 +373,17 @@ class _OtherHeaders:
             archive = self._archive
             archive.offset = self._stream.seek(position)
             info = tarfile.TarInfo.fromtarfile(archive)
+        except BrokenArchiveError:  # a ValueError, but its message is complete
+            raise
         except (tarfile.TarError, ArithmeticError, RecursionError, ValueError) as error:
-            if isinstance(error, BrokenArchiveError):
-                raise
-            is_cut = not isinstance(error, tarfile.InvalidHeaderError)  # type: ignore[attr-defined]  # typeshed lacks it
-            if is_cut and self._stream.tell() >= self._num_bytes:
+            reached_end = self._stream.tell() >= self._num_bytes
+            # raised for a complete header with wrong content, which may be the file's last
+            is_invalid = isinstance(error, tarfile.InvalidHeaderError)  # type: ignore[attr-defined]  # typeshed lacks it
+            if reached_end and not is_invalid:
                 raise BrokenArchiveError(_cut_short(self._num_bytes)) from error
-            message = f"no tar header at byte {position} ({error})"
+            message = f"{_no_header(position)} ({error})"
             raise BrokenArchiveError(message) from error
-        self.are_changed = bool(archive.pax_headers.keys() - {"comment"})
+        self.has_global_headers = bool(archive.pax_headers.keys() - {"comment"})
         return info, archive.offset
 
 
@@ -387,6 +404,10 @@ def _check_sums(headers: list[bytes]) -> None:
 
 def _cut_short(num_bytes: int) -> str:
     return f"truncated: it ends at byte {num_bytes}, within a member"
+
+
+def _no_header(position: int) -> str:
+    return f"no tar header at byte {position}"
 
 
 _MAX_DIRECTORY_BYTES = 1 << 30
@@ -533,8 +554,8 @@ class Archive:
                 raise CompressedArchiveError(message)
             table = list_tar(self._fd, self._num_bytes)
         self._kept.save(table.to_bytes())
-        # mapped: uses no memory of this task
-        return (None if kept is None else load_table(kept)) or table
+        mapped = None if kept is None else load_table(kept)
+        return table if mapped is None else mapped  # a mapped one uses no memory of this task
 
     def read(self, member: ArchiveEntry) -> bytes:
         """Return the content of a member, which must be of a readable kind.

@@ -133,8 +133,9 @@ class SampleEncoder:
             SampleRejectedError: the row cannot be used; the error has the reason.
         """
         self._check_row(row)
-        problem = self._too_many_images(row)
-        if problem:
+        if problem := _too_much_text(row):
+            raise SampleRejectedError(reason="too_long", message=problem)
+        if problem := self._too_many_images(row):
             raise SampleRejectedError(reason="too_many_images", message=problem)
         row = _up_to_last_learned(row)
         question, answer = row.messages[:-1], row.messages[-1]
@@ -165,13 +166,8 @@ class SampleEncoder:
                 `too_long` is `error`.
         """
         self._check_row(row)
-        num_chars = sum(len(turn.text) for turn in row.messages)
-        if num_chars > MAX_TEXT_CHARS or len(row.messages) > MAX_TURNS:
-            message = (
-                f"{row.origin}: {len(row.messages):,} turns of {num_chars:,} characters together; "
-                f"rows of more than {MAX_TURNS:,} turns or {MAX_TEXT_CHARS:,} are not tokenised"
-            )
-            self._leave_out("too_long", message, remedy="divide it into several rows")
+        if problem := _too_much_text(row):
+            self._leave_out("too_long", problem, remedy="divide it into several rows")
         answers = [turn for turn in row.messages if turn.role == "assistant"]
         if not any(turn.is_learned for turn in answers):
             message = f"{row.origin}: no turn is learned: each answer is marked as context"
@@ -179,8 +175,7 @@ class SampleEncoder:
         if not any(turn.is_learned and turn.text.strip() for turn in answers):
             message = f"{row.origin}: the assistant says nothing but white space"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
-        problem = self._too_many_images(row)
-        if problem:
+        if problem := self._too_many_images(row):
             self._leave_out("too_many_images", problem, remedy="raise config.max_images")
         with _template_rejects(row):
             tokens = self.chat.encode_conversation(
@@ -197,7 +192,7 @@ class SampleEncoder:
     def expand(
         self, tokens: TokenSequence, planned: Sequence[PlannedImage], row: ManifestRow
     ) -> TokenSequence:
-        """Replace the one token of each image by all its image tokens.
+        """Replace the one token of each image by all its image tokens; `finish` cuts text.
 
         Raises:
             SampleRejectedError: the row is over `max_tokens`, and not cut.
@@ -217,14 +212,12 @@ class SampleEncoder:
                 num_tokens=len(expanded.input_ids),
             )
         if self._too_long != "truncate_text":
-            others = "`drop` or `truncate_text`"
-            num_tokens = len(expanded.input_ids)
             self._leave_out(
                 "too_long",
                 length,
                 remedy="raise config.max_tokens",
-                others=others,
-                num_tokens=num_tokens,
+                others="`drop` or `truncate_text`",
+                num_tokens=len(expanded.input_ids),
             )
         return expanded
 
@@ -319,14 +312,24 @@ def _template_rejects(row: ManifestRow) -> Iterator[None]:
         raise SampleRejectedError(reason="refused_by_template", message=message) from error
 
 
+def _too_much_text(row: ManifestRow) -> str | None:
+    num_chars = sum(len(turn.text) for turn in row.messages)
+    if num_chars <= MAX_TEXT_CHARS and len(row.messages) <= MAX_TURNS:
+        return None
+    return (
+        f"{row.origin}: {len(row.messages):,} turns of {num_chars:,} characters together; "
+        f"rows of more than {MAX_TURNS:,} turns or {MAX_TEXT_CHARS:,} are not tokenised"
+    )
+
+
 def _up_to_last_learned(row: ManifestRow) -> ManifestRow:
     """Return the row up to its last learned answer."""
-    answers = (n for n, turn in enumerate(row.messages) if turn.role == "assistant")
-    last = max((n for n in answers if row.messages[n].is_learned), default=None)
-    if last is None:
-        message = f"{row.origin}: no turn is learned: each answer is marked as context"
-        raise SampleRejectedError(reason="nothing_supervised", message=message)
-    return replace(row, messages=row.messages[: last + 1])
+    for number in reversed(range(len(row.messages))):
+        turn = row.messages[number]
+        if turn.role == "assistant" and turn.is_learned:
+            return replace(row, messages=row.messages[: number + 1])
+    message = f"{row.origin}: no turn is learned: each answer is marked as context"
+    raise SampleRejectedError(reason="nothing_supervised", message=message)
 
 
 def _to_chat(message: Message) -> dict[str, Any]:

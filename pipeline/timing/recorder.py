@@ -22,7 +22,8 @@ from pipeline.timing.flops import mfu
 from pipeline.timing.thread_clock import core_wait_so_far_s
 from pipeline.timing.whole_records import append_whole, replace_record
 from slurm_jobs.formats.records.activity import begin_steps, end_steps
-from slurm_jobs.formats.records.heartbeat import beat, end_step
+from slurm_jobs.formats.records.heartbeat import beat
+from slurm_jobs.formats.records.heartbeat import end_step as count_step
 from slurm_jobs.formats.timings.step_records import (
     DEVICE_FIELDS,
     NOT_TRAINING,
@@ -90,12 +91,15 @@ def read_process_memory() -> tuple[float, int]:
 class _OpenStep:
     """Times of the step that runs: each moment since its start belongs to one phase."""
 
-    def __init__(self, step: int, closing_ns: int, clock: CudaClock | None) -> None:
-        """Start `closing_ns` ago, at the end of the previous step."""
-        start_unix_s, now_ns = time.time(), time.perf_counter_ns()
+    def __init__(self, step: int, closing_previous_ns: int, clock: CudaClock | None) -> None:
+        """Start `closing_previous_ns` ago, at the end of the previous step.
+
+        That time, and the time for starting the clocks here, is `other_s` of this step.
+        """
+        now_unix_s, now_ns = time.time(), time.perf_counter_ns()
         self.step = step
-        self._start_unix_s = start_unix_s - closing_ns / 1e9
-        self._start_ns = now_ns - closing_ns
+        self._start_unix_s = now_unix_s - closing_previous_ns / 1e9
+        self._start_ns = now_ns - closing_previous_ns
         self._parts_s = dict.fromkeys(STEP_PARTS, math.nan)
         self.on_device = None if clock is None else DeviceStep(clock)
         self._core_wait_from_s = core_wait_so_far_s()
@@ -114,7 +118,7 @@ class _OpenStep:
 
     def set_apart(self, phase: str, spent_ns: int) -> None:
         self._phases_ns[phase] += spent_ns
-        self.last_lap_ns += spent_ns
+        self.last_lap_ns += spent_ns  # so that the open lap, which began there, is shorter by it
 
     def seconds_so_far(self, phase: str) -> float:
         return self._phases_ns[phase] / 1e9
@@ -180,7 +184,7 @@ class StepRecorder:
         self._pending: list[bytes] = []
         self._last_flush_ns = time.perf_counter_ns()
         self._open = _OpenStep(0, 0, None)
-        self._closing_ns = 0  # time of closing the previous step, a part of the next
+        self._closing_previous_ns = 0  # belongs to the step that starts next
         self._written_at: int | None = None  # offset of the open step's record in the file
 
     def start_step(self, step: int) -> None:
@@ -191,8 +195,8 @@ class StepRecorder:
         or a core.
         """
         begin_steps()  # writes files at the first step, so it comes before the clocks are read
-        self._open = _OpenStep(step, self._closing_ns, self._clock)
-        self._closing_ns = 0
+        self._open = _OpenStep(step, self._closing_previous_ns, self._clock)
+        self._closing_previous_ns = 0
 
     @property
     def step(self) -> int:
@@ -211,7 +215,7 @@ class StepRecorder:
         beat()
 
     def set_apart(self, phase: str, spent_ns: int) -> None:
-        """Assign a part of the open lap to `phase` instead of to the rest of the lap.
+        """Assign `spent_ns` of the open lap to `phase`; the lap's own phase gets the rest.
 
         May be called by another thread while this one waits for it, as in a backward pass.
         """
@@ -222,18 +226,22 @@ class StepRecorder:
         return self._open.seconds_so_far(phase)
 
     def end_step(self, counts: StepCounts, outcome: StepOutcome | None = None) -> None:
-        """Close the step's record; write to the file if the last write is long ago."""
+        """Close the step's record; `add_outcome` adds the outcome if it is not known yet.
+
+        Writes to the file if the last write is long ago, or if `write_so_far` wrote a record that
+        waits for its replacement.
+        """
         values = self._values(counts)
         # An evaluation has its own stall limit, which must not apply to later steps.
-        end_step(values["step_s"] - sum(values[name] for name in NOT_TRAINING))
+        count_step(values["step_s"] - sum(values[name] for name in NOT_TRAINING))
         self._waiting.append(
             _ClosedStep(values=values, on_device=self._open.on_device, outcome=outcome)
         )
-        self._settle()
+        self._pack_waiting()
         is_late = self._open.last_lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9
         if is_late or self._written_at is not None:
             self.flush()
-        self._closing_ns = time.perf_counter_ns() - self._open.last_lap_ns
+        self._closing_previous_ns = time.perf_counter_ns() - self._open.last_lap_ns
 
     def add_outcome(self, outcome: StepOutcome) -> None:
         """Add the outcome of the last step, which ended without one."""
@@ -246,7 +254,7 @@ class StepRecorder:
         Called before a checkpoint that includes this step, so that a kill after the checkpoint
         cannot leave fewer steps in the records.
         """
-        self._settle(all_of_them=True)
+        self._pack_waiting(must_pack_all=True)
         self.flush()
         start = self._stream.tell()
         append_whole(self._stream, pack_step({**self._values(counts), **_fields(outcome)}))
@@ -268,9 +276,12 @@ class StepRecorder:
             "num_allocator_retries": num_allocator_retries,
         }
 
-    def _settle(self, *, all_of_them: bool = False) -> None:
-        """Pack the complete steps; or all, without missing device times."""
-        while self._waiting and (all_of_them or self._waiting[0].is_known()):
+    def _pack_waiting(self, *, must_pack_all: bool = False) -> None:
+        """Make the waiting steps pending records, in order, until one lacks a value.
+
+        With `must_pack_all` none stays, and device times that are not known yet are left out.
+        """
+        while self._waiting and (must_pack_all or self._waiting[0].is_known()):
             closed = self._waiting.popleft()
             on_device = closed.on_device
             if on_device is not None and on_device.has_passed():
@@ -279,14 +290,15 @@ class StepRecorder:
                 self._pending.append(closed.pack(device_times={}))
 
     def flush(self) -> None:
-        """Write the pending records: all, or only the one that was already written as it was then.
+        """Write the pending records: first the one that `write_so_far` wrote, in its place.
 
         Raises:
-            OSError: the file system failed; the others stay pending.
+            OSError: the file system failed; what is not written stays pending.
         """
         if self._pending and self._written_at is not None:
-            # In place and alone: a full disk refuses only what makes the file longer, and must not
-            # take the record that a checkpoint relies on.
+            # Its record is the first, because `write_so_far` wrote all before it. It is replaced
+            # apart from the others: a full disk refuses only what makes the file longer, and must
+            # not take the record that a checkpoint relies on.
             replace_record(self._stream, self._written_at, self._pending[0])
             self._written_at = None
             del self._pending[0]
@@ -302,7 +314,7 @@ class StepRecorder:
             on_device = self._waiting[-1].on_device if self._waiting else None
             if on_device is not None:
                 on_device.wait()
-            self._settle()
+            self._pack_waiting()
             self.flush()
 
     def __enter__(self) -> Self:

@@ -200,8 +200,8 @@ def evaluate(
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as in `Ending.between`.
     """
     preprocess = facts.info.preprocess
-    half = next(model.parameters()).dtype == torch.float16
-    if half:
+    is_fp16 = next(model.parameters()).dtype == torch.float16
+    if is_fp16:
         keep_residual_in_fp32(model, rank_device.device)
     asker = Asker(
         model=model.to(rank_device.device).eval(),
@@ -216,7 +216,7 @@ def evaluate(
     prompts, rejected = encode_prompts(asker.encoder, rows, own_rows, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at different speeds
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    with torch.autocast(rank_device.device.type, torch.float16, enabled=half):
+    with torch.autocast(rank_device.device.type, torch.float16, enabled=is_fp16):
         own_generations: list[Generation] = []
         for batch in batches:
             own_generations += answer(asker, rows, batch)
@@ -260,12 +260,14 @@ def load_trained(
 def evaluation_dtype(rank_device: RankDevice, strategy: str) -> torch.dtype:
     """Return the dtype of weights for evaluation: rounded on a GPU, where fp32 might not fit.
 
-    Under fp16 with `ddp` and `single` they fit as fp32, and training summed in fp32: Qwen2's
-    overflow in pure fp16, and answer with `!` (transformers#33294, QwenLM/Qwen3#826).
+    After training under fp16 with `ddp` or `single` they stay fp32, in which they fit and were
+    trained. Qwen2 overflows in pure fp16, and then answers with `!` (transformers#33294,
+    QwenLM/Qwen3#826).
     """
-    was_whole = rank_device.precision == "fp16" and strategy in {"ddp", "single"}
-    rounds = rank_device.device.type == "cuda" and not was_whole
-    return rank_device.dtype if rounds else torch.float32
+    keeps_fp32 = rank_device.precision == "fp16" and strategy in {"ddp", "single"}
+    if rank_device.device.type != "cuda" or keeps_fp32:
+        return torch.float32
+    return rank_device.dtype
 
 
 def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[str, Any]:
@@ -298,12 +300,13 @@ def in_batches(
 def answer(
     asker: Asker, rows: Sequence[ManifestRow], batch: Sequence[tuple[int, EncodedPrompt]]
 ) -> Iterator[Generation]:
-    """Yield the model's answers to prompts; their numbers are those of their rows."""
+    """Yield the model's answers to prompts, each with its row's number (see `encode_prompts`)."""
     if asker.levels:
         chains = ask_chains(asker, [rows[number] for number, _ in batch])
     else:
         prompts = [prompt for _, prompt in batch]
         answers = asker.generate(prompts)
+        # chains of one answer each
         chains = [
             {"": LevelAnswer(reference=prompt.reference.strip(), generated=text)}
             for prompt, text in zip(prompts, answers, strict=True)
@@ -315,6 +318,6 @@ def answer(
             key=prompt.key,
             reference=last.reference,
             generated=last.generated,
-            exact=all(answer.exact for answer in chain.values()),
+            exact=all(level_answer.exact for level_answer in chain.values()),
             levels=chain if asker.levels else {},
         )

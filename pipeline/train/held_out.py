@@ -84,9 +84,10 @@ class HeldOutLog:
     ) -> None:
         """Append to `path`, or nowhere.
 
-        `path` is None on all ranks but 0. `trainings` have the training of each phase, as in the
-        step records, with the steps at its end. Losses of another `basis`, a hash of the samples,
-        are not comparable. `track` gets the steps made, and values by name, for trackers.
+        `path` is None on all ranks but 0. `trainings` has the training of each phase, as in the
+        step records, with the steps done at the phase's end, in the order of the phases. Losses of
+        another `basis`, a hash of the samples, are not comparable. `track` gets the steps made, and
+        values by name, for trackers.
         """
         self._path, self._track = path, track
         self._attempt, self._trainings, self._basis = attempt, trainings, basis
@@ -111,17 +112,19 @@ class HeldOutLog:
         log.info("step %d: %s", result.step, describe(result))
         exact = {} if result.exact_match is None else {"look/exact_match": result.exact_match}
         self._track(result.step, {"look/loss": result.loss, **exact})
-        # the training that ends with the result's phase
-        training = next(name for name, last in self._trainings.items() if result.step <= last)
+        # the first phase that ends at this step or later is the one that the step belongs to
+        training = next(name for name, end in self._trainings.items() if result.step <= end)
         about = {"attempt": self._attempt, "training": training, "basis": self._basis}
         line = {**asdict(result), "exact_match": result.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
-                break_after = ""  # a truncated line
+                end_of_last_line = ""
                 if stream.seek(0, os.SEEK_END):
                     stream.seek(-1, os.SEEK_END)
-                    break_after = "" if stream.read(1) == b"\n" else "\n"
-                append_whole(stream, f"{break_after}{json.dumps(plain_json(line))}\n".encode())
+                    if stream.read(1) != b"\n":  # a kill truncated the last line
+                        end_of_last_line = "\n"
+                data = f"{end_of_last_line}{json.dumps(plain_json(line))}\n"
+                append_whole(stream, data.encode())
         except OSError as error:
             log.warning("a held-out result cannot be written: %s", error)
 
@@ -142,11 +145,13 @@ def lowest(results: Iterable[HeldOutResult]) -> HeldOutResult | None:
 def read_results(
     path: Path, trainings: Collection[str], basis: str | None = None
 ) -> list[HeldOutResult]:
-    """Read a training's results, by step, the newest of each; none without a file.
+    """Read a training's results, sorted by step; none without a file.
 
-    Trainings are identified per phase: a phase's results stay valid if later phases change.
+    A later line of the file replaces an earlier one of the same step. Trainings are identified per
+    phase: a phase's results stay valid if later phases change.
 
-    All have one basis, because the samples may change between attempts; None: the newest.
+    Results of another `basis` are left out, because the samples may change between attempts. With
+    None, the basis is that of the last result in the file.
     """
     results: list[tuple[str, HeldOutResult]] = []
     try:
@@ -160,8 +165,9 @@ def read_results(
                 results.append((values.get("basis", ""), _as_result(values)))
         except (ValueError, KeyError, TypeError, AttributeError):  # truncated by a kill
             log.warning("%s: a damaged line is ignored", path)
-    wanted = results[-1][0] if results and basis is None else basis
-    by_step = {result.step: result for key, result in results if key == wanted}
+    if results and basis is None:
+        basis, _ = results[-1]
+    by_step = {result.step: result for its_basis, result in results if its_basis == basis}
     return [by_step[step] for step in sorted(by_step)]
 
 
@@ -226,11 +232,14 @@ def encode_share(
         raise StageConfigError(message)
     answered = [number for number in mine if number < config.num_answers]
     prompts, _ = encode_prompts(encoder, rows, answered, job.config.levels)
-    # Encoded rows and prompts, so their settings need no comparison. If the stage was requested
-    # again, evaluations of its earlier training do not match.
-    shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})
-    hashes = sorted(item for share in shares for item in share.items())
-    basis = fingerprint({"samples": hashes, "num_again": job.context.num_again}) if shares else ""
+    # Encoded samples are compared, so the settings of encoding need no comparison. If the stage was
+    # requested again, evaluations of its earlier training do not match.
+    hashes = {number: _hash(sample) for number, sample in samples.items()}
+    basis = ""
+    hashes_by_rank = job.ranks.gather(hashes)
+    if job.ranks.rank == 0:
+        all_hashes = sorted(item for share in hashes_by_rank for item in share.items())
+        basis = fingerprint({"samples": all_hashes, "num_again": job.context.num_again})
     return HeldOutShare(
         samples=list(samples.values()),
         rows=rows,
@@ -370,12 +379,14 @@ class HeldOut:
         return [float(len(answers)), float(sum(result.exact for result in answers))]
 
     def _conclude(self, step: int, sums: Sequence[float], duration_s: float) -> HeldOutResult:
+        """Make the result of the sums over ranks of `_sum_losses` and `_count_answers`."""
         levels = self._job.config.levels
         num_levels = max(1, len(levels))
-        nums = sums[num_levels : 2 * num_levels]
+        losses, nums = sums[:num_levels], sums[num_levels : 2 * num_levels]
+        num_answers, num_exact = sums[2 * num_levels :]
         loss, level_losses = 0.0, {}
         for number in range(num_levels):
-            mean = sums[number] / nums[number] if nums[number] else math.nan
+            mean = losses[number] / nums[number] if nums[number] else math.nan
             if levels:
                 level_losses[levels[number].name] = mean
                 loss += levels[number].weight * mean
@@ -386,7 +397,7 @@ class HeldOut:
             loss=loss,
             level_losses=level_losses,
             num_tokens=int(sum(nums)),
-            num_answers=int(sums[-2]),
-            num_exact=int(sums[-1]),
+            num_answers=int(num_answers),
+            num_exact=int(num_exact),
             duration_s=duration_s,
         )

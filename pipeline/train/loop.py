@@ -156,9 +156,9 @@ class CopyAhead:
     def begin(self, batch: Batch) -> None:
         """Queue the copies of a microbatch; no SYNC.
 
-        Call it after the previous microbatch was taken, and before the model's computation on
-        that one is queued. Copies wait for all work queued so far, because the device may reuse
-        its memory for them. They run in parallel with later work.
+        Call it for microbatch n + 1 between `take` of microbatch n and the forward pass of n. The
+        copies wait for all work that is queued until then, because they may get memory which that
+        work still uses. They run in parallel with the forward pass of n.
         """
         self._stream.wait_stream(self._module.current_stream())
         with self._module.stream(self._stream):
@@ -213,7 +213,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
     copies, first = CopyAhead(trainer.rank_device.device), phase.first_step
     previous: _Queued | None = None
     for number in watch(range(first + start_step, first + phase.num_steps)):
-        step = number - first
+        step = number - first  # `number` counts the steps of all phases, `step` those of this one
         recorder.start_step(number)
         batches = next(trainer.batches)
         recorder.lap("data_wait_s")
@@ -229,8 +229,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.lap(wait_phase)  # for the slowest rank
         if previous is not None:
             # SYNC: once per step the host waits for the verdict of the previous step, while the
-            # device has this step queued. It is read before `_update`, so that no update is queued
-            # after a fault.
+            # device has this step queued. The verdict is read before `_update`, so that no update
+            # is queued after a fault.
             loss = _finite_or(_conclude(trainer, previous).loss, loss)
         learning_rate = _update(trainer, step, verdict)
         recorder.lap("optimizer_s")
@@ -246,6 +246,8 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             data_wait_s=recorder.seconds_so_far("data_wait_s"),
             ended_s=time.monotonic(),
         )
+        # Each step is reported once: in the branch below, or else by `_conclude` in the next step.
+        # Then there is a next step, because `agree` saves after the last one and at a stop.
         outcome = None
         evaluate = trainer.evaluate_held_out
         is_evaluation_due = evaluate is not None and phase.config.evaluate.is_evaluation_due(
@@ -268,7 +270,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         elif agreed.upload_ended:
             saver.finish()
             recorder.lap("checkpoint_s")
-        recorder.end_step(counts, outcome)
+        recorder.end_step(counts, outcome)  # without an outcome, `_conclude` adds it
         if agreed.stop:
             return LoopEnd(num_steps_done=step + 1, stopped=True, final_loss=loss)
     return LoopEnd(num_steps_done=phase.num_steps, stopped=False, final_loss=loss)
@@ -369,7 +371,7 @@ def _update(trainer: Trainer, step: int, verdict: QueuedVerdict) -> float:
 
 
 def _conclude(trainer: Trainer, queued: _Queued) -> StepOutcome:
-    """Record and report the previous step."""
+    """Record and report the previous step, which ended without an outcome; return it."""
     outcome = _read(trainer, queued)
     trainer.recorder.add_outcome(outcome)
     _report(trainer, queued, outcome, queued.ended_s)

@@ -281,7 +281,8 @@ class Trainer:
 
         `follows`, and what is returned for the next phase, are as in `Identity`.
         """
-        job, name = self.job, f" of phase {phase.phase.name}" if phase.phase.name else ""
+        job = self.job
+        of_phase = f" of phase {phase.phase.name}" if phase.phase.name else ""
         self.current = phase
         self.evaluate_held_out = None  # the old one refers to the last phase's optimizer
         if len(self.planned) > 1 or phase.phase.config.has_trials:
@@ -289,16 +290,15 @@ class Trainer:
             # with more than two ranks changes the last bits of their sums.
             self.model = switch_phase(self.model, phase.phase, self.rank_device)
         checkpoints = self._checkpoints(follows)
-        seed_generators(
-            phase.config.seed, self.ranks.rank
-        )  # before `restore`, which sets the generators
+        # before `restore`, which sets the generators as they were at the checkpoint
+        seed_generators(phase.config.seed, self.ranks.rank)
         with job.spans.span("checkpoint_load") as notes:
             phase.resumed = resumed = restore(checkpoints)
             notes["step"] = resumed.step
         if (progress := current_progress()) is not None:
             progress.num_done = phase.first_step + resumed.step
         if resumed.step and resumed.is_loaded and self.ranks.rank == 0:
-            log.info("continues after step %d of %d%s", resumed.step, phase.num_steps, name)
+            log.info("continues after step %d of %d%s", resumed.step, phase.num_steps, of_phase)
         if resumed.step < phase.num_steps:
             self._start_trackers(phase.first_step + resumed.step)
         self._start_held_out()
@@ -318,14 +318,15 @@ class Trainer:
         phase.final_loss = resumed.loss if end.final_loss is None else end.final_loss
         phase.num_skips = self.model.scaling.num_skips
         if end.stopped:
-            message = f"asked to stop: the state after step {end.num_steps_done}{name} is saved"
+            message = f"asked to stop: the state after step {end.num_steps_done}{of_phase} is saved"
             raise StageStoppedError(message)
         return "" if phase is self.planned[-1] else conclude(checkpoints, phase.num_steps)
 
     def _start_held_out(self) -> None:
         """Evaluate held-out samples from now on; at the starting step, too, if that was due."""
         job, phase, share = self.job, self.current, self._share
-        if share is None or not phase.resumed.is_loaded:  # no step is left for it
+        # A phase whose weights are not loaded is completed: no step of it is left to evaluate.
+        if share is None or not phase.resumed.is_loaded:
             return
         held_out_log = HeldOutLog(
             job.context.output_dir / HELD_OUT_NAME if self.ranks.rank == 0 else None,
@@ -338,7 +339,7 @@ class Trainer:
         resumed, step = phase.resumed, phase.first_step + phase.resumed.step
         ends_phase = resumed.step == phase.num_steps
         if resumed.step and phase.config.evaluate.is_evaluation_due(step, ends_phase=ends_phase):
-            held_out.evaluate_unless_done(step)  # a stop or a kill may have come between
+            held_out.evaluate_unless_done(step)  # a stop or a kill may have prevented it
         self.evaluate_held_out = held_out.evaluate
 
     def make_reader(self, start_step: int) -> Prefetcher:
@@ -409,7 +410,7 @@ class Trainer:
         )
 
     def _training(self, num_phases: int) -> str:
-        """Return the fingerprint of the training that ends with this phase.
+        """Return the fingerprint of the training that consists of the first `num_phases` phases.
 
         Attempts with equal ones can continue each other's checkpoints. Its results stay valid if
         only later phases change.
@@ -423,8 +424,8 @@ class Trainer:
     def _last_steps(self) -> dict[str, int]:
         """Return steps at the end of each phase, by the training that ends with it."""
         return {
-            self._training(number): phase.last_step
-            for number, phase in enumerate(self.planned, start=1)
+            self._training(num_phases): phase.last_step
+            for num_phases, phase in enumerate(self.planned, start=1)
         }
 
     def release_model(self) -> None:
@@ -460,9 +461,9 @@ class Trainer:
                         "name": phase.phase.name,
                         "first_step": phase.first_step,
                         "num_steps": phase.num_steps,
-                        "training": self._training(number),
+                        "training": self._training(num_phases),
                     }
-                    for number, phase in enumerate(self.planned, start=1)
+                    for num_phases, phase in enumerate(self.planned, start=1)
                 ],
             },
             read_memory=functools.partial(read_device_memory, rank_device.device),
@@ -517,9 +518,9 @@ class Trainer:
 
 
 def describe_flops(rank_device: RankDevice, name: str) -> dict[str, Any]:
-    """Describe the formula of `model_flops` and `mfu`, and the peak with its source; else None.
+    """Describe the formula of `model_flops` and `mfu`, and the card's peak with its source.
 
-    `name` is that of the card; empty on a CPU.
+    Peak and source are None if they are not known. `name` is the card's; empty on a CPU.
     """
     card = find_card(name)
     peaks = {} if card is None else card.flops_per_s

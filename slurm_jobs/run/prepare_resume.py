@@ -208,30 +208,17 @@ def sort_out(
         }
         barred = barred_slices(after, again, num_slices)
         waiting_for_all = _waiting_for_all(stage, newest, run.intents, again)
-        started = _with_status(stage.slices, {"running", "waiting"})
-        may_live = frozenset(s.slice_index for s in stage.slices if s.may_live)
-        has_job = may_live & (started | _with_status(stage.slices, {"stranded"}))
-        may_continue = frozenset(
-            index
-            for index in started - barred - waiting_for_all
-            if index in current and index not in newest[index].cancelled_slices
-        )
-        # An element with several slices ends with all of them. If one has failed, the element will
-        # end as failed, and jobs that depend on it would never start.
-        lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
-        ending_elements = {
-            newest[index].element(index) for index in (has_job - may_continue) | lost
-        }
-        live[name] = frozenset(
-            i for i in may_continue if newest[i].element(i) not in ending_elements
-        )
+        live[name] = _continuing(stage, newest, current, barred | waiting_for_all)
+        # Barred slices stay in it: the plan takes them out, see `missing_parts`.
         completed[name] = completed_slices(run.records[name], current)
         active[name] = _jobs_of(live[name], newest)
         num_running[name] = _num_running(live[name], newest)
-        # Jobs that may be running, or start before they are cancelled.
-        doomed = has_job - live[name]
+        doomed = _with_living_job(stage) - live[name]
         older = _older_living(run.intents, name, newest, living)
-        ending[name] = (*_jobs_of(doomed & started, newest), *older)
+        # New jobs wait for those that may be running, or start before they are cancelled. A
+        # stranded one does not start.
+        may_run = _with_job_and_status(stage.slices, {"running", "waiting"})
+        ending[name] = (*_jobs_of(doomed & may_run, newest), *older)
         # Not those that Slurm has forgotten: another job may have their id.
         alive = {part.slice_index for part in stage.slices if part.state in LIVING_STATES}
         cancel += [*_jobs_of(doomed & alive, newest), *older]
@@ -249,6 +236,32 @@ def sort_out(
     )
 
 
+def _with_living_job(stage: StageStatus) -> Slices:
+    """Return slices that a job may be working on, or may still reach."""
+    may_live = frozenset(s.slice_index for s in stage.slices if s.may_live)
+    return may_live & _with_job_and_status(stage.slices, {"running", "waiting", "stranded"})
+
+
+def _continuing(
+    stage: StageStatus, newest: Mapping[int, Intent], current: Collection[int], barred: Slices
+) -> Slices:
+    """Return slices whose job stays as it is: it does `current` work, and none that is `barred`.
+
+    An element with several slices ends with all of them. If one has failed, the element will end as
+    failed, and jobs that depend on it would never start.
+    """
+    may_continue = frozenset(
+        index
+        for index in _with_job_and_status(stage.slices, {"running", "waiting"}) - barred
+        if index in current and index not in newest[index].cancelled_slices
+    )
+    lost = _with_job_and_status(stage.slices, {"failed", "cancelled", "unknown"})
+    lost &= frozenset(current)
+    must_end = (_with_living_job(stage) - may_continue) | lost
+    ending_elements = {newest[index].element(index) for index in must_end}
+    return frozenset(i for i in may_continue if newest[i].element(i) not in ending_elements)
+
+
 def _waiting_for_all(
     stage: StageStatus,
     newest: Mapping[int, Intent],
@@ -260,22 +273,26 @@ def _waiting_for_all(
     The spec asks for `aftercorr`, but the two arrays had different elements, so Slurm got
     `afterok`. A job with a started slice no longer waits.
     """
-    waiting = _with_status(stage.slices, {"waiting", "stranded"})
-    waiting_slices: Slices = frozenset()
+    waiting = _with_job_and_status(stage.slices, {"waiting", "stranded"})
+    newest_by_token = {intent.token: intent for intent in newest.values()}
+    waiting_for_all: Slices = frozenset()
     for parent, kind in stage.stage.after.items():
         if kind != "aftercorr" or not again.get(parent):
             continue
-        above = latest_intents(intents, parent)
-        for intent in {id(intent): intent for intent in newest.values()}.values():
+        newest_of_parent = latest_intents(intents, parent)
+        for intent in newest_by_token.values():
             slices = [i for i in intent.slices if newest.get(i) is intent]
-            parents = {id(above[i]): above[i] for i in slices if i in above}.values()
+            if not waiting.issuperset(slices):
+                continue
+            jobs = [newest_of_parent[i] for i in slices if i in newest_of_parent]
+            parent_jobs = {job.token: job for job in jobs}.values()
             elements_correspond = all(
-                corresponds(intent.slices, intent.slices_per_task, p.slices, p.slices_per_task)
-                for p in parents
+                corresponds(intent.slices, intent.slices_per_task, job.slices, job.slices_per_task)
+                for job in parent_jobs
             )
-            if waiting.issuperset(slices) and not elements_correspond:
-                waiting_slices |= frozenset(slices)
-    return waiting_slices
+            if not elements_correspond:
+                waiting_for_all |= frozenset(slices)
+    return waiting_for_all
 
 
 def _older_living(
@@ -292,8 +309,8 @@ def _older_living(
     return tuple(dict.fromkeys(e for e in elements if e is not None and e in living))
 
 
-def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:
-    return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
+def _with_job_and_status(slices: Iterable[SliceStatus], statuses: set[str]) -> Slices:
+    return frozenset(s.slice_index for s in slices if s.job is not None and s.status in statuses)
 
 
 def _jobs_of(chosen: Slices, newest: Mapping[int, Intent]) -> dict[JobKey, Slices]:
@@ -368,7 +385,8 @@ def prepare_resume(
     adopted = adopt_lost_jobs(paths, read_run(paths.run_dir), scheduler) if act else {}
     if act:
         scheduler.settle()
-    run, answer = read_run(paths.run_dir), Answer()
+    run = read_run(paths.run_dir)
+    answer = Answer()  # a run without jobs needs no query to know that none of them lives
     if run.jobs:
         answer = scheduler.query(question_about([run], acts=True))
     if not answer.knows_the_living:

@@ -79,13 +79,16 @@ class _Accounts:
 
 
 def find(job_names: Sequence[str]) -> Mapping[str, str]:
-    """Return ids by name, from squeue, the controller and, for ended jobs, from sacct.
+    """Return the ids of the jobs with these names, by name, except of jobs that Slurm refused.
 
-    The controller is asked for all jobs, because it finds none by name, but only if squeue lacks
-    one: squeue may be behind. If sacct fails, its jobs count as not submitted. No work is done
-    twice by that: the controller knows each living job, an ended job has left records, and a job
-    that appears later exits because a newer intent supersedes it. A job that Slurm refused is not
-    returned, although Slurm keeps a record of it.
+    1. squeue is asked for the names.
+    2. If it lacks some, it may be behind. So the controller is asked, and for all of its jobs,
+       because it cannot search by name.
+    3. A job that the controller lacks, too, may have ended. sacct is asked for it.
+
+    If sacct fails, such a job counts as not submitted. No work is done twice by that: the
+    controller knows each living job, an ended job has left records, and a job that appears later
+    exits because a newer intent supersedes it.
 
     Raises:
         SchedulerError: squeue or the controller failed.
@@ -181,10 +184,12 @@ def accounting(question: Question) -> Answer:
     """Query every start of every task and its usage, with one sacct call."""
     asked_unix_s = time.time()
     accounts = _sacct(question, details=True)
+    # Here sacct is the only source, so a cluster without accounts is one that fails.
+    without_accounts = tuple(SourceProblem("sacct", note) for note in accounts.notes)
     return Answer(
         tasks=newest_starts(accounts.tasks),
         starts=tuple(accounts.tasks),
-        problems=(*accounts.problems, *(SourceProblem("sacct", note) for note in accounts.notes)),
+        problems=accounts.problems + without_accounts,
         asked_unix_s=asked_unix_s,
     )
 
@@ -250,22 +255,22 @@ class SlurmScheduler:
         """Return the exact text of the batch script, rendered by submitit."""
         import submitit.slurm.slurm as submitit_slurm
 
-        folder = RunPaths(Path(order.run_dir)).job_dir(order.token)
+        # submitit would rename and round options that it knows, so all are passed raw. To replace
+        # its defaults they need the same keys: `a_b` for `--a-b`, but `open-mode` with a hyphen.
+        raw_options: dict[str, Any] = {}
+        for name, value in sbatch_options(order, dependencies).items():
+            key = name if name == "open-mode" else name.replace("-", "_")
+            raw_options[key] = value
         parameters: dict[str, Any] = {
             "setup": setup_lines(order),
             "use_srun": False,
             "stderr_to_stdout": True,
             "wckey": None,  # or submitit sets its own
-            # submitit would rename and round options that it knows, so they are passed raw. It
-            # prints `a_b` as `--a-b`, and stores its defaults that way.
-            "additional_parameters": {
-                key if key == "open-mode" else key.replace("-", "_"): value
-                for key, value in sbatch_options(order, dependencies).items()
-            },
+            "additional_parameters": raw_options,
         }
         text: str = submitit_slurm._make_sbatch_string(  # noqa: SLF001 - no public function
             command=supervisor_command(order),
-            folder=folder,
+            folder=RunPaths(Path(order.run_dir)).job_dir(order.token),
             **parameters,
         )
         return text

@@ -131,11 +131,11 @@ def load_document(
     """
     folder = str(PurePosixPath(document.file).parent)
     around = files.around(folder)
-    valid, problems = validate_values(RunSpec, document, document.value, ())
+    as_written, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
     configs, config_problems = _builtin_configs(views, document)
     problems += config_problems
-    values, marked = _resolve(valid, views, configs, document, around)
+    values, marked = _resolve(as_written, views, configs, document, around)
     spec = CheckedSpec(document=document, views=views, files=files, configs=configs, marked=marked)
     problems += [*form_problems(spec), *graph_problems(spec), *reference_problems(spec)]
     problems += _training_problems(spec)
@@ -172,7 +172,7 @@ def load_document(
         *_without_yaml_consequences(document, problems),
         *profile_problems,
     ]
-    if valid is None or problems:
+    if as_written is None or problems:
         raise SpecError(_sorted(problems))
     notes = [
         *manifest_notes(spec),
@@ -180,9 +180,10 @@ def load_document(
         *idle_setting_notes(spec),
         *row_notes(spec),
         *unexpanded_notes(spec),
-        *resource_notes(spec, valid),
+        *resource_notes(spec, as_written),
         *unknown_option_notes(spec, options),
     ]
+    # A model of its own, because `values` have absolute paths and complete configs by now.
     return LoadedSpec(
         spec=RunSpec.model_validate_json(json.dumps(values), strict=True),
         profile=profile,
@@ -280,7 +281,7 @@ def _sorted(problems: list[Problem]) -> list[Problem]:
 
 
 def _resolve(
-    spec: RunSpec | None,
+    as_written: RunSpec | None,
     views: Mapping[str, StageView],
     configs: Mapping[str, Any],
     document: YamlDocument,
@@ -290,7 +291,7 @@ def _resolve(
 
     Without a valid spec the paths are found in the raw values.
     """
-    given = spec.model_dump(mode="json") if spec is not None else document.value
+    given = as_written.model_dump(mode="json") if as_written is not None else document.value
     values, marked = resolve_marked(RunSpec, given, around)
     for name, view in views.items():
         if view.run not in BUILTIN_STAGES or view.config is None:

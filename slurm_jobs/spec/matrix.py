@@ -32,6 +32,8 @@ from slurm_jobs.spec.yaml.flow_style import flow_text
 
 Combination = Mapping[str, Any]
 """Value by axis."""
+_STAGE_IN_PATH = re.compile(r"(^stages\.|`stages\.)([\w-]+)")
+_STAGE_IN_WORDS = re.compile(r"(\bstage `)([\w-]+)")
 AXIS_REFERENCE = re.compile(r"\$\{matrix\.([A-Za-z0-9_]+)\}")
 _UNTOUCHED = frozenset({"shell", "setup", "after", "matrix"})
 """Keys of a stage in which nothing is replaced: a shell has variables, and `after` names stages."""
@@ -55,7 +57,7 @@ class _Family:
 def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, str]]:
     """Return the document with a stage for each combination, and each one's name in the file.
 
-    Problems of a matrix are added to the document; such a stage stays unchanged.
+    Problems of a matrix are added to the document; such a stage stays one, without its `matrix`.
     """
     stages = document.value.get("stages") if isinstance(document.value, dict) else None
     if not isinstance(stages, dict) or not any(_matrix_of(stage) for stage in stages.values()):
@@ -66,12 +68,12 @@ def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, st
     for name, stage in stages.items():
         family = families.get(name)
         for number, member in enumerate(family.names if family else [name]):
-            chosen = stage
+            keys = stage
             if family is not None:
-                chosen = _replaced(stage, family.combinations[number])
+                keys = _replaced(stage, family.combinations[number])
             elif isinstance(stage, dict):  # a matrix that is left is wrong, and already reported
-                chosen = {key: value for key, value in stage.items() if key != "matrix"}
-            expanded[member] = _with_parents(name, chosen, families, number)
+                keys = {key: value for key, value in stage.items() if key != "matrix"}
+            expanded[member] = _with_parents(name, keys, families, number)
             origins[member] = name
     changed = dataclasses.replace(
         document,
@@ -87,24 +89,32 @@ def as_in_the_file(
 ) -> list[Problem]:
     """Return problems with the stages' names of the file, each mistake once.
 
-    References that are invalid only because a matrix is wrong are left out. Names in lists stay,
-    because those are the allowed values.
+    References that are invalid only because a matrix is wrong are left out.
     """
-
-    def of_the_file(match: re.Match[str]) -> str:
-        return match[1] + origins.get(match[2], match[2])
-
     has_wrong_matrix = any(_is_of_matrix(problem) for problem in document.problems)
     renamed: dict[Problem, None] = {}
     for problem in problems:
         path = problem.path or ()
-        if has_wrong_matrix and not _is_of_matrix(problem) and _refers(_value_at(document, path)):
+        is_unexpanded = has_wrong_matrix and _refers(_value_at(document, path))
+        if is_unexpanded and not _is_of_matrix(problem):
             continue
-        message = re.sub(r"(^stages\.|`stages\.)([\w-]+)", of_the_file, problem.message)
-        if not lacks_stage(document.value, path):
-            message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
+        message = _with_names_of_the_file(problem.message, document, path, origins)
         renamed[problem.changed(message=message, path=None)] = None
     return list(renamed)
+
+
+def _with_names_of_the_file(
+    message: str, document: YamlDocument, path: KeyPath, origins: Mapping[str, str]
+) -> str:
+    """Replace the names of stages, but not those in lists, which are the allowed values."""
+
+    def of_the_file(match: re.Match[str]) -> str:
+        return match[1] + origins.get(match[2], match[2])
+
+    message = _STAGE_IN_PATH.sub(of_the_file, message)
+    if lacks_stage(document.value, path):  # the message shows the name as an override has it
+        return message
+    return _STAGE_IN_WORDS.sub(of_the_file, message)
 
 
 def _is_of_matrix(problem: Problem) -> bool:
@@ -137,15 +147,14 @@ def _matrix_of(stage: Any) -> Any:
 def _families(
     document: YamlDocument, stages: Mapping[str, Any]
 ) -> tuple[dict[str, _Family], list[Problem]]:
+    """Return the families of the stages that have a valid matrix or share one, and all problems."""
     matrices = {name: _matrix_of(stage) for name, stage in stages.items()}
-    families_of_stages: dict[str, _Family] = {}
+    roots: dict[str, _Family] = {}
     problems, wrong = [], set()
     for name, matrix in matrices.items():
         if matrix is None or isinstance(matrix, str):
             continue
-        of_matrix = list(_wrong_axes(document, name, matrix))
-        if not of_matrix and (mistake := _wrong_form(matrix)):
-            of_matrix = [_problem(document, name, *mistake)]
+        of_matrix = [*_wrong_axes(document, name, matrix)] or _wrong_form(document, name, matrix)
         if of_matrix:
             wrong.add(name)
             problems += of_matrix
@@ -155,30 +164,36 @@ def _families(
             products = itertools.product(*matrix.values())
             combinations = [dict(zip(matrix, values, strict=True)) for values in products]
         names = _names(name, combinations, stages)
-        families_of_stages[name] = _Family(root=name, combinations=combinations, names=names)
-    families = dict(families_of_stages)
-    for name, root in matrices.items():
-        if isinstance(root, str) and root in families_of_stages:
-            names = _names(name, families_of_stages[root].combinations, stages)
-            families[name] = dataclasses.replace(families_of_stages[root], names=names)
-        elif isinstance(root, str) and root not in wrong:
+        roots[name] = _Family(root=name, combinations=combinations, names=names)
+    families = dict(roots)
+    for name, matrix in matrices.items():
+        if not isinstance(matrix, str) or matrix in wrong:
+            continue
+        root = roots.get(matrix)
+        if root is not None:
+            names = _names(name, root.combinations, stages)
+            families[name] = dataclasses.replace(root, names=names)
+        else:
             message = (
-                f"`{root}` is not a stage with its own matrix"
-                f"{did_you_mean(root, families_of_stages)} "
-                f"(those: {', '.join(families_of_stages) or 'none'})"
+                f"`{matrix}` is not a stage with its own matrix{did_you_mean(matrix, roots)} "
+                f"(those: {', '.join(roots) or 'none'})"
             )
             problems.append(_problem(document, name, message))
+    return families, [*problems, *_name_clashes(document, families)]
+
+
+def _name_clashes(document: YamlDocument, families: Mapping[str, _Family]) -> Iterator[Problem]:
+    """Yield combinations of two stages that would have one name, so that one would be lost."""
     taken: dict[str, str] = {}
     for name, family in families.items():
         for member, combination in zip(family.names, family.combinations, strict=True):
             first = taken.setdefault(member, name)
-            if first != name:  # one of the two would be lost
+            if first != name:
                 message = (
                     f"the combination {shortened(flow_text(dict(combination)))} would be called "
                     f"`{member}`, as one of stage `{first}` is; rename one of the two stages"
                 )
-                problems.append(_problem(document, name, message))
-    return families, problems
+                yield _problem(document, name, message)
 
 
 def _problem(document: YamlDocument, stage: str, message: str, *below: str) -> Problem:
@@ -203,22 +218,24 @@ def _wrong_axes(document: YamlDocument, stage: str, matrix: Any) -> Iterator[Pro
             yield problem_at(document, place, f"stages.{stage}.matrix: {error}", at_key=True)
 
 
-def _wrong_form(matrix: Any) -> tuple[str, ...]:
-    """Return what is wrong with a matrix, and the axis if it is that; empty if nothing is."""
+def _wrong_form(document: YamlDocument, stage: str, matrix: Any) -> list[Problem]:
+    """Return the first problem of a matrix whose axes have valid names; empty without one."""
     if isinstance(matrix, dict):
         for axis, values in matrix.items():
             if not isinstance(values, list) or not values:
                 remedy = "" if values in ({}, []) else list_remedy(values, lambda _list: None)
-                return f"expected a list of values, found {describe(values)}{remedy}", axis
+                message = f"expected a list of values, found {describe(values)}{remedy}"
+                return [_problem(document, stage, message, axis)]
     is_list = isinstance(matrix, list) and all(isinstance(each, dict) and each for each in matrix)
     if not matrix or not (is_list or isinstance(matrix, dict)):
-        return (_FORMS,)
+        return [_problem(document, stage, _FORMS)]
     for axes in matrix if is_list else [matrix]:
         if len({axis_variable(axis) for axis in axes}) < len(axes):
-            return ("two axes differ in small and capital letters alone",)
+            message = "two axes differ in small and capital letters alone"
+            return [_problem(document, stage, message)]
     if not is_list and math.prod(len(values) for values in matrix.values()) > MAX_STAGES:
-        return (f"more than {MAX_STAGES} combinations",)
-    return ()
+        return [_problem(document, stage, f"more than {MAX_STAGES} combinations")]
+    return []
 
 
 def _names(stage: str, combinations: Sequence[Combination], stages: Mapping[str, Any]) -> list[str]:
@@ -268,7 +285,10 @@ def _mapped(value: Any, change: Callable[[str], Any]) -> Any:
 
 
 def _with_parents(name: str, stage: Any, families: Mapping[str, _Family], number: int) -> Any:
-    """Return the stage with its parents' new names, and those of its references to them."""
+    """Return the stage with its parents' new names, and those of its references to them.
+
+    Of a parent with the same matrix only the combination of this `number` is its parent.
+    """
     if not isinstance(stage, dict):
         return stage
     family_of_stage = families.get(name)
@@ -298,7 +318,11 @@ def _with_parents(name: str, stage: Any, families: Mapping[str, _Family], number
 def _moved_places(
     document: YamlDocument, origins: Mapping[str, str], families: Mapping[str, _Family]
 ) -> dict[str, Any]:
-    """Return the document's tables of places with the new names of stages and of parents."""
+    """Return the document's tables of places with the new names of stages and of parents.
+
+    A place below a stage is that of all its combinations. A parent in `after`, whatever its form,
+    gives its place to all names that `_with_parents` makes of it.
+    """
     stages = document.value["stages"]
     tables: dict[str, Mapping[KeyPath, Any]] = {
         "key_places": document.key_places,
@@ -307,10 +331,10 @@ def _moved_places(
         "refused": dict.fromkeys(document.refused),
     }
     moved: dict[str, Any] = {}
-    for table, given in tables.items():
+    for table, values in tables.items():
         places: dict[KeyPath, Any] = {}
         by_stage: dict[Any, dict[KeyPath, Any]] = defaultdict(dict)
-        for path, value in given.items():
+        for path, value in values.items():
             if len(path) > 1 and path[0] == "stages":
                 by_stage[path[1]][path[2:]] = value
             else:

@@ -175,9 +175,9 @@ def slice_status(
         of_task = _running(known, task, intent, failed)
     else:
         of_task = _ended(known, task, intent, failed)
-    if _has_local_reason(task) and task.state == "FAILED":
-        return of_task  # it was not started, so no other slice or attempt explains this
-    if of_task.status == "failed" and outcome == "stopped":
+    if task.state == "FAILED" and _local_scheduler_explains(task):
+        return of_task  # it was not started, so neither attempts nor other slices explain it
+    if outcome == "stopped" and of_task.status == "failed":
         return replace(of_task, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
     is_in_progress = attempt > 0 and ending is None
     if intent.slices_per_task and not is_in_progress:
@@ -204,7 +204,7 @@ def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bo
         reason = "the local runner has ended; `resume` starts one"
         return replace(known, status="stranded", reason=reason, cause="no runner")
     wait, meaning = wait_of(task.state, task.reason)
-    if wait == "unmet":
+    if wait == "unmet":  # for good, so also the word of sacct counts, which dates from earlier
         return replace(known, status="stranded", reason=NEVER, wait=wait)
     may_start_in_another = several_partitions and wait in {"never", "blocked"}
     is_current = task.source in _CURRENT
@@ -251,8 +251,8 @@ def _ended(
                 ": its supervisor never started, so a line of `setup:` has ended the job "
                 "(`exit 0`, `exec`); `logs --supervisor` shows what it printed"
             )
-        return replace(known, reason=reason)
-    if _has_local_reason(task):
+        return replace(known, status="unknown", reason=reason)
+    if _local_scheduler_explains(task):
         return replace(known, status="failed", reason=task.reason)
     if known.attempt:
         return replace(known, status="failed", reason=time_limit or unrecorded_text(task))
@@ -294,7 +294,7 @@ def _time_limit_reason(task: TaskAccounting) -> str:
     return f"reached its time limit{limit} (resources.timeout_min)"
 
 
-def _has_local_reason(task: TaskAccounting) -> bool:
+def _local_scheduler_explains(task: TaskAccounting) -> bool:
     """Check whether the local scheduler, not the stage, ended a task or could not start it.
 
     It says how much memory the task took, that its runner was killed with the task, or why the task
@@ -340,7 +340,7 @@ def _without_task(
         if is_submitting:
             return replace(known, status="waiting", reason="it is being submitted")
         reason = "its submission was cut off; `resume` looks for the job and continues"
-        return replace(known, reason=reason)
+        return replace(known, status="unknown", reason=reason)
     if job in answer.doubts or job.job in answer.doubts:
         reason = "no source of Slurm says yet whether it lives"
         return replace(known, status="running" if known.attempt else "waiting", reason=reason)
@@ -354,9 +354,9 @@ def _without_task(
         reason = "the scheduler does not know it"
     if known.attempt:
         reason = f"it started, has no completion record, and {reason}"
-        return replace(known, source="record", reason=reason)
+        return replace(known, status="unknown", source="record", reason=reason)
     if lags is None and not unreachable:
         # squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it.
         reason += " (an array task that was cancelled while it waited looks like this)"
         reason += "; `resume` runs it"
-    return replace(known, reason=reason)
+    return replace(known, status="unknown", reason=reason)

@@ -102,13 +102,23 @@ class _State:
         """Check whether the budget suffices for the rest of a comparison and the closing trials.
 
         Half of a comparison is useless, and trials may have become slower than the first ones. So
-        while nothing is kept, a comparison that has begun may use the time of the closing trials.
+        while nothing is kept, a comparison that has begun may use the time of the closing trials,
+        which are needed only if it ends with a change that is kept.
         """
         num_repeats = min(len(pairs.first), len(pairs.second))
         is_half_done = pairs.is_begun and num_repeats < MIN_REPEATS
-        needs_no_closing = is_half_done and not self.kept
-        kept_back = 0 if needs_no_closing else CLOSING_TRIALS
+        may_use_closing_time = is_half_done and not self.kept
+        kept_back = 0 if may_use_closing_time else CLOSING_TRIALS
         return afford(pairs, self.left_s, self.trial_s, kept_back=kept_back)
+
+    def affords_control(self, control: TrialPairs) -> bool:
+        """Check whether the budget suffices for the baseline with and without its data path.
+
+        After the first repeats, one knob and the closing trials must remain affordable.
+        """
+        has_min_repeats = min(len(control.first), len(control.second)) >= MIN_REPEATS
+        kept_back = 2 * CLOSING_TRIALS if has_min_repeats else 0
+        return afford(control, self.left_s, self.trial_s, kept_back=kept_back)
 
     def num_ahead(self, changes: Changes) -> int:
         """Return how many steps the loader may read ahead with these changes."""
@@ -147,37 +157,19 @@ def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
     probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
     probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
     if probe is None:
-        if len(probes) >= _MOST_PROBES:
-            return TuningProgress(
-                problem=f"the training as it is cannot be tried: {probes[-1].failure}"
-            )
-        return TuningProgress(ask=_probe(facts))
-    least_s = least_budget_s(probe)
-    if least_s > facts.budget_s:
-        if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
-            return TuningProgress(probe=probe, ask=_probe(facts))
-        advised_min = math.ceil(MARGIN * math.ceil(least_s / 60))
-        problem = (
-            f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
-            f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one "
-            f"knob, and before and after need {math.ceil(least_s / 60)} min; give --budget "
-            f"{advised_min} or more, because later trials may take longer"
-        )
-        return TuningProgress(probe=probe, problem=problem, advised_budget_min=advised_min)
+        return _progress_without_probe(facts, probes)
+    if least_budget_s(probe) > facts.budget_s:
+        return _progress_in_small_budget(facts, probes, probe)
     length = length_of(probe, facts.budget_s)
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
-    # After the first repeats, one knob and the closing trials must remain affordable.
-    has_min_repeats = min(len(control.first), len(control.second)) >= MIN_REPEATS
-    kept_back = 2 * CLOSING_TRIALS if has_min_repeats else 0
-    affords_control = afford(control, state.left_s, state.trial_s, kept_back=kept_back)
-    if not control.is_over and affords_control:
+    if not control.is_over and state.affords_control(control):
         return TuningProgress(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
     if control.is_broken or not control.first:
         why = control.failures[-1].failure if control.failures else BUDGET
         return TuningProgress(probe=probe, problem=f"the training as it is no longer runs: {why}")
     state.causes = causes = _causes(control.first[0], probe)
-    ask = _next_knob_trial(state)
+    ask = _decide_knobs(state)
     comparison = f"{_CLOSING} {_name((), state.kept)}"  # more may be kept after a resume
     closing = state.pairs(comparison) if state.kept else None
     if ask is None and closing is not None and not closing.is_over and state.left_s > 0:
@@ -193,6 +185,31 @@ def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
         closing=closing,
         more_budget_min=_more_budget(state) if ask is None else None,
     )
+
+
+def _progress_without_probe(facts: Facts, failed_probes: Sequence[Trial]) -> TuningProgress:
+    if len(failed_probes) < _MOST_PROBES:
+        return TuningProgress(ask=_probe(facts))
+    failure = failed_probes[-1].failure
+    return TuningProgress(problem=f"the training as it is cannot be tried: {failure}")
+
+
+def _progress_in_small_budget(
+    facts: Facts, probes: Sequence[Trial], probe: Trial
+) -> TuningProgress:
+    """Return the progress if by the fastest of the probes the budget is too small."""
+    least_s = least_budget_s(probe)
+    if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
+        return TuningProgress(probe=probe, ask=_probe(facts))
+    least_min = math.ceil(least_s / 60)
+    advised_min = math.ceil(MARGIN * least_min)
+    problem = (
+        f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
+        f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
+        f"and before and after need {least_min} min; give --budget {advised_min} or more, because "
+        "later trials may take longer"
+    )
+    return TuningProgress(probe=probe, problem=problem, advised_budget_min=advised_min)
 
 
 def _num_ahead(train: Mapping[str, Any]) -> int:
@@ -218,10 +235,11 @@ def _causes(trial: Trial, probe: Trial) -> tuple[TrialFinding, ...]:
     return (*trial.causes, *(c for c in profiled if c.rule not in known))
 
 
-def _next_knob_trial(state: _State) -> Ask | None:
-    """Return the first trial of a knob that is missing; None if there is none.
+def _decide_knobs(state: _State) -> Ask | None:
+    """Decide about the knobs in order; return the first trial that is missing for it, if any.
 
-    All knobs before it are noted in `state`: as not tried, or with the outcome of their comparison.
+    Adds each decision to `state`: to `tried` or `not_tried`, and for a knob that is kept also to
+    `kept`, with the `causes` that remain.
     """
     while (proposal := _next(state)) is not None:
         change = proposal.change

@@ -68,7 +68,7 @@ _STOPPED: Mapping[StopRequest | None, str] = {
     None: "Stopped and saved.",
 }
 _EFFECTS: frozenset[FailureKind | None] = frozenset({"collective", "killed", "exit code"})
-"""Kinds that the failure of another rank may have: its peers lose it, and are ended."""
+"""Kinds of failures that another rank's failure may cause: its peers lose it, and are ended."""
 GONE = "(its node or its keeper is gone)"
 SHELL_CODES = {126: "a command could not be executed", 127: "a command was not found"}
 
@@ -110,10 +110,10 @@ class RankProcesses:
         self._look_at_s = 0.0
         """Time of the next check of the stage's notes, monotonic."""
         self.stop_signalled = False
-        """True if STOP_SIGNAL came, or the stage's measured stopping time is reached: the time
-        limit is near."""
+        """True once the job was asked to stop: by STOP_SIGNAL, by SIGTERM, or because the stage
+        needs the time until the limit to stop."""
         self.term_signalled = False
-        """True if SIGTERM came: cancelled, preempted, or out of time."""
+        """True once SIGTERM came: cancelled, preempted, or out of time."""
         self.stop_request: StopRequest | None = None
         """What asked first; None until something does."""
         # `scancel --batch` sends REQUEST_SIGNAL here; a single rank is no step, so it gets none.
@@ -121,7 +121,10 @@ class RankProcesses:
             handle(number, self._pass_on)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        """Pass SIGTERM on at once, and others when every rank can take them, see `_wait`."""
+        """Note a request to stop, and pass a signal to the ranks.
+
+        SIGTERM is passed on at once, any other when every rank can take it, see `_wait`.
+        """
         if number != REQUEST_SIGNAL:
             self.stop_signalled = True
             self.stop_request = self.stop_request or self._stop_request_of(number)
@@ -168,27 +171,33 @@ class RankProcesses:
         pid = os.getpid()
         if -signal.SIGKILL in codes and not self._environment.is_slurm and os.getsid(0) == pid:
             kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
-        if self._was_fenced_off and self._has_killed and self._environment.is_slurm:
+        if not self._was_fenced_off:
+            return self._final_end(codes)
+        if self._has_killed and self._environment.is_slurm:
             self._await_exit_records()
+        return RanksEnd(
+            outcome="superseded",
+            exit_code=SUPERSEDED_EXIT_CODE,
+            reason="a later attempt at this slice has begun, so this one was ended",
+        )
+
+    def _final_end(self, exit_codes: list[int]) -> RanksEnd:
+        """Return how the ranks ended, by their records and by what this process knows of it."""
         end = read_end(
-            task_dir,
+            self._task_dir,
             self._num_ranks,
-            codes,
+            exit_codes,
             was_asked=self.stop_signalled,
             has_killed=self._has_killed,
         )
-        end = self._explained(end)
-        if self._was_fenced_off:
-            return RanksEnd(
-                outcome="superseded",
-                exit_code=SUPERSEDED_EXIT_CODE,
-                reason="a later attempt at this slice has begun, so this one was ended",
-            )
         if self.stop_request in {"stop signal", "time limit"} and is_preempted(self._environment):
             self.stop_request = "preemption"
-        reason = _STOPPED[self.stop_request] if end.outcome == "stopped" else end.reason
-        end = replace(end, reason=reason, stop_request=self.stop_request)
-        if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
+        end = replace(self._explained(end), stop_request=self.stop_request)
+        if end.outcome == "stopped":
+            return replace(end, reason=_STOPPED[self.stop_request])
+        if not self.term_signalled:
+            return end
+        if end.outcome == "completed" and self._order.shell is not None:
             # The rank ended just before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
                 outcome="failed",
@@ -197,50 +206,50 @@ class RankProcesses:
                 reason=PERHAPS_HALF_DONE,
                 stop_request=self.stop_request,
             )
-        if self.term_signalled and end.outcome == "failed":
-            reason = end.reason
-            if self._has_killed and end.kind == "gone":
-                killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
-                reason = reason.replace(f"ended without a record {GONE}", killed)
-            return replace(end, reason=AFTER_SIGTERM + reason, after_sigterm=True)
-        return end
+        if end.outcome != "failed":
+            return end
+        reason = end.reason
+        if self._has_killed and end.kind == "gone":
+            killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
+            reason = reason.replace(f"ended without a record {GONE}", killed)
+        return replace(end, reason=AFTER_SIGTERM + reason, after_sigterm=True)
 
     def _wait(self) -> None:
-        """Wait for all ranks; after a failure send the others SIGTERM, then SIGKILL.
-
-        A signal that arrives before a rank's keeper can handle it would end the keeper. After a
-        SIGTERM from outside Slurm sends SIGKILL after its own wait (a preempted job may have
-        minutes to save). The local runner may be dead, so its tasks get it from here.
-        """
+        """Pass signals on until all ranks have ended, and kill those that do not end in time."""
         kill_at_s: float | None = None
         while None in (codes := [process.poll() for process in self._processes]):
             if not self.stop_signalled and self._is_last_moment():
                 self.stop_request = "time limit"
                 self._pass_on(STOP_SIGNAL, None)
+            # A signal that comes before a rank's keeper can handle it would end the keeper.
             while self._due and self._all_started():
                 self._signal_all(self._due.pop())
             if self.term_signalled:
                 self._note_ignored_end()
-            if kill_at_s is None:
-                if self._must_make_way():
-                    kill_at_s = time.monotonic() + KILL_WAIT_S
-                    self._signal_all(signal.SIGTERM)
-                elif self._is_stalled():
-                    kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
-                elif any(codes):
-                    kill_at_s = time.monotonic() + KILL_WAIT_S
-                    self._signal_all(signal.SIGTERM)
-                elif self.term_signalled and not self._environment.is_slurm:
-                    kill_at_s = time.monotonic() + KILL_WAIT_S
-            elif time.monotonic() > kill_at_s:
-                self._has_killed = True
-                self._signal_all(signal.SIGKILL)
+            if kill_at_s is not None:
+                if time.monotonic() > kill_at_s:
+                    self._has_killed = True
+                    self._signal_all(signal.SIGKILL)
+            elif self._must_make_way():
+                kill_at_s = time.monotonic() + KILL_WAIT_S
+                self._signal_all(signal.SIGTERM)
+            elif self._has_ended_stalled_ranks():  # through their keepers, after `DUMP_S`
+                kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
+            elif any(codes):  # a rank has failed, and the others may wait for it without end
+                kill_at_s = time.monotonic() + KILL_WAIT_S
+                self._signal_all(signal.SIGTERM)
+            elif self.term_signalled and not self._environment.is_slurm:
+                # The ranks have got that SIGTERM. Slurm itself sends SIGKILL after a wait of its
+                # own (a preempted job may have minutes to save), but the local runner may be dead.
+                kill_at_s = time.monotonic() + KILL_WAIT_S
             time.sleep(POLL_S)
 
     def _await_exit_records(self) -> None:
-        """Wait for ranks that outlive a killed srun: the record of the end lets the later begin.
+        """Wait until the ranks that outlive a killed srun have recorded their ends.
 
-        Half of the later attempt's patience, which began before the ranks were asked to end.
+        The later attempt begins once this one has recorded its end, so no rank may write after
+        that. The wait takes at most half of the later attempt's patience, which began before the
+        ranks were asked to end.
         """
         end_s = time.monotonic() + FENCE_PATIENCE_S / 2
         ranks = [r for r in range(self._num_ranks) if started_path(self._task_dir, r).exists()]
@@ -272,11 +281,12 @@ class RankProcesses:
         self._was_fenced_off = self._is_fenced_off()
         return self._was_fenced_off
 
-    def _is_stalled(self) -> bool:
-        """Request stacks if no rank makes progress for long; return whether to end the ranks.
+    def _has_ended_stalled_ranks(self) -> bool:
+        """Request stacks if no rank makes progress for long; return whether the keepers end them.
 
-        A file asks the keepers to have stacks written, and to end their ranks. After a request to
-        stop they only write stacks, and the cause is logged: Slurm ends the job.
+        The request is a signal to the keepers. They also end their ranks if `stalled.json` exists,
+        which is not written after a request to stop: then Slurm ends the job, and the cause is
+        logged.
         """
         # In an array of thousands of tasks no heartbeat is expected, because each task would poll a
         # shared folder.
@@ -310,32 +320,31 @@ class RankProcesses:
                 print(f"{text}: {cause.text}", file=sys.stderr, flush=True)
 
     def _explained(self, end: RanksEnd) -> RanksEnd:
-        """Add the rank that the others waited for, if that ended the attempt.
-
-        Of a stage that was killed after SIGTERM, the place is added.
-        """
+        """Add to a failure what the ranks were doing when they did not end or made no progress."""
         if end.outcome == "failed" and self._has_killed and self._ignored_end is not None:
             place = self._ignored_end.text
             return end if place is None else replace(end, reason=f"{end.reason}; {place}")
-        is_stalled = self._stalled_s is not None
-        if end.outcome == "completed" or not (is_stalled or self._watch.has_dumped):
-            return end
+        if end.outcome != "completed" and self._stalled_s is not None:
+            return self._hang(end, self._stalled_s)
+        if end.outcome == "failed" and self._watch.has_dumped:
+            cause = find_cause(self._task_dir, self._num_ranks)
+            if cause is not None:
+                quiet = f"no progress for {_duration(self._watch.idle_s)} before that"
+                return replace(end, reason=f"{end.reason}; {quiet}: {cause.text}")
+        return end
+
+    def _hang(self, end: RanksEnd, idle_s: float) -> RanksEnd:
+        """Return the failure of ranks that were ended, as in `end`, because none made progress."""
         cause = find_cause(self._task_dir, self._num_ranks)
-        quiet = _duration(self._stalled_s or self._watch.idle_s)
-        if is_stalled:
-            limit = f"stall_timeout_min allows {_duration(self._watch.patience_s)} here"
-            return RanksEnd(
-                outcome="failed",
-                exit_code=1,
-                kind="hang",
-                failed_rank=cause.rank if cause else None,
-                failed_node=cause.node if cause else None,
-                reason=f"no progress for {quiet} ({limit}): {cause.text if cause else end.reason}",
-            )
-        if cause is None or end.outcome != "failed":
-            return end
-        return replace(
-            end, reason=f"{end.reason}; no progress for {quiet} before that: {cause.text}"
+        limit = f"stall_timeout_min allows {_duration(self._watch.patience_s)} here"
+        what = cause.text if cause else end.reason
+        return RanksEnd(
+            outcome="failed",
+            exit_code=1,
+            kind="hang",
+            failed_rank=cause.rank if cause else None,
+            failed_node=cause.node if cause else None,
+            reason=f"no progress for {_duration(idle_s)} ({limit}): {what}",
         )
 
     def _is_last_moment(self) -> bool:
@@ -409,16 +418,17 @@ def read_end(
     It counts as stopped only if it `was_asked` to stop, or one of its ranks was. `has_killed`: the
     supervisor has killed ranks that did not end after another one had failed.
     """
-    ends = {
-        rank: read_json(exit_path(task_dir, rank))
-        for rank in range(num_ranks)
-        if exit_path(task_dir, rank).exists()
-    }
+    ends: dict[int, dict[str, Any]] = {}
+    is_keeper_lost = False
     for rank in range(num_ranks):
-        if rank not in ends and (end := _without_keeper(task_dir, rank)) is not None:
+        if exit_path(task_dir, rank).exists():
+            ends[rank] = read_json(exit_path(task_dir, rank))
+            continue
+        end = _end_without_keeper(task_dir, rank)
+        if end is not None:
             ends[rank] = end
-            exit_codes = [0]  # of srun or the keeper, whose death is explained
-    failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
+            is_keeper_lost = True
+    failed = [end for end in ends.values() if end["exit_code"] != 0 and not end["stopped"]]
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if failed or missing:
         failure = _first_failed(failed)
@@ -431,17 +441,30 @@ def read_end(
         rows = rows_in_progress(task_dir)
         return replace(failure, reason=f"{failure.reason}; {rows}") if rows else failure
     stopped = [end for end in ends.values() if end["stopped"]]
-    if stopped and not (was_asked or any(end.get("asked", True) for end in ends.values())):
-        unasked = _failed(min(stopped, key=lambda e: e["ended_unix_s"]))
-        reason = f"{unasked.reason} (stopped and saved), and was not asked to stop"
-        return replace(unasked, reason=reason)
     if stopped:
-        return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
-    if any(exit_codes):  # all ranks ended well, but srun reports an error: show it
+        was_rank_asked = any(end["asked"] for end in ends.values())
+        return _stopped_end(stopped, was_asked=was_asked or was_rank_asked)
+    if any(exit_codes) and not is_keeper_lost:  # a lost keeper explains its code, and srun's
         code = _first_failure(exit_codes)
         reason = f"All ranks ended well, but the step ended with exit code {code}."
         return RanksEnd(outcome="failed", exit_code=code, reason=reason, kind="exit code")
-    late = [end for end in ends.values() if end.get("note")]  # whose process outlived its function
+    return _completed_end([end for end in ends.values() if end.get("note")])
+
+
+def _stopped_end(stopped: Sequence[Mapping[str, Any]], *, was_asked: bool) -> RanksEnd:
+    if was_asked:
+        return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
+    unasked = _failed(min(stopped, key=lambda end: end["ended_unix_s"]))
+    reason = f"{unasked.reason} (stopped and saved), and was not asked to stop"
+    return replace(unasked, reason=reason)
+
+
+def _completed_end(late: Sequence[Mapping[str, Any]]) -> RanksEnd:
+    """Return the outcome of ranks that all ended well.
+
+    Args:
+        late: ends of those whose process outlived its function, with a note of what kept it.
+    """
     if not late:
         return RanksEnd(outcome="completed")
     more = f" (and {len(late) - 1} more rank{'s' if len(late) > 2 else ''})"
@@ -454,14 +477,17 @@ def read_end(
     return RanksEnd(outcome="completed", reason=note.text, rank_note=note)
 
 
-def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
-    """Return the end of a rank without exit record, from the recorded outcome of its function."""
+def _end_without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
+    """Return the end of a rank that has no exit record, because its keeper was killed.
+
+    It is as the rank recorded it when its function returned; None if it did not record that.
+    """
     returned = read_returned(task_dir, rank)
     if returned is None or not started_path(task_dir, rank).exists():
         return None
     code, error = returned["exit_code"], error_path(task_dir, rank)
-    if code == 0 and not result_path(task_dir, rank).exists():  # sys.exit(0)
-        return None
+    if code == 0 and not result_path(task_dir, rank).exists():
+        return None  # the function did not return, but called sys.exit(0): that is no success
     return {
         "rank": rank,
         "node": read_json(started_path(task_dir, rank))["node"],
@@ -478,9 +504,9 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
 def _first_failed(failed: Sequence[Mapping[str, Any]]) -> RanksEnd | None:
     """Return the failure of the rank that failed first; None if none of them has a record.
 
-    If that is a failed collective, an exception that another rank raised before its process had
-    ended is the cause: the peers of a rank notice a lost connection first. Later ones may come from
-    the signals that end the other ranks.
+    If that is a failed collective, the cause is an exception that another rank had raised before
+    the process of the first one ended: peers may end before the rank whose connection they lose.
+    An exception after that end may come from the signals that end the other ranks.
     """
     in_order = sorted(failed, key=lambda end: end["ended_unix_s"])
     if not in_order:

@@ -158,9 +158,9 @@ class SliceTask:
             _say(f"which files of your code were used is not recorded: {error}")
             return None
 
-    def num_attempts(self, outcome: Outcome) -> int:
-        """Return how many of this job's attempts at the slice had this outcome."""
-        return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
+    def num_stops(self) -> int:
+        """Return how many of this job's attempts at the slice stopped on request."""
+        return sum(self._completion_path(n, "stopped").exists() for n in self._own_attempts())
 
     def note_refused_requeue(self, reason: str) -> None:
         """Write for `doctor` why this job's newest attempt at the slice was not requeued."""
@@ -168,15 +168,19 @@ class SliceTask:
         folder = self.paths.task_dir(self.order.stage, self.slice_index, newest)
         write_note(folder / NOT_REQUEUED, reason)
 
-    def has_failed_for_good(self) -> bool:
-        """Check whether this job failed too often, or once with an error that no retry can fix.
+    def own_failures(self) -> list[dict[str, Any]]:
+        """Return the records of this job's failures that `retries` limits.
 
         Failures after SIGTERM do not count: the scheduler decided whether the job runs again.
         """
         paths = (self._completion_path(n, "failed") for n in self._own_attempts())
         records = [read_json(path) for path in paths if path.exists()]
-        counted = [r for r in records if not r["after_sigterm"]]
-        return len(counted) > self.order.retries or not all(r["retryable"] for r in counted)
+        return [record for record in records if not record["after_sigterm"]]
+
+    def has_failed_for_good(self) -> bool:
+        """Check whether this job failed too often, or once with an error that no retry can fix."""
+        failures = self.own_failures()
+        return len(failures) > self.order.retries or not all(f["retryable"] for f in failures)
 
     def is_complete(self) -> bool:
         """Check whether this job has completed the slice, before it was requeued.
@@ -296,7 +300,10 @@ def _other_gpu_of_work(order: JobOrder, environment: JobEnvironment) -> str | No
 
 
 def _requeue_to_gpu(kind: str, order: JobOrder, environment: JobEnvironment) -> None:
-    """Request a requeue of the job on a GPU type, unless it was requeued too often."""
+    """Request a requeue of the job on a GPU type, unless it was requeued too often.
+
+    All its starts count, because this one makes no attempt at a slice.
+    """
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")
     if environment.restart > order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", order.run_dir])
@@ -307,15 +314,12 @@ def _requeue_to_gpu(kind: str, order: JobOrder, environment: JobEnvironment) -> 
 
 
 def _slices_to_skip(tasks: list[SliceTask]) -> list[SliceTask]:
-    """Return the slices that a requeued job skips.
-
-    Slices that failed for good are skipped while others are unfinished. If no other is left, the
-    requeue was for them, and none is skipped.
-    """
+    """Return the slices that a requeued job skips: those that failed for good."""
     failed = [task for task in tasks if task.has_failed_for_good()]
     others = [task for task in tasks if task not in failed]
-    are_others_complete = all(task.is_complete() for task in others)
-    return [] if are_others_complete else failed
+    if all(task.is_complete() for task in others):
+        return []  # nothing else is left: someone requeued the job to try the failed ones again
+    return failed
 
 
 def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
@@ -325,6 +329,7 @@ def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
         return 0
     while True:
         if _is_superseded(task):
+            _say(_SUPERSEDED)
             return SUPERSEDED_EXIT_CODE
         record = task.claim()
         completion = _attempt(task, record, ranks)
@@ -337,9 +342,9 @@ def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
         code = completion.exit_code or 1
         if ranks.stop_signalled or not completion.retryable:
             return code
-        failed, retries = task.num_attempts("failed"), task.order.retries
-        if failed > retries:
-            _say(f"failed attempts: {failed}; retries that the stage allows: {retries}")
+        num_failures, retries = len(task.own_failures()), task.order.retries
+        if num_failures > retries:
+            _say(f"failed attempts: {num_failures}; retries that the stage allows: {retries}")
             return code
         if _is_fenced_off(task, record):
             _say("a later attempt at this slice has begun, so this job does not try again")
@@ -347,68 +352,78 @@ def _supervise_slice(task: SliceTask, ranks: RankProcesses) -> int:
         _say("trying again")
 
 
+_SUPERSEDED = "this job was superseded by a later submit, or cancelled; it does no work"
+
+
 def _is_superseded(task: SliceTask) -> bool:
     entries = read_ledger(task.paths.ledger_dir, up_to=task.intent_number)
-    if not is_superseded(intents(entries), task.order.token, task.slice_index):
-        return False
-    _say("this job was superseded by a later submit, or cancelled; it does no work")
-    return True
+    return is_superseded(intents(entries), task.order.token, task.slice_index)
 
 
 def _is_fenced_off(task: SliceTask, record: AttemptRecord) -> bool:
-    """Check whether a later attempt waits for this one to end; see `fence`."""
+    """Check whether the attempt of `record` must end, because a later one takes over its slice."""
     with suppress(*UNREADABLE):  # a file system that is out of order at this moment says nothing
         return any(_takes_over(claim, task, record) for claim in later_claims(task.paths, record))
     return False
 
 
 def _takes_over(claim: AttemptRecord, task: SliceTask, record: AttemptRecord) -> bool:
-    """Check whether a later attempt takes the slice over from that of `record`.
-
-    If an older start of this job claimed it, or the job of an older intent, it does not: that one
-    finds itself superseded.
-    """
+    """Check whether the later attempt `claim` takes over the slice from the attempt of `record`."""
     is_of_this_job = claim.token == record.token
     if is_of_this_job:
+        # A claim by an older start of this job ends itself: see `is_of_older_start`.
         return claim.restart >= record.restart
+    # Of two jobs, that of the older intent is superseded. If this one is not, the other one is.
     return _is_superseded(task)
 
 
-def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> CompletionRecord:
-    def is_fenced_off() -> bool:
-        return _is_fenced_off(task, record)
+def _end_before_ranks(
+    task: SliceTask, record: AttemptRecord, ranks: RankProcesses
+) -> RanksEnd | None:
+    """Wait until no earlier attempt can write; return how this one ends if it must not start."""
 
     def is_called_off() -> bool:
-        # Before the ranks run, a stop request ends the attempt, too. Running ranks get the request
-        # themselves, and save before they end, so only the fence ends those.
-        return ranks.stop_signalled or is_fenced_off()
+        # A stop request calls off only an attempt that waits. Running ranks get the request
+        # themselves, and save before they end.
+        return ranks.stop_signalled or _is_fenced_off(task, record)
 
-    _say(f"attempt {record.attempt}")
     superseded = RanksEnd(outcome="superseded", exit_code=SUPERSEDED_EXIT_CODE)
-    # Again: a submit sees this attempt, or we see its intent.
-    if _is_superseded(task) or is_of_older_start(task.paths, record):
-        return task.record_end(record, superseded, {})
+    # Again, now that the attempt is recorded: a submit may have come since the check before. If one
+    # comes later, the attempt of its job is recorded after this one, so the fence notices it.
+    if _is_superseded(task):
+        _say(_SUPERSEDED)
+        return superseded
+    if is_of_older_start(task.paths, record):
+        return superseded
     problem = await_earlier_attempts(task.paths, record, _say, is_called_off=is_called_off)
     if problem is not None:
-        end = RanksEnd(
+        return RanksEnd(
             outcome="failed", exit_code=1, reason=problem, retryable=False, kind="not started"
         )
-        return task.record_end(record, end, {})
-    # It may be complete by an earlier start of this job, which was taken for dead.
-    if is_fenced_off() or task.is_complete():
-        return task.record_end(record, superseded, {})
+    # During the wait a later attempt may have claimed the slice, or an earlier start of this job,
+    # which was taken for dead, may have completed it.
+    if _is_fenced_off(task, record) or task.is_complete():
+        _say("another attempt has taken over this slice or completed it; this one does no work")
+        return superseded
     if ranks.stop_signalled:
-        end = RanksEnd(
+        return RanksEnd(
             outcome="stopped",
             exit_code=STOPPED_EXIT_CODE,
             reason="Asked to stop before its ranks were started.",
             stop_request=ranks.stop_request,
         )
-        return task.record_end(record, end, {})
+    return None
+
+
+def _attempt(task: SliceTask, record: AttemptRecord, ranks: RankProcesses) -> CompletionRecord:
+    _say(f"attempt {record.attempt}")
+    early_end = _end_before_ranks(task, record, ranks)
+    if early_end is not None:
+        return task.record_end(record, early_end, {})
     task_dir = task.paths.task_dir(record.stage, record.slice_index, record.attempt)
     try:
         _write_launch_files(task, record, task_dir)
-        end = ranks.run(task_dir, is_fenced_off=is_fenced_off)
+        end = ranks.run(task_dir, is_fenced_off=lambda: _is_fenced_off(task, record))
     except StageConfigError as error:
         end = RanksEnd(
             outcome="failed",
@@ -479,10 +494,11 @@ def _requeue_stopped(task: SliceTask, ranks: RankProcesses) -> int:
     """Request a requeue of a stopped job near the time limit; after SIGTERM Slurm decides."""
     if ranks.term_signalled:
         return STOPPED_EXIT_CODE
-    restarts = task.num_attempts("stopped")
-    if restarts > task.order.max_requeues:
+    # The limit is for each slice: a job with several may be requeued for each of them.
+    num_stops_of_slice = task.num_stops()
+    if num_stops_of_slice > task.order.max_requeues:
         command = shlex.join(["slurm-jobs", "resume", str(task.paths.run_dir)])
-        refusal = f"stopped {restarts} times; not requeued again; to continue: {command}"
+        refusal = f"stopped {num_stops_of_slice} times; not requeued again; to continue: {command}"
     else:
         problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
         refusal = "" if problem is None else f"not requeued: {problem}"

@@ -35,7 +35,7 @@ TESTS = (
     "tests/pipeline/train/optimizer/test_local_adamw.py",
     "tests/pipeline/train/training_data/test_staging.py",
 )
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema")
+TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "jsonschema")
 FREE_BYTES = 12e9
 INSTALL_LIMIT_S = 3600
 TESTS_LIMIT_S = 5400

@@ -79,43 +79,36 @@ def source_lines(status: RunStatus) -> list[str]:
 
 def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) -> list[str]:
     """Return what failed, where and why, with its log if `with_logs`, and the next command."""
-    lines = source_lines(status)
-    failed = [
+    ended_badly = [
         (stage, part)
         for stage in status.stages
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    others = [(stage, part) for stage, part in failed if part.cause != "cancelled here"]
-    lines += _shortened(run_dir, others, where_all_are="--json has all", with_logs=with_logs)
+    with_causes = [(stage, part) for stage, part in ended_badly if part.cause != "cancelled here"]
+    unstartable = _unstartable_stages(status)
+    return [
+        *source_lines(status),
+        *_shortened(run_dir, with_causes, where_all_are="--json has all", with_logs=with_logs),
+        *_cancelled_lines(status),
+        *(_unstartable_line(stage, status) for stage in unstartable),
+        *_remedy_lines(status),
+        *_note_lines(status, place_notes(run_dir, status, "running"), "runs, but"),
+        *_note_lines(status, completed_notes(run_dir, status), "completed, with a note:"),
+        *_note_lines(status, place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"),
+        *next_commands(run_dir, status, ended_badly, is_unstartable=bool(unstartable)),
+    ]
+
+
+def _cancelled_lines(status: RunStatus) -> list[str]:
+    lines = []
     ended = _cancelled_here(status, "cancelled")
     if ended:
         lines.append(f"cancelled by `slurm-jobs cancel`: {ended}")
     ending = _cancelled_here(status, "running")
     if ending:
         lines.append(f"cancelled, and still ending: {ending}")
-    unstartable = [
-        stage.stage.name
-        for stage in status.stages
-        if any(p.status == "stranded" and p.wait == "unmet" for p in stage.slices)
-        and {status.stage(parent).status for parent in stage.stage.after} == {"completed"}
-    ]
-    lines += [_unstartable_line(name, status) for name in unstartable]
-    stuck: dict[tuple[str, str], list[SliceStatus]] = {}
-    for stage in status.stages:
-        for part in stage.slices:
-            if part.wait not in {"", "unmet"}:
-                stuck.setdefault((stage.stage.name, part.reason), []).append(part)
-    for (name, reason), parts in stuck.items():
-        remedy = _REMEDIES[parts[0].wait].format(reason, _ids_text(parts))
-        lines.append(f"{slices_name(status.stage(name), parts)} {remedy}")
-    for notes, verb in (
-        (place_notes(run_dir, status, "running"), "runs, but"),
-        (completed_notes(run_dir, status), "completed, with a note:"),
-        (place_notes(run_dir, status, "cancelled"), "cancelled, with a note:"),
-    ):
-        lines += _note_lines(status, notes, verb)
-    return [*lines, *next_commands(run_dir, status, failed, is_unstartable=bool(unstartable))]
+    return lines
 
 
 def _cancelled_here(status: RunStatus, word: Status) -> str:
@@ -128,6 +121,20 @@ def _cancelled_here(status: RunStatus, word: Status) -> str:
     return ", ".join(named)
 
 
+def _remedy_lines(status: RunStatus) -> list[str]:
+    """Return what lets waiting jobs start, a line for each stage and reason."""
+    waiting: dict[tuple[str, str], list[SliceStatus]] = {}
+    for stage in status.stages:
+        for part in stage.slices:
+            if part.wait not in {"", "unmet"}:
+                waiting.setdefault((stage.stage.name, part.reason), []).append(part)
+    lines = []
+    for (name, reason), parts in waiting.items():
+        remedy = _REMEDIES[parts[0].wait].format(reason, _ids_text(parts))
+        lines.append(f"{slices_name(status.stage(name), parts)} {remedy}")
+    return lines
+
+
 def _note_lines(
     status: RunStatus, notes: Mapping[tuple[str, int], RankNote], verb: str
 ) -> list[str]:
@@ -136,10 +143,10 @@ def _note_lines(
     Notes of a stage are equal if they differ in rank, node and stacks at most. A note that names no
     rank in its record is a line of its own.
     """
-    alike: dict[tuple[object, ...], list[tuple[str, int]]] = {}
+    alike: dict[tuple[str, str, str, str, int | None], list[tuple[str, int]]] = {}
     for (name, index), note in notes.items():
-        common = (note.before, note.after, note.more)
-        key = (name, index) if note.rank is None else (name, *common)
+        only_slice = index if note.rank is None else None
+        key = (name, note.before, note.after, note.more, only_slice)
         alike.setdefault(key, []).append((name, index))
     lines = []
     for places in list(alike.values())[:MAX_PROBLEMS_SHOWN]:
@@ -265,9 +272,25 @@ def new_failures(
     )
 
 
-def _unstartable_line(name: str, status: RunStatus) -> str:
-    """Return why a job can never start although everything before it is complete."""
-    for parent in map(status.stage, status.stage(name).stage.after):
+def _unstartable_stages(status: RunStatus) -> list[StageStatus]:
+    """Return the stages that can never start although everything before them is complete."""
+    unstartable = []
+    for stage in status.stages:
+        is_unmet = any(p.status == "stranded" and p.wait == "unmet" for p in stage.slices)
+        parents = map(status.stage, stage.stage.after)
+        if is_unmet and {parent.status for parent in parents} == {"completed"}:
+            unstartable.append(stage)
+    return unstartable
+
+
+def _unstartable_line(stage: StageStatus, status: RunStatus) -> str:
+    """Return why a stage can never start, as in this example.
+
+    b stranded: `a` slice 3 is complete by its records, but the scheduler counts its job as TIMEOUT,
+    as its process reached its time limit before it ended: raise stages.a.resources.timeout_min
+    """
+    name = stage.stage.name
+    for parent in map(status.stage, stage.stage.after):
         for part in parent.slices:
             if part.state in {None, "COMPLETED"}:
                 continue

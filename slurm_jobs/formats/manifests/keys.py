@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from slurm_jobs.formats.manifests.inline_images import is_inline_image
 
@@ -167,6 +167,11 @@ _TURN_WORDS = word_set(
     spans assistant"""
 )
 """Words for the parts of a conversation: with a learning word they select what is learned."""
+_MASK_WORDS = word_set("mask masks")
+_ONE_TURN = word_set("message answer response reply span")
+"""Words for a turn whose key may hold the turn's own words."""
+_POSITIONS = word_set("id ids idx index start end")
+"""Words of keys that say which turns, not how many."""
 _LETTERS = frozenset("abcdefghij0123456789")
 """Keys of choices that have a column each: `A`, `B`, `C`, `D`."""
 
@@ -175,6 +180,8 @@ _CHAT_PARTS = word_set(
     document documents knowledge"""
 )
 """Words in keys next to turns for text that the answers depend on."""
+_ARTICLES = word_set("article document story")
+"""Words of keys that hold either a text or only its name."""
 
 
 class BadRowError(ValueError):
@@ -206,34 +213,43 @@ def says_nothing(value: Any) -> bool:
 
 def looks_like_picture(value: Any) -> bool:
     """Check whether a value is a picture: its bytes, the name of its file, or a list of such."""
-    return _looks_like(value, PICTURE_NAME, ("data:image/",))
+    if isinstance(value, bytes):
+        return True
+    if isinstance(value, str):
+        is_uri = value.lower().startswith("data:")
+        if value.startswith("data:image/") or (not is_uri and is_inline_image(value)):
+            return True
+        return _is_file_name(value, PICTURE_NAME)
+    if isinstance(value, Mapping) and value.get("type") in _PICTURE_TYPES:
+        return True
+    return any(map(looks_like_picture, _possible_files(value)))
 
 
 def _looks_like_media(value: Any) -> bool:
-    return _looks_like(value, _MEDIA_NAME, ("data:video/", "data:audio/"))
-
-
-def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> bool:
+    """Check whether a value is a video or audio: its `data:` URI or name, or a list of such."""
     if isinstance(value, str):
-        is_bare = names is PICTURE_NAME and not value.lower().startswith("data:")
-        if value.startswith(starts) or (is_bare and is_inline_image(value)):
-            return True
-        return len(value) <= _LONGEST_NAME and names.search(value) is not None
-    if isinstance(value, bytes):
-        return names is PICTURE_NAME
-    items: Collection[Any] = ()
+        is_uri = value.startswith(("data:video/", "data:audio/"))
+        return is_uri or _is_file_name(value, _MEDIA_NAME)
+    return any(map(_looks_like_media, _possible_files(value)))
+
+
+def _is_file_name(text: str, ending: re.Pattern[str]) -> bool:
+    return len(text) <= _LONGEST_NAME and ending.search(text) is not None
+
+
+def _possible_files(value: Any) -> Collection[Any]:
+    """Return the items of a list, or the values of an object that describes a file."""
     if isinstance(value, list | tuple):  # a map of a table is a list of pairs
-        items = value[:_MAX_LOOKED_AT]
-    elif isinstance(value, Mapping):
-        if names is PICTURE_NAME and value.get("type") in _PICTURE_TYPES:
-            return True
-        items = [value[key] for key in ("bytes", "path", "image", "url") if key in value]
-    return any(_looks_like(item, names, starts) for item in items)
+        return value[:_MAX_LOOKED_AT]
+    if isinstance(value, Mapping):
+        return [value[key] for key in ("bytes", "path", "image", "url") if key in value]
+    return ()
 
 
 @functools.lru_cache(maxsize=4096)
 def _announced_content(name: str) -> UnreadKind | None:
     words = name.split("_")
+    # `video_length` describes a video; `video_url` is how a row holds one.
     describes = not (_DESCRIBING_WORDS - {"url", "urls"}).isdisjoint({words[0], words[-1]})
     for word in words:
         kind = _KIND_OF_WORD.get(word)
@@ -266,25 +282,39 @@ def unread_problem(key: str, value: Any, *, has_picture: bool) -> UnreadContent 
     If the row has a picture that is read, an address or a file name elsewhere is its origin.
     """
     name = normal(key)
-    kind = _announced_content(name)
-    held = isinstance(value, str | bytes | list | tuple | Mapping)
-    is_choice = kind == "preference" and yes_or_no(value) is not None
-    if kind is not None and (held or is_choice):
+    kind = _kind_by_name(name, value)
+    if kind is not None:
         return UnreadContent(kind=kind, text=f"`{key}` holds {_CLAUSES[kind]}")
-    is_text = isinstance(value, str) and value.strip().lower() in ("true", "false")
-    if name == "label" and (isinstance(value, bool) or is_text):
-        return UnreadContent(kind="preference", text=f"`{key}` holds {_CLAUSES['preference']}")
-    is_plain = name in _METADATA or not held
-    if is_plain and has_picture:
+    is_plain = name in _METADATA or not _can_hold_content(value)
+    if is_plain and has_picture:  # `url: https://a.org/1.jpg`
         return None
-    if _looks_like_media(value):
+    if _looks_like_media(value):  # `recording: a.mp4`
         text = f"`{key}` names video or audio, which is not read"
         return UnreadContent(kind="video", text=text)
-    if not looks_like_picture(value) and (is_plain or not _names_picture(name)):
+    is_picture_by_name = _names_picture(name) and not is_plain  # `depth_map: [[3, 1], [0, 2]]`
+    if not is_picture_by_name and not looks_like_picture(value):
         return None
-    if has_picture and name.rsplit("_", 1)[-1] in _DESCRIBING_WORDS:
+    if has_picture and name.rsplit("_", 1)[-1] in _DESCRIBING_WORDS:  # `photo_source: a/1.jpg`
         return None
     return UnreadContent(kind="picture", text=f"`{key}` names a picture, which is not read")
+
+
+def _kind_by_name(name: str, value: Any) -> UnreadKind | None:
+    """Return the content that a name announces, if the value can be that."""
+    kind = _announced_content(name)
+    if kind is not None and _can_hold_content(value):  # `video: a.mp4`, but not `video: 3`
+        return kind
+    if kind == "preference" and yes_or_no(value) is not None:  # `chosen: 1`
+        return kind
+    # The mark of KTO, whether an answer is a good one. `label: 1` may be any class.
+    is_text = isinstance(value, str) and value.strip().lower() in ("true", "false")
+    if name == "label" and (isinstance(value, bool) or is_text):
+        return "preference"
+    return None
+
+
+def _can_hold_content(value: Any) -> bool:
+    return isinstance(value, str | bytes | list | tuple | Mapping)
 
 
 def left_out_media(key: str, value: Any) -> MediaKind | None:
@@ -292,13 +322,15 @@ def left_out_media(key: str, value: Any) -> MediaKind | None:
 
     Call it only for rows without a picture: the rest of such a row asks about invisible content.
     """
-    if says_nothing(value) or normal(key) in LOSS_KEYS or has_learning_word(key):
+    # A message tells users to ignore keys that limit learning, such as `train_images: [0, 1]`.
+    if says_nothing(value) or limits_learning(key, value):
         return None
     if not (names_media(key) or looks_like_picture(value) or _looks_like_media(value)):
         return None  # `depth: easy`, `frame: Commerce_buy`
     problem = unread_problem(key, value, has_picture=False)
-    kinds: tuple[MediaKind, ...] = get_args(MediaKind)
-    return next((kind for kind in kinds if problem is not None and kind == problem.kind), None)
+    if problem is None:
+        return None
+    return problem.kind if problem.kind in ("video", "audio", "picture") else None
 
 
 def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -331,7 +363,7 @@ def names_media(key: str) -> bool:
 def may_hold_content(key: str) -> bool:
     """Check whether a key's name alone announces content that is not read."""
     name = normal(key)
-    is_mark = name == "label" or name in LOSS_KEYS or has_learning_word(name)
+    is_mark = name == "label" or has_learning_word(name)
     return is_mark or _announced_content(name) is not None or _names_picture(name)
 
 
@@ -340,35 +372,52 @@ def has_learning_word(name: str) -> bool:
     return not LEARNING_WORDS.isdisjoint(normal(name).split("_"))
 
 
-def selects_answers(key: str, value: Any) -> bool:
+def limits_learning(key: str, value: Any) -> bool:
+    """Check whether a key of a row selects nothing, or a part of the row, for learning."""
+    name = normal(key)
+    says = yes_or_no(value)
+    if name in LOSS_KEYS:
+        means_learned = name not in UNLEARNED_KEYS
+        if says != means_learned:  # `loss: 0`, `masked: true`, `train_on: last`
+            return True
+    elif has_learning_word(name) and not says_number(name):
+        is_weight = isinstance(value, int | float) and name.endswith(("weight", "weights"))
+        is_list = isinstance(value, list) and not any(isinstance(item, str) for item in value)
+        if says is not None or is_list or is_weight:  # `skip: no`, `exclude: [0, 1]`
+            return True
+    return _selects_answers(key, value)
+
+
+def _selects_answers(key: str, value: Any) -> bool:
     """Check whether a key of a row selects learned turns: `supervised_turns: last`, `mask: true`.
 
-    A mask of a text or bytes is a picture, and `mask: 1` alone may be any number. A mask of
-    something else (`has_mask`), a loss that was measured (`answer_loss: 0.34`) and the words of one
-    turn (`training_message`) select nothing.
+    A loss that was measured (`answer_loss: 0.34`) and the words of one turn (`training_message`)
+    select nothing.
     """
     words = normal(key).split("_")
     if not _MASK_WORDS.isdisjoint(words):
-        if not (_MASK_WORDS | _TURN_WORDS | LEARNING_WORDS).issuperset(words):
-            return False
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and _MASK_WORDS.issuperset(words):
-            return False
-        items = value if isinstance(value, list | tuple) else [value]
-        return bool(items) and all(yes_or_no(item) is not None for item in items)
-    parts = _TURN_WORDS - _ONE_TURN if isinstance(value, str) else _TURN_WORDS
-    if LEARNING_WORDS.isdisjoint(words) or parts.isdisjoint(words):
+        return _is_mask_of_turns(words, value)
+    turn_words = _TURN_WORDS - _ONE_TURN if isinstance(value, str) else _TURN_WORDS
+    if LEARNING_WORDS.isdisjoint(words) or turn_words.isdisjoint(words):
         return False
     is_count = says_number(key) and words[-1] not in _POSITIONS
     is_measured = isinstance(value, float) and not value.is_integer()
     return not (is_count or is_measured or says_nothing(value))
 
 
-_MASK_WORDS = word_set("mask masks")
-_ONE_TURN = word_set("message answer response reply span")
-"""Words for a turn whose key may hold the turn's own words."""
-_POSITIONS = word_set("id ids idx index start end")
-"""Words of keys that say which turns, not how many."""
+def _is_mask_of_turns(words: Collection[str], value: Any) -> bool:
+    """Check whether a mask selects turns.
+
+    A mask of a text or bytes is a picture, `mask: 1` alone may be any number, and a mask of
+    something else (`has_mask`) selects nothing.
+    """
+    if not (_MASK_WORDS | _TURN_WORDS | LEARNING_WORDS).issuperset(words):
+        return False
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and _MASK_WORDS.issuperset(words):
+        return False
+    items = value if isinstance(value, list | tuple) else [value]
+    return bool(items) and all(yes_or_no(item) is not None for item in items)
 
 
 def says_number(name: str) -> bool:
@@ -379,17 +428,17 @@ def says_number(name: str) -> bool:
 
 def question_part(key: str, value: Any) -> str:
     """Return the part of a question that a key holds; empty if none."""
-    name = normal(key)
-    words = [word.rstrip("0123456789") or word for word in name.split("_")]
     if not isinstance(value, str | list | tuple | Mapping) or says_nothing(value):
         return ""
-    if name not in QUESTION_PARTS and (
-        not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]} - {"text"})
-        or not _ANSWER_WORDS.isdisjoint(words)
-    ):
-        return ""
+    name = normal(key)
+    words = [word.rstrip("0123456789") or word for word in name.split("_")]  # `choice2`
+    if name not in QUESTION_PARTS:
+        # `context_length`, but `context_text`; `multiple_choice_answer`
+        describes = not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]} - {"text"})
+        if describes or not _ANSWER_WORDS.isdisjoint(words):
+            return ""
     if not _ARTICLES.isdisjoint(words) and isinstance(value, str) and len(value.split()) < 2:
-        return ""
+        return ""  # `document: report-17`
     return next((QUESTION_PARTS[word] for word in words if word in QUESTION_PARTS), "")
 
 
@@ -418,10 +467,6 @@ def is_chat_part(key: str, value: Any) -> bool:
     if isinstance(value, str) and not _ARTICLES.isdisjoint(words):
         return len(value.split()) > 1
     return isinstance(value, str | list | tuple | Mapping) and not says_nothing(value)
-
-
-_ARTICLES = word_set("article document story")
-"""Words of keys that hold either a text or only its name."""
 
 
 def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tuple[str, Any]]:

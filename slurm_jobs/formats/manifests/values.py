@@ -12,27 +12,23 @@ from typing import Any
 from slurm_jobs.formats.manifests.first_turns import check_first_question, without_leading_answers
 from slurm_jobs.formats.manifests.keys import (
     FILE_NAMES,
-    LOSS_KEYS,
     QUESTION_PARTS,
     SPELLINGS,
     TURN_KEYS,
-    UNLEARNED_KEYS,
     BadRowError,
     Meaning,
-    has_learning_word,
     is_chat_part,
     is_empty,
     is_metadata,
     kind_of,
     left_out_media,
     lettered_choice,
+    limits_learning,
     looks_like_picture,
     names_answers,
     normal,
     question_part,
     says_nothing,
-    says_number,
-    selects_answers,
     shorten,
     unread_problem,
     values_of_keys,
@@ -73,7 +69,10 @@ def read_row(
     row = _Row(value, options)
     source, problem = "", ""
     messages: tuple[Message, ...] = ()
+    left_out: list[str] = []
     try:
+        if options.columns.ignore:
+            left_out += [key for key, _ in values_of_keys(value, options.columns.ignore)]
         row.check_replaced()
         pictures = row.take_pictures()
         source = row.source(pictures)
@@ -83,14 +82,15 @@ def read_row(
         check_characters(messages)
     except BadRowError as error:
         problem = printable(str(error))
-    except RecursionError:  # printing a value that was just parsed
+    except RecursionError:  # from a look into a value that the parser could still read
         problem = TOO_DEEP
-    names = options.columns.ignore
-    left_out = dict.fromkeys(key for key, _ in values_of_keys(value, names)) if names else ()
+    # The turns of a table are JSON in a text, whose keys are known once the turns were read.
+    left_out += [key for key, _ in row.left_out_items]
+    left_out_once = tuple(dict.fromkeys(left_out))
     keys = tuple(printable(str(key)) for key in value)
     if problem:
         bad = bad_row(origin, problem, source=source)
-        return replace(bad, keys=keys, left_out=tuple(left_out))
+        return replace(bad, keys=keys, left_out=left_out_once)
     if not source:
         images = (item for message in messages for item in message.content)
         source = next((printable(item.value) for item in images if item.kind == "image"), "")
@@ -103,7 +103,7 @@ def read_row(
         keys=keys,
         splits=row.splits(),
         notes=tuple(dict.fromkeys(row.notes)),
-        left_out=(*(key for key, _ in row.left_out), *left_out),
+        left_out=left_out_once,
     )
 
 
@@ -117,8 +117,8 @@ class _Row:
         self._others: dict[str, Any] = {}
         self.ignored: list[str] = []
         self.notes: list[RowNote] = []
-        self.left_out: list[tuple[str, Any]] = []
-        """Keys of `columns.ignore`, and their values."""
+        self.left_out_items: list[tuple[str, Any]] = []
+        """Keys of `columns.ignore` in the row and in turns that were read, and their values."""
         for key, item in value.items():
             if not isinstance(key, str):
                 continue
@@ -128,7 +128,8 @@ class _Row:
             elif not options.ignores(key):
                 self._others[key] = item
             elif key in options.columns.ignore:
-                self.left_out.append((key, item))
+                self.left_out_items.append((key, item))
+            # Any other key is of a picture, and `columns.image` names the one that is read.
 
     def source(self, pictures: Sequence[Content]) -> str:
         """Return the row's own `id`, else its first image, else empty."""
@@ -166,49 +167,53 @@ class _Row:
             BadRowError: there is none, or it is invalid.
         """
         turns = self._held.get("turns", {})
-        order = [key for name in TURN_KEYS for key in turns if normal(key) == name] or list(turns)
-        key = next((key for key in order if not is_empty(turns[key])), None)
-        key = key or next((key for key in order if turns[key] is not None), None)
-        if key is not None and not self._is_answer(key):
+        column = _turns_column(turns)
+        if column is not None and not self._reads_answer_instead(column):
+            self._check_columns_beside(column)
             self._ignore("text", "prompt")
-            self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
-            return self._conversation(normal(key), turns[key], pictures)
+            others = [key for key in turns if key != column]
+            self.ignored += [key for key in others if not is_empty(turns[key])]
+            return self._conversation(normal(column), turns[column], pictures)
         answers = self._held.get("text", {})
         if not answers:
             raise BadRowError(self._no_turns(is_null=bool(turns)))
         self._ignore("turns")
         return self._answer(answers, pictures)
 
-    def _is_answer(self, turns: str) -> bool:
-        """Check whether `columns` names the answer of a row that has turns, too.
+    def _reads_answer_instead(self, turns_column: str) -> bool:
+        """Check whether `columns.text` names the answer, so that the turns are not read.
 
         Raises:
-            BadRowError: it names the turns as well, or the question without the answer.
+            BadRowError: the answer is empty.
         """
-        columns = self._options.columns
-        if is_empty(self._value[turns]):
+        text = self._options.columns.text
+        if text is None or self._options.columns.messages is not None:
             return False
-        text = columns.text
-        if text is not None and columns.messages is None:
-            if not is_empty(self._value.get(text)):
-                return True
+        if is_empty(self._value[turns_column]):
+            return False
+        if is_empty(self._value.get(text)):
             message = (
-                f"`{text}`, which `columns.text` names, is empty, but `{turns}` holds turns; set "
-                f"`columns: {{messages: {turns}}}` to read them, or "
-                f"`columns: {{ignore: [{turns}]}}` to leave them out"
+                f"`{text}`, which `columns.text` names, is empty, but `{turns_column}` holds "
+                f"turns; set `columns: {{messages: {turns_column}}}` to read them, or "
+                f"`columns: {{ignore: [{turns_column}]}}` to leave them out"
             )
             raise BadRowError(message)
-        for option in ("text", "prompt"):
-            column = getattr(columns, option)
+        return True
+
+    def _check_columns_beside(self, turns_column: str) -> None:
+        """Raise on an answer or a question that `columns` names next to turns that are read."""
+        columns = self._options.columns
+        if is_empty(self._value[turns_column]):
+            return
+        for option, column in (("text", columns.text), ("prompt", columns.prompt)):
             if column is not None and not is_empty(self._value.get(column)):
-                remedy = f"set `columns: {{ignore: [{turns}]}}`"
+                remedy = f"set `columns: {{ignore: [{turns_column}]}}`"
                 remedy = "take `columns.messages` out" if columns.messages else remedy
                 message = (
-                    f"`{turns}` holds turns, and `{column}`, which `columns.{option}` names, is "
-                    f"no part of them; {remedy}, or take `columns.{option}` out"
+                    f"`{turns_column}` holds turns, and `{column}`, which `columns.{option}` "
+                    f"names, is no part of them; {remedy}, or take `columns.{option}` out"
                 )
                 raise BadRowError(message)
-        return False
 
     def check_replaced(self) -> None:
         """Raise on a row whose configured column is empty, while another with its meaning is not.
@@ -239,6 +244,7 @@ class _Row:
                 raise BadRowError(message)
 
     def _no_turns(self, *, is_null: bool) -> str:
+        """Return why a row without turns and without a column of the answer is refused."""
         if is_null:
             return "no turns: the cell is null"
         if {"images", "annotations"} <= self._value.keys():
@@ -248,19 +254,20 @@ class _Row:
             )
         keys = shorten([key for key in self._value if isinstance(key, str)])
         parts = [*self._held.get("prompt", {}).values(), *self._held.get("image", {}).values()]
-        is_row = not all(map(says_nothing, parts))
+        has_question_or_picture = not all(map(says_nothing, parts))
         for key, value in self._value.items():
             first = value[0] if isinstance(value, list) and value else None
             names = set(map(normal, map(str, first))) if isinstance(first, Mapping) else set()
             if names & {"role", "from"}:
                 return f"`{key}` holds turns; set `columns: {{messages: {key}}}` to read them"
             meanings = {SPELLINGS.get(name) for name in names}
-            if is_row and {"prompt", "text"} <= meanings:
+            if has_question_or_picture and {"prompt", "text"} <= meanings:
                 return (
                     f"`{key}` holds questions with answers; write a row for each, or the turns of "
                     "one conversation as `messages`"
                 )
-            if is_row and first is not None and ("text" in meanings or names_answers(key)):
+            holds_answers = first is not None and ("text" in meanings or names_answers(key))
+            if has_question_or_picture and holds_answers:
                 return _several_answers(key, value)
             if not names.isdisjoint(SPELLINGS):
                 return f"`{key}` holds a list of rows; write that list alone as the manifest"
@@ -273,27 +280,11 @@ class _Row:
     def _conversation(
         self, column: str, value: Any, pictures: Sequence[Content]
     ) -> tuple[Message, ...]:
-        wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
-        messages: list[Message] = []
-        for turn in turns_of(value):
-            self.left_out += values_of_keys(turn, self._options.columns.ignore)
-            turn_messages, ignored = read_turns(
-                turn,
-                wanted=wanted.get(column, ("role", "content")),
-                is_first=not messages,
-                ignore=self._options.columns.ignore,
-            )
-            messages += turn_messages
-            self.ignored += [f"{column}[].{key}" for key in ignored]
-        system = self._text("system")
-        given = next((message for message in messages if message.role == "system"), None)
-        if system and (given is None or not given.content):
-            others = [message for message in messages if message is not given]
-            messages = [_text_message("system", system), *others]
-        elif system and given is not None and given.text.strip() != system.strip():
-            texts = f"{shorten(system)}, and a turn of the system {shorten(given.text)}"
-            message = f"`system` is {texts}"
-            raise BadRowError(message)
+        """Return the messages of the turns, which begin with a question and end with an answer.
+
+        The prompts of the options are for captions and questions, so they are not added here.
+        """
+        messages = self._with_system(self._read_turns(column, value))
         if messages[-1].role != "assistant":
             message = f"the last turn is the {messages[-1].role}'s, expected the assistant's"
             raise BadRowError(message)
@@ -305,7 +296,43 @@ class _Row:
         answers = [turn.text for turn in filled if turn.role == "assistant" and turn.is_learned]
         notes = (answer_note(answer, is_caption=False) for answer in answers)
         self.notes += [note for note in notes if note]
-        words = " ".join(" ".join(message.text.split()) for message in filled)
+        self._check_chat_parts(filled)
+        return filled
+
+    def _read_turns(self, column: str, value: Any) -> list[Message]:
+        """Return the messages of all turns, and record the keys that are not read."""
+        wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
+        messages: list[Message] = []
+        for turn in turns_of(value):
+            self.left_out_items += values_of_keys(turn, self._options.columns.ignore)
+            turn_messages, ignored = read_turns(
+                turn,
+                wanted=wanted.get(column, ("role", "content")),
+                is_first=not messages,
+                ignore=self._options.columns.ignore,
+            )
+            messages += turn_messages
+            self.ignored += [f"{column}[].{key}" for key in ignored]
+        return messages
+
+    def _with_system(self, messages: list[Message]) -> list[Message]:
+        """Return the messages with the row's `system` at the beginning, unless a turn says it."""
+        system = self._text("system")
+        if not system:
+            return messages
+        turn = next((message for message in messages if message.role == "system"), None)
+        if turn is None or not turn.content:
+            others = [message for message in messages if message is not turn]
+            return [_text_message("system", system), *others]
+        if turn.text.strip() != system.strip():
+            texts = f"{shorten(system)}, and a turn of the system {shorten(turn.text)}"
+            message = f"`system` is {texts}"
+            raise BadRowError(message)
+        return messages
+
+    def _check_chat_parts(self, messages: Iterable[Message]) -> None:
+        """Raise on text next to the turns that the answers build on, unless a turn repeats it."""
+        words = " ".join(" ".join(message.text.split()) for message in messages)
         for key, other in {**self._held.get("prompt", {}), **self._others}.items():
             if is_chat_part(key, other) and not all(text in words for text in _texts(other)):
                 message = (
@@ -313,16 +340,16 @@ class _Row:
                     f"them into the turns, or set `columns: {{ignore: [{key}]}}` to leave them out"
                 )
                 raise BadRowError(message)
-        return filled
 
     def _answer(
         self, answers: Mapping[str, Any], pictures: Sequence[Content]
     ) -> tuple[Message, ...]:
         """Return a caption, or a question and its answer."""
         question = self._text("prompt")
-        letter = lettered_choice(self._others) if question else ""
+        first_choice = lettered_choice(self._others) if question else ""
         for key, value in self._others.items():
-            part = QUESTION_PARTS["choices"] if key == letter else question_part(key, value)
+            part = QUESTION_PARTS["choices"] if key == first_choice else question_part(key, value)
+            # Without a question only `input` is the user's: a caption may have a `context`.
             if part and (question or normal(key) in ("input", "inputs")):
                 remedy = (
                     "write them into the column of the question"
@@ -346,12 +373,11 @@ class _Row:
         self.notes += [note] if note else []
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
-        words = (
-            split_marks(question)
-            if question
-            else [Content(kind="text", value=self._options.prompt)]
-        )
-        messages += [Message(role="user", content=tuple(words)), _text_message("assistant", answer)]
+        if question:
+            messages.append(Message(role="user", content=tuple(split_marks(question))))
+        else:
+            messages.append(_text_message("user", self._options.prompt))
+        messages.append(_text_message("assistant", answer))
         return fill_images(messages, pictures)
 
     def _no_image(self) -> BadRowError:
@@ -404,7 +430,7 @@ class _Row:
         Raises:
             BadRowError: one holds content, so that the rest of the row has another meaning.
         """
-        for key, value in self.left_out if not has_picture else ():
+        for key, value in self.left_out_items if not has_picture else ():
             media = left_out_media(key, value)
             if media is not None:
                 held = "a picture" if media == "picture" else media
@@ -434,23 +460,15 @@ class _Row:
 
     def _check_loss(self, key: str, value: Any) -> None:
         """Raise on a mark of a whole row that selects none or a part of it for learning."""
-        name = normal(key)
-        says = yes_or_no(value)
-        if name in LOSS_KEYS:
-            is_mark = says is None or says == (name in UNLEARNED_KEYS)
-        else:
-            is_weight = isinstance(value, int | float) and name.endswith(("weight", "weights"))
-            is_list = isinstance(value, list) and not any(isinstance(i, str) for i in value)
-            is_mark = has_learning_word(name) and not says_number(name)
-            is_mark = is_mark and (says is not None or is_list or is_weight)
-        if is_mark or selects_answers(key, value):
+        if limits_learning(key, value):
             message = (
                 f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "
                 f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
             )
             raise BadRowError(message)
         texts = map(normal, self._held.get("text", {}))
-        if name == "label" and says is not None and "completion" in texts:
+        is_label = normal(key) == "label" and yes_or_no(value) is not None
+        if is_label and "completion" in texts:
             message = (
                 f"`{key}` next to `completion` is preference data, which is not supported; set "
                 f"`columns: {{ignore: [{key}]}}` to leave it out"
@@ -463,6 +481,16 @@ _NAMES: Mapping[Meaning, str] = {
     "prompt": "user's words",
     "system": "system message",
 }
+
+
+def _turns_column(turns: Mapping[str, Any]) -> str | None:
+    """Return the column of turns that is read: the first with turns, else the first not null."""
+    order = [key for name in TURN_KEYS for key in turns if normal(key) == name]
+    order = order or list(turns)  # the one that `columns.messages` names
+    for key in order:
+        if not is_empty(turns[key]):
+            return key
+    return next((key for key in order if turns[key] is not None), None)
 
 
 def _several_answers(key: str, answers: Sequence[Any]) -> str:

@@ -29,15 +29,15 @@ from slurm_jobs.run.accounted_starts import CLOCK_SKEW_S, began, job_of, join_ro
 from slurm_jobs.schedulers.job_states import LIVING_STATES, RUNNING_STATES
 
 
-def why_end_is_the_rows(
+def why_accounting_ends_it(
     begun_unix_s: float, completion: CompletionRecord, row: TaskAccounting
-) -> str:
-    """Return why a start's last attempt ends with its row; empty if its own end counts.
+) -> str | None:
+    """Return why a start's last attempt ends with its row; None if its own end counts.
 
     Attempts are timed by their node's clock, starts by the controller's, which knows the length of
-    each. If a clock was set while the job ran, the attempt would be far too long, or of no length.
-    Set-up lines run before the supervisor, so attempts may be shorter than their start: only if
-    the start ended later, too, is that a contradiction.
+    each. If the node's clock was set while the job ran, its attempts seem too long or too short.
+    Set-up lines run before the supervisor, so attempts may be shorter than their start. That is a
+    contradiction only if the start also ended later than they.
 
     Args:
         begun_unix_s: begin of the start's first attempt, by its node's clock.
@@ -45,14 +45,15 @@ def why_end_is_the_rows(
         row: accounting of the start.
     """
     if row.start_unix_s is None or row.end_unix_s is None:
-        return ""
+        return None
     elapsed_s = row.end_unix_s - row.start_unix_s
     slack_s = CLOCK_SKEW_S + CLOCK_TOLERANCE * elapsed_s
     own_s = completion.ended_unix_s - begun_unix_s
+    is_too_long = own_s > elapsed_s + slack_s
     ends_early = completion.ended_unix_s < row.end_unix_s - slack_s
-    is_short = ends_early and own_s < elapsed_s - slack_s
-    if own_s <= elapsed_s + slack_s and not is_short:
-        return ""
+    is_too_short = ends_early and own_s < elapsed_s - slack_s
+    if not is_too_long and not is_too_short:
+        return None
     took = units.seconds(own_s) if own_s > 0 else "less than no time"
     return (
         f"by its node's clock it took {took}, by the accounting {units.seconds(elapsed_s)}: the "
@@ -187,7 +188,7 @@ def _stage_attempts(
     joined = join_rows(stage.attempts, rows, completions, run_name)
     last_attempts = {record.slice_index: record.attempt for record in stage.attempts}
     facts: list[AttemptFacts] = []
-    starts: dict[int, list[int]] = defaultdict(list)  # places in `facts` by row
+    places_by_row: dict[int, list[int]] = defaultdict(list)  # places in `facts`, by `id` of the row
     for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
         key = (record.slice_index, record.attempt)
         row, completion = joined[key], completions.get(key)
@@ -199,8 +200,11 @@ def _stage_attempts(
             if stage.run == REPORT_RUN and not stage.is_former:
                 timings = None
         outcome, reason, end = _ending(record, completion, current_row, timings, inputs.read_unix_s)
-        first_row = None if id(row) in starts else row
-        starts[id(row)].append(len(facts))
+        first_row = None
+        if row is not None:
+            if id(row) not in places_by_row:
+                first_row = row
+            places_by_row[id(row)].append(len(facts))
         bar = Bar(
             stage=record.stage,
             slice_index=record.slice_index,
@@ -223,17 +227,32 @@ def _stage_attempts(
                 accounting=first_row,
             )
         )
-    for places in starts.values():
-        last = facts[places[-1]]
-        bar, row = last.bar, joined[last.bar.slice_index, last.bar.attempt]
-        if row is None or row.end_unix_s is None or last.completion is None:
-            continue
-        begun = facts[places[0]].bar.start_unix_s
-        if why := why_end_is_the_rows(begun, last.completion, row):
-            name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
-            bar = replace(bar, end_unix_s=max(row.end_unix_s, bar.start_unix_s))
-            facts[places[-1]] = replace(last, bar=bar, clock_note=f"{name}: {why}")
+    for places in places_by_row.values():
+        first, last = facts[places[0]], facts[places[-1]]
+        assert first.accounting is not None
+        facts[places[-1]] = _with_accounted_end(last, first.bar.start_unix_s, first.accounting)
     return facts
+
+
+def _with_accounted_end(
+    last: AttemptFacts, begun_unix_s: float, row: TaskAccounting
+) -> AttemptFacts:
+    """Return the last attempt of a start with the end of its row if its own contradicts that.
+
+    Args:
+        last: the attempt.
+        begun_unix_s: begin of the start's first attempt.
+        row: accounting of the start.
+    """
+    if row.end_unix_s is None or last.completion is None:
+        return last
+    why = why_accounting_ends_it(begun_unix_s, last.completion, row)
+    if why is None:
+        return last
+    bar = last.bar
+    name = units.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+    end_unix_s = max(row.end_unix_s, bar.start_unix_s)
+    return replace(last, bar=replace(bar, end_unix_s=end_unix_s), clock_note=f"{name}: {why}")
 
 
 def _ending(
@@ -273,9 +292,10 @@ def _ending(
 def _was_cancelled(completion: CompletionRecord, row: TaskAccounting) -> bool:
     """Check whether an attempt failed because its job was cancelled.
 
-    An attempt that failed long before the end of its job has another cause: the job was cancelled
-    while it waited for its next attempt, or worked on another slice. Older records do not say
-    whether anything asked them to stop; then the clocks decide.
+    That is so if its record says that something asked it to stop, or if the end of the job is not
+    known. Otherwise nothing asked it, or an older record does not say: then the clocks decide. An
+    attempt that failed long before the end of its job has another cause: the job was cancelled
+    while it waited for its next attempt, or worked on another slice.
     """
     if completion.outcome != "failed" or row.state != "CANCELLED":
         return False

@@ -98,10 +98,11 @@ _NO_PACE = f"fewer than {MIN_BLOCK_STEPS} steps of its newest config and phase s
 
 
 def _num_done(numbers: TrainingNumbers, pace: StepPace, bars: Sequence[Bar]) -> int:
-    """Return the steps that need not be repeated: a failed attempt leaves what it had saved.
+    """Return the steps that need not be repeated.
 
-    The end of the last attempt with steps counts. A later one without steps has not repeated the
-    lost ones yet, but it may have recorded from which step it continues; that counts then.
+    These are all steps of the last attempt with steps, unless it failed and so left only those that
+    it had saved. A later attempt has not repeated the others while it has no steps, but it may have
+    recorded from which step it continues. Then these are the steps before that.
     """
     of_stage = [bar for bar in bars if bar.stage == numbers.stage]
     with_steps = [bar for bar in of_stage if bar.attempt == pace.attempt]
@@ -109,8 +110,9 @@ def _num_done(numbers: TrainingNumbers, pace: StepPace, bars: Sequence[Bar]) -> 
     has_lost_steps = last is not None and last.outcome in {"failed", "cancelled", "unknown"}
     if not has_lost_steps:
         return pace.num_done
-    num_kept = pace.num_saved if pace.num_loaded is None else pace.num_loaded
-    return min(pace.num_done, num_kept)
+    if pace.num_loaded is not None:
+        return min(pace.num_done, pace.num_loaded)
+    return min(pace.num_done, pace.num_saved)
 
 
 def project_epochs(

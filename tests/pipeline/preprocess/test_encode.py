@@ -142,6 +142,22 @@ def test_prompt_over_max_tokens_is_rejected_whatever_too_long_says(
             encoder.encode_prompt(row)
 
 
+LONG_QUESTIONS = {
+    "characters": [user("a b" * 1_400_000), assistant("Red.")],
+    "turns": [user("What?"), assistant("Red.")] * 1001,
+}
+
+
+@pytest.mark.parametrize("kind", LONG_QUESTIONS)
+def test_a_prompt_that_takes_gigabytes_to_tokenise_is_rejected(
+    processor_dir: Path, tmp_path: Path, kind: str
+) -> None:
+    encoder = make_encoder(processor_dir, tmp_path, too_long="error")
+    with pytest.raises(SampleRejectedError, match="are not tokenised") as caught:
+        encoder.encode_prompt(make_row(tmp_path, *LONG_QUESTIONS[kind]))
+    assert caught.value.reason == "too_long"
+
+
 def test_too_long_sample_is_dropped_cut_or_an_error(processor_dir: Path, tmp_path: Path) -> None:
     row = make_row(tmp_path, user("IMAGE", "What?"), assistant("abc" * 40))
     num_tokens = len(encode_tokens(make_encoder(processor_dir, tmp_path), row).input_ids)

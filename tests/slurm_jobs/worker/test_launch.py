@@ -16,8 +16,16 @@ from slurm_jobs.base.processes.stop_requests import STOP_SIGNAL
 from slurm_jobs.formats.records.rank_note import RankNote
 from slurm_jobs.worker import launch
 from slurm_jobs.worker.job_identity import RANK_VARIABLES
+from slurm_jobs.worker.late_exit import note_return
 from slurm_jobs.worker.launch import RankProcesses, RanksEnd, read_end
-from slurm_jobs.worker.rank import context_path, error_path, exit_path, started_path, write_error
+from slurm_jobs.worker.rank import (
+    context_path,
+    error_path,
+    exit_path,
+    result_path,
+    started_path,
+    write_error,
+)
 from slurm_jobs.worker.stacks import REQUEST_SIGNAL
 from tests.slurm_jobs.worker.orders import environment, order
 
@@ -29,6 +37,7 @@ def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **valu
         "exit_code": code,
         "signal": None,
         "stopped": code == STOPPED_EXIT_CODE,
+        "asked": True,
         "ended_unix_s": at_s,
         "error": None,
     }
@@ -212,6 +221,25 @@ def test_a_started_keeper_is_not_reported_as_never_started(
     end = read_end(tmp_path, 2, [0, code])
     assert (end.outcome, end.failed_rank, end.failed_node) == ("failed", 1, None)
     assert end.reason == f"the keeper of rank 1 {ended_how} before it had noted the rank's start"
+
+
+@pytest.mark.parametrize(
+    ("codes", "reason"),
+    [
+        ([-9, -9], "the keeper of rank 1 was killed by SIGKILL before"),
+        ([137], "(srun ended with exit code 137)"),
+    ],
+    ids=["keepers", "srun"],
+)
+def test_a_rank_without_keeper_does_not_hide_how_the_missing_one_ended(
+    tmp_path: Path, codes: list[int], reason: str
+) -> None:
+    write_json_atomic(started_path(tmp_path, 0), {"rank": 0, "node": "n0"})
+    note_return(tmp_path, 0, 0, 1.0)
+    result_path(tmp_path, 0).write_text("{}")
+    end = read_end(tmp_path, 2, codes)
+    assert (end.failed_rank, end.exit_code) == (1, 137)
+    assert reason in end.reason
 
 
 def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:

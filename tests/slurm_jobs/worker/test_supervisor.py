@@ -5,6 +5,7 @@ import json
 import os
 import time as time_module
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +19,13 @@ from slurm_jobs.run_folder.run_records import read_completion
 from slurm_jobs.worker import supervisor
 from slurm_jobs.worker.job_identity import JobEnvironment
 from slurm_jobs.worker.launch import RanksEnd
-from slurm_jobs.worker.supervisor import LISTING_PATIENCE_S, SliceTask, _slices_to_skip, own_intent
+from slurm_jobs.worker.supervisor import (
+    LISTING_PATIENCE_S,
+    SliceTask,
+    _slices_to_skip,
+    _supervise_slice,
+    own_intent,
+)
 from tests.slurm_jobs.worker.orders import environment, order
 
 FAILED = RanksEnd(outcome="failed", exit_code=1, reason="it broke")
@@ -72,6 +79,27 @@ def test_a_failed_slice_is_tried_again_where_it_is_all_that_is_left(tmp_path: Pa
     failed = slice_task(tmp_path, 0, FAILED)
     assert _slices_to_skip([failed]) == []
     assert _slices_to_skip([failed, slice_task(tmp_path, 1, COMPLETED)]) == []
+
+
+class FailingRanks:
+    """Ranks that fail as soon as they are started, without any signal."""
+
+    stop_signalled = False
+
+    def __init__(self) -> None:
+        self.num_starts = 0
+
+    def run(self, _task_dir: Path, **_: object) -> RanksEnd:
+        self.num_starts += 1
+        return FAILED
+
+
+def test_a_failure_after_sigterm_takes_none_of_the_retries(tmp_path: Path) -> None:
+    append_entry(RunPaths(tmp_path).ledger_dir, "intent", "t", {**INTENT, "slices": "0"})
+    task = slice_task(tmp_path, 0, dataclasses.replace(FAILED, after_sigterm=True), retries=1)
+    ranks = FailingRanks()
+    assert _supervise_slice(task, cast("Any", ranks)) == 1
+    assert ranks.num_starts == 2
 
 
 INTENT = {

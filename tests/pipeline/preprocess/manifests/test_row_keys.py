@@ -236,13 +236,14 @@ def test_a_key_that_holds_content_which_is_not_read_rejects_the_row(
     [
         {"video": "v.mp4", "question": "What?", "answer": "x"},
         {"image": "p.png", "question": "What?", "answer": "x"},
+        {"train_image": "p.png", "question": "What?", "answer": "x"},
         chat(user("What?", clip="v.mp4"), ANSWER),
         chat(user([{"type": "text", "text": "What?", "clip": "v.mp4"}]), TYPED),
     ],
     ids=str,
 )
 def test_media_cannot_be_ignored_into_a_blind_sample(read: Read, row: Row) -> None:
-    assert BLIND in read(row, ignore=("video", "image", "clip")).problem
+    assert BLIND in read(row, ignore=("video", "image", "train_image", "clip")).problem
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slurm_jobs.formats.configs.stages import Columns
+from slurm_jobs.formats.manifests.messages import RowOrigin
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.values import TOO_DEEP, read_row
 from tests.slurm_jobs.formats.manifests.builders import (
     ANSWER,
     ASKED,
@@ -125,3 +131,13 @@ def test_what_is_in_a_picture_is_no_picture(others: dict[str, Any]) -> None:
     (key,) = others
     row = row_of({**PICTURE, **ASKED, **others})
     assert (row.problem, row.ignored) == ("", (key,))
+
+
+def test_a_row_too_deep_to_search_for_ignored_keys_is_refused() -> None:
+    value: Any = 1
+    for _ in range(2 * sys.getrecursionlimit()):
+        value = [value]
+    options = RowOptions(columns=Columns(ignore=("note",)))
+    origin = RowOrigin(row=6, line=7, manifest=Path("m.jsonl"))
+    row = read_row(origin, {**PICTURE, "caption": "A cat.", "x": value, "note": 1}, options)
+    assert row.problem == TOO_DEEP

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_jobs.formats.records.attempt_records import CompletionRecord, TaskAccounting
 from slurm_jobs.formats.timings.step_records import spans_path
-from slurm_jobs.report.attempts.gathered_attempts import why_end_is_the_rows
+from slurm_jobs.report.attempts.gathered_attempts import why_accounting_ends_it
 from slurm_jobs.report.inputs.read_inputs import read_inputs
 from slurm_jobs.report.stage import make_report
 from tests.slurm_jobs.report.attempts.accounted import inputs, numbers_of
@@ -222,7 +222,7 @@ def test_set_up_lines_and_a_constantly_wrong_clock_contradict_nothing(begun, end
         stage="train", slice_index=0, attempt=1, job_id="1", token="t", outcome="completed",
         fingerprint="f", started_unix_s=begun, ended_unix_s=ended, exit_code=0,
     )  # fmt: skip
-    assert bool(why_end_is_the_rows(begun, completion, row)) is is_set
+    assert (why_accounting_ends_it(begun, completion, row) is not None) is is_set
 
 
 def test_an_attempt_that_scancel_ended_is_cancelled_and_no_failure(tmp_path):
