@@ -55,4 +55,5 @@ def test_rows_that_may_not_fill_a_packed_step_are_noted(
 ) -> None:
     config = f"num_epochs: 1\n      num_lanes: 2\n      global_batch_size: {batch}"
     lines = notes(_spec(tmp_path, 10, f"{config}\n      batching: {{kind: packed}}"))
-    assert any("10 rows in 1 epoch, packed, may not fill one step" in line for line in lines) == is_noted
+    words = "10 rows in 1 epoch, packed, may not fill one step"
+    assert any(words in line for line in lines) == is_noted
