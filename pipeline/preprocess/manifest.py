@@ -41,14 +41,14 @@ def open_manifest(
             no rows.
     """
     options = options or RowOptions()
-    if not path.exists():
+    try:
+        table = find_table(path)
+    except FileNotFoundError as error:
         message = (
             f"{path}: no such manifest; give the path of a CSV, JSONL, JSON or Parquet file, or "
             f"of a folder of Parquet files or one that `datasets` saved"
         )
-        raise StageConfigError(message)
-    try:
-        table = find_table(path)
+        raise StageConfigError(message) from error
     except NoTableError as error:
         message = f"{path}{error}"
         raise StageDataError(message) from error

@@ -30,6 +30,10 @@ class TableFacts:
     has_rows: bool = False
     problem: str = ""
     """Reason why it is not a manifest, to follow its path in a message."""
+    split: str = ""
+    """Split that is read; empty if the folder has no several splits."""
+    others: tuple[str, ...] = ()
+    """The folder's other splits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

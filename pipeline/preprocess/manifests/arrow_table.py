@@ -7,6 +7,7 @@ the process; nothing is written then, and the attempt fails.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import xxhash
 
 from pipeline.preprocess.manifests.table_manifest import broken_file, rows_a_batch
 from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.manifests.class_labels import class_names
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.tables import needed_columns, unread_names
 
@@ -40,11 +42,15 @@ class ArrowTable:
             schema = pa.ipc.open_stream(source).schema
             self.names: Sequence[str] = schema.names
             self._columns = [name for name in schema.names if options.reads(name)]
+            self.class_names = class_names(schema, options)
             self._needed_columns = needed_columns(schema, options)
             self.names_unread: Sequence[str] = unread_names(
                 self.names, self._needed_columns, options
             )
-        self.head_xxh3 = xxhash.xxh3_64_intdigest(schema.remove_metadata().serialize())
+        head = bytes(schema.remove_metadata().serialize())
+        if self.class_names:  # they are in the metadata, of which the rest changes nothing
+            head += json.dumps(self.class_names, sort_keys=True).encode()
+        self.head_xxh3 = xxhash.xxh3_64_intdigest(head)
         self.piece_rows: Sequence[int] = [batch.num_rows for batch in self._batches]
 
     def piece_xxh3(self, piece: int) -> int:

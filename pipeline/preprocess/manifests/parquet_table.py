@@ -18,6 +18,7 @@ import xxhash
 
 from pipeline.preprocess.manifests.parquet_pages import HEADER_BYTES, dictionary_bytes
 from pipeline.preprocess.manifests.table_manifest import MAX_SHARED_BYTES, broken_file, rows_a_batch
+from slurm_jobs.formats.manifests.class_labels import class_names
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.tables import needed_columns, unread_names
 
@@ -49,6 +50,7 @@ class ParquetTable:
         self._metadata = self._file.metadata
         self._options = options
         self.names: Sequence[str] = self._file.schema_arrow.names
+        self.class_names = class_names(self._file.schema_arrow, options)
         self._needed_columns = needed_columns(self._file.schema_arrow, options)
         self.names_unread: Sequence[str] = unread_names(self.names, self._needed_columns, options)
         with path.open("rb") as stream:

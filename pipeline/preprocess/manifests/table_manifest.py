@@ -22,6 +22,7 @@ import xxhash
 from pipeline.preprocess.file_facts import FileState, facts_of, kept_file
 from pipeline.preprocess.manifests.interface import changed
 from slurm_jobs.base.errors import StageConfigError, StageDataError
+from slurm_jobs.formats.manifests.class_labels import ClassNames, with_class_names
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.values import read_row
@@ -46,6 +47,8 @@ class TableFile(Protocol):
 
     names: Sequence[str]
     """Names of its columns."""
+    class_names: ClassNames
+    """Names of the classes that columns have as numbers."""
     names_unread: Sequence[str]
     """Columns whose values are not read: numbers, or those that the config ignores."""
     head_xxh3: int
@@ -151,7 +154,8 @@ class TableManifest:
                     if isinstance(value, str):
                         yield bad_row(origin, value)
                     else:
-                        yield read_row(origin, value, self._options, unread=table.names_unread)
+                        named = with_class_names(value, table.class_names)
+                        yield read_row(origin, named, self._options, unread=table.names_unread)
             first += batch.num_rows
             if first >= wanted.stop:
                 return

@@ -15,6 +15,7 @@ from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, t
 from slurm_jobs.formats.expand import expand_path, expand_text
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.split_files import split_path
 from slurm_jobs.formats.manifests.table_files import find_table
 from slurm_jobs.formats.manifests.text import first_rows, manifest_damage
 from slurm_jobs.formats.processors.folder import read_processor
@@ -36,7 +37,7 @@ def disk_files(*, to_write: bool = False) -> Files:
     """
     return Files(
         read_text=lambda file: read_text(Path(file)),
-        exists=lambda file: Path(file).exists(),
+        exists=_exists,
         expand=expand_path,
         expand_text=expand_text,
         small_text=_small_text,
@@ -150,6 +151,10 @@ def _has_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):  # module put into sys.modules without a spec
         return True
+
+
+def _exists(path: str) -> bool:
+    return Path(path).exists() or bool(split_path(Path(path)))
 
 
 def _write_obstacle(folder: str) -> str | None:

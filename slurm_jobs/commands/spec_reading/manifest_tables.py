@@ -6,11 +6,12 @@ Uses pyarrow if installed; the login node's install does not require it.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.formats.manifests.class_labels import all_class_names, class_names, with_class_names
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
@@ -61,8 +62,27 @@ def table_facts(manifest: str) -> TableFacts | None:
             return TableFacts(problem=f"{where} is damaged or cut short ({error})")
         names = names or tuple(columns)
         if has_rows:
-            return TableFacts(names=names, has_rows=True)
-    return TableFacts(names=names)
+            return TableFacts(names=names, has_rows=True, split=table.split, others=table.others)
+    return TableFacts(names=names, split=table.split, others=table.others)
+
+
+def class_column(path: Path) -> str | None:
+    """Return the only column of classes of a table that has no column of texts or turns.
+
+    None without pyarrow, or if the table cannot be read.
+    """
+    table = find_table(path)
+    if table is None or not has_pyarrow():
+        return None
+    import pyarrow as pa
+
+    options = RowOptions()
+    with suppress(pa.ArrowException, OSError, EOFError, ValueError):
+        for schema, _ in _batches(table, options):
+            classes = list(all_class_names(schema))
+            has_words = any(options.meaning(name) in {"text", "turns"} for name in schema.names)
+            return classes[0] if len(classes) == 1 and not has_words else None
+    return None
 
 
 def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
@@ -77,11 +97,13 @@ def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     rows: list[ManifestRow] = []
     num_bytes = 0
     try:
-        for names, batch in _batches(table, options):
-            unread = unread_names(names, batch.schema.names, options)
+        for schema, batch in _batches(table, options):
+            unread = unread_names(schema.names, batch.schema.names, options)
+            classes = class_names(schema, options)
             for value in batch.to_pylist():
                 origin = RowOrigin(row=len(rows), line=None, manifest=path)
-                rows.append(read_row(origin, value, options, unread=unread))
+                named = with_class_names(value, classes)
+                rows.append(read_row(origin, named, options, unread=unread))
             num_bytes += batch.nbytes
             if len(rows) >= MAX_ROWS or num_bytes >= MAX_BYTES:
                 break
@@ -90,10 +112,8 @@ def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     return rows[:MAX_ROWS]
 
 
-def _batches(
-    table: TableFiles, options: RowOptions
-) -> Iterator[tuple[Sequence[str], pa.RecordBatch]]:
-    """Yield all column names, and rows of the needed columns, a few at a time."""
+def _batches(table: TableFiles, options: RowOptions) -> Iterator[tuple[pa.Schema, pa.RecordBatch]]:
+    """Yield the schema of all columns, and rows of the needed columns, a few at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -105,13 +125,13 @@ def _batches(
                 schema = parquet.schema_arrow
                 columns = needed_columns(schema, options)
                 for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                    yield schema.names, batch
+                    yield schema, batch
             continue
         with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
             columns = needed_columns(reader.schema, options)
             for whole in reader:
                 for start in range(0, whole.num_rows, _BATCH_ROWS):
-                    yield whole.schema.names, whole.slice(start, _BATCH_ROWS).select(columns)
+                    yield whole.schema, whole.slice(start, _BATCH_ROWS).select(columns)
 
 
 def has_pyarrow() -> bool:

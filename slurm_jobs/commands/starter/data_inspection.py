@@ -20,6 +20,7 @@ from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import Content
 from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.splits import split_and_rest
 from slurm_jobs.formats.manifests.table_files import NoTableError, find_table
 
 
@@ -85,6 +86,28 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     except OSError as error:
         raise _not_read(manifest, error) from error
     return Data(manifest=as_named, num_rows=count.number, is_exact=count.is_exact)
+
+
+def class_column_of(manifest: Path) -> str | None:
+    """Return the column of a table whose classes are the answers, because there are no others."""
+    from slurm_jobs.commands.spec_reading.manifest_tables import class_column
+
+    with suppress(NoTableError, OSError):
+        return class_column(manifest)
+    return None
+
+
+def held_out_split(manifest: Path) -> Path | None:
+    """Return the split to evaluate of a folder with several: validation, else test."""
+    if not manifest.is_dir():
+        return None
+    with suppress(NoTableError, OSError):
+        table = find_table(manifest)
+        for kind in ("validation", "test"):
+            for name in () if table is None else table.others:
+                if split_and_rest(name)[0] == kind:
+                    return manifest / name
+    return None
 
 
 def is_image_folder(folder: Path) -> bool:

@@ -249,6 +249,15 @@ def _inspect_data(path: Path, request: Request, name: str) -> _Inspected:
     data = data_files.inspect_data(path, as_named=_as_named(path, folder))
     _refuse_unreadable(path, "train on")
     data, rows, unread = _listed_sizes(path, data, image_root, folder)
+    column = data_files.class_column_of(path)
+    if column is not None:
+        data = replace(data, text_column=column)
+        unread.append(f"the names of the classes in `{column}` are the answers")
+    held_out = data_files.held_out_split(path)
+    if held_out is not None:
+        _refuse_unreadable(held_out, "evaluate on")
+        data = replace(data, evaluation=_as_named(held_out, folder))
+        unread.insert(0, f"evaluation: {held_out}")
     line = f"data: {path}; its rows were not counted"
     if data.num_rows is not None:
         about = "" if data.is_exact or data.num_rows == 1 else "about "

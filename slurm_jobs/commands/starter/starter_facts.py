@@ -60,6 +60,8 @@ class Data:
     """None: not counted."""
     is_exact: bool = True
     """True if `num_rows` was counted row by row; otherwise it is the number of lines."""
+    text_column: str | None = None
+    """Column of the answers, if its name does not show that; None: it does."""
     evaluation: str | None = None
     """Manifest of held-out rows, with images in `image_root` too; None: there is none."""
 

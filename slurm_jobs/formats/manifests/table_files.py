@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.base.regular_files import open_regular, read_bytes
 from slurm_jobs.formats.file_signatures import HEAD_BYTES, signature_of
 from slurm_jobs.formats.manifests.keys import PICTURE_NAME
-
-_OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
-"""Names of the files of a split, as the Hub has them: `train-00000-of-00005.parquet`."""
+from slurm_jobs.formats.manifests.split_files import (
+    NoSplitError,
+    parquet_splits,
+    saved_splits,
+    split_path,
+    training_split,
+)
 
 _MAX_ENTRIES, _MAX_FOLDERS = 1000, 10
 """Bounds of the search for pictures: a folder may hold millions of files."""
@@ -34,18 +38,32 @@ class TableFiles:
 
     kind: Literal["parquet", "arrow"]
     files: tuple[Path, ...]
+    split: str = ""
+    """Split of the data set to which they belong; empty if the folder has no several splits."""
+    others: tuple[str, ...] = ()
+    """Names of the folder's other splits, which can be named as if they were folders in it."""
 
 
 def find_table(path: Path) -> TableFiles | None:
     """Return the table at `path`; None for a file that begins differently.
+
+    Of a folder with several splits it is the one for training; `FOLDER/test` names another.
 
     Raises:
         NoTableError: a folder that is not a table, or more than one.
         OSError: it cannot be read.
     """
     if path.is_dir():
-        is_saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        splits = _saved_splits(path)
+        if splits is not None:
+            taken = _training_split(splits)
+            others = tuple(name for name in splits if name != taken)
+            return replace(_saved_files(path / taken), split=taken, others=others)
+        is_saved = (path / "state.json").is_file()
         return _saved_files(path) if is_saved else _parquet_files(path)
+    files = split_path(path)
+    if files:
+        return TableFiles(kind="parquet", files=tuple(files), split=path.name)
     with open_regular(path) as stream:
         signature = signature_of(stream.read(HEAD_BYTES))
     if signature is None or signature.group not in {"parquet", "arrow"}:
@@ -56,28 +74,42 @@ def find_table(path: Path) -> TableFiles | None:
 
 def _saved_files(folder: Path) -> TableFiles:
     """Return the files that `save_to_disk` of `datasets` wrote."""
-    if (folder / "dataset_dict.json").is_file():
-        splits = _json(folder / "dataset_dict.json").get("splits") or []
-        given = ", ".join(str(folder / str(split)) for split in splits)
-        message = f" holds the splits of a data set; give the folder of one: {given or 'none'}"
-        raise NoTableError(message)
     state = _json(folder / "state.json")
     if state.get("_indices_data_files"):
         message = " was saved with a selection of rows; call `flatten_indices()` and save it again"
         raise NoTableError(message)
     listed = state.get("_data_files") or []
     names = [item.get("filename") for item in listed if isinstance(item, dict)]
-    files = tuple(folder / name for name in names if isinstance(name, str))
+    own = [name for name in names if isinstance(name, str) and Path(name).name == name]
+    files = tuple(folder / name for name in own)
     missing = next((file.name for file in files if not file.is_file()), None)
-    if missing is not None or not files:
+    if missing is not None or not files or len(own) < len(names):
         message = f": state.json lists {missing or 'no files'}, which does not exist; copy it again"
         raise NoTableError(message)
     return TableFiles(kind="arrow", files=files)
 
 
+def _saved_splits(folder: Path) -> list[str] | None:
+    try:
+        return saved_splits(folder)
+    except (ValueError, RecursionError) as error:
+        message = f": dataset_dict.json is not valid JSON ({error})"
+        raise NoTableError(message) from error
+
+
+def _training_split(splits: Collection[str]) -> str:
+    try:
+        return training_split(splits)
+    except NoSplitError as error:
+        raise NoTableError(str(error)) from error
+
+
 def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_bytes(path))
+    except FileNotFoundError as error:
+        message = f": {path.parent.name}/{path.name} does not exist; copy the folder again"
+        raise NoTableError(message) from error
     except (ValueError, RecursionError) as error:
         message = f": {path.name} is not valid JSON ({error})"
         raise NoTableError(message) from error
@@ -85,20 +117,11 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _parquet_files(folder: Path) -> TableFiles:
-    files = sorted(
-        path
-        for path in folder.glob("*.parquet")
-        if path.is_file() and not path.name.startswith((".", "_"))
-    )
-    splits = sorted({match[1] for path in files if (match := _OF_SPLIT.fullmatch(path.name))})
-    if len(splits) > 1:
-        message = (
-            f" holds files of the splits {', '.join(splits)}, but a manifest is one of them: "
-            "link or move the files of one split into a folder of their own"
-        )
-        raise NoTableError(message)
-    if files:
-        return TableFiles(kind="parquet", files=tuple(files))
+    splits = parquet_splits(folder)
+    if splits:
+        taken = _training_split(splits)
+        others = tuple(name for name in splits if name != taken)
+        return TableFiles(kind="parquet", files=tuple(splits[taken]), split=taken, others=others)
     message = (
         " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
         "wrote (it has no state.json)"

@@ -30,6 +30,7 @@ def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
         options = row_options(spec, item.path)
         rows = spec.files.first_rows(item.resolved, options)
         notes = [_unknown_ignored(item.resolved, rows, spec.files, options)]
+        notes.append(_other_splits(item.resolved, spec))
         ignored = Counter(key for row in rows for key in row.ignored)
         if ignored:
             keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
@@ -50,6 +51,18 @@ def _row_notes(rows: Sequence[ManifestRow]) -> Iterator[str]:
     for note, found in places.items():
         subject = f"{len(found):,} of the first {len(rows):,} rows, beginning with {found[0]}"
         yield note_text(note, subject)
+
+
+def _other_splits(manifest: str, spec: CheckedSpec) -> str | None:
+    table = spec.files.table(manifest)
+    named = {item.resolved for item in spec.expanded}
+    others = [name for name in table.others if f"{manifest}/{name}" not in named] if table else []
+    if table is None or not others:
+        return None
+    return (
+        f"the split {table.split} is read, and not {', '.join(others)}; name another as "
+        f"{manifest}/{others[0]}"
+    )
 
 
 def _unknown_ignored(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from slurm_jobs.commands.spec_reading.stage_packages import NEEDED
 from slurm_jobs.commands.starter.place_choice import _GPUS_DIR
@@ -165,3 +169,23 @@ def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
     for option, value in (("--data", "nosuch"), ("--model", "nosuch"), ("--recipe", "nosuch")):
         assert "nosuch: n" in begin(option, value, "--yes", code=2).err.lower()
     assert not (tmp_path / "configs").exists()
+
+
+def test_a_hub_folder_of_classes_is_trained_and_evaluated_by_their_names(
+    init: Init, tmp_path: Path
+) -> None:
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["a", "b"]}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    picture = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(picture, "PNG")
+    columns = {"image": [{"bytes": picture.getvalue(), "path": None}] * 4, "label": [0, 1, 0, 1]}
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    (tmp_path / "hub" / "data").mkdir(parents=True)
+    for split in ("train", "validation"):
+        pq.write_table(table, tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet")
+    said = init("--data", "hub", "--yes").out
+    assert "data: hub, 4 rows" in said
+    assert "evaluation: hub/validation" in said
+    spec = (tmp_path / "configs/finetune.yaml").read_text()
+    assert "columns: {text: label}" in spec
+    assert 'evaluate: {manifest: "../hub/validation"' in spec
