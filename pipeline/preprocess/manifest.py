@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.preprocess.manifests.arrow_table import ArrowTable
+from pipeline.preprocess.manifests.container_manifest import ContainerManifest
 from pipeline.preprocess.manifests.interface import Manifest
 from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifest
@@ -12,6 +13,7 @@ from pipeline.preprocess.manifests.text_manifest import TextManifest
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 from slurm_jobs.formats.file_signatures import HEAD_BYTES
+from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.foreign_files import foreign_format, unknown_format
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_options import RowOptions
@@ -55,6 +57,13 @@ def open_manifest(
     if table is not None:
         opening = _TABLES[table.kind]
         return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)
+    try:
+        container = find_container(path)
+    except NoContainerError as error:
+        message = f"{path}{error}"
+        raise StageDataError(message) from error
+    if container is not None:
+        return ContainerManifest(path, container, options, limit=limit)
     text_format = _text_format(path, options)
     return TextManifest(text_format, limit=limit, index_dir=index_dir)
 

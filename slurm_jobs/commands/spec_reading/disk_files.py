@@ -13,11 +13,13 @@ from slurm_jobs.base.regular_files import open_regular, read_text
 from slurm_jobs.commands.spec_reading.header_sizes import head_of, size_of
 from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
 from slurm_jobs.formats.expand import expand_path, expand_text
-from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.containers.json_container import find_container
+from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.split_files import split_path
 from slurm_jobs.formats.manifests.table_files import find_table
-from slurm_jobs.formats.manifests.text import first_rows, manifest_damage
+from slurm_jobs.formats.manifests.text import MAX_ROWS, first_rows, manifest_damage
+from slurm_jobs.formats.manifests.values import read_row
 from slurm_jobs.formats.processors.folder import read_processor
 from slurm_jobs.formats.processors.image_plans import ImageRules
 from slurm_jobs.formats.processors.processor_files import processor_checksums
@@ -45,7 +47,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         beginning=_beginning,
         sizes_in=_sizes_in,
         checksums_in=_checksums_in,
-        table=table_facts,
+        table=functools.cache(table_facts),
         first_rows=functools.cache(_first_rows),
         manifest_damage=functools.cache(_manifest_damage),
         is_folder=os.path.isdir,
@@ -89,6 +91,11 @@ def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
     with suppress(OSError, ValueError):
         if find_table(path) is not None:
             return first_table_rows(path, options)
+        container = find_container(path)
+        if container is not None:
+            rows = enumerate(container.make_rows()[:MAX_ROWS])
+            origins = [(RowOrigin(row=row, line=None, manifest=path), value) for row, value in rows]
+            return [read_row(origin, value, options) for origin, value in origins]
         if path.is_file():
             return first_rows(path, options)
     return []

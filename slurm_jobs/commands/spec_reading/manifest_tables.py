@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.formats.manifests.class_labels import all_class_names, class_names, with_class_names
+from slurm_jobs.formats.manifests.containers.json_container import (
+    NoContainerError,
+    find_container,
+)
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
@@ -31,14 +35,18 @@ _BATCH_ROWS = 64
 def table_facts(manifest: str) -> TableFacts | None:
     """Return facts about the table at a path; None if there is none, or it cannot be read.
 
-    These are the columns of the first file, whether any has a row, and damage.
+    These are the columns of the first file, whether any has a row, and damage. Rows that are joined
+    from the lists of a JSON object count as a table, too.
     """
     try:
         table = find_table(Path(manifest))
-    except NoTableError as error:
+        container = find_container(Path(manifest)) if table is None else None
+    except (NoTableError, NoContainerError) as error:
         return TableFacts(problem=str(error))
     except (OSError, ValueError):  # does not exist yet, or is not accessible
         return None
+    if container is not None:
+        return TableFacts(names=container.columns, has_rows=bool(container.make_rows()))
     if table is None or not has_pyarrow():
         return None
     import pyarrow as pa

@@ -17,6 +17,7 @@ from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.commands.starter.row_counts import count_table_rows, count_text_rows
 from slurm_jobs.commands.starter.starter_facts import Data
 from slurm_jobs.formats.expand import expand_typed
+from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import Content
 from slurm_jobs.formats.manifests.row_options import RowOptions
@@ -78,7 +79,13 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         raise InputError(message)
     try:
         table = find_table(manifest)
+        container = find_container(manifest) if table is None else None
+        if container is not None:
+            return Data(manifest=as_named, num_rows=len(container.make_rows()))
         count = count_text_rows(manifest) if table is None else count_table_rows(table)
+    except NoContainerError as error:
+        message = f"{manifest}{error}"
+        raise InputError(message) from error
     except NoTableError as error:
         of_images = ". It holds no images either" if manifest.is_dir() else ""
         message = f"{manifest}{error}{of_images}"

@@ -1,0 +1,119 @@
+"""JSON objects whose lists are joined to rows: COCO's captions, VQA's questions and answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
+from slurm_jobs.formats.manifests.messages import RowOrigin
+from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.values import read_row
+
+COCO: dict[str, Any] = {
+    "info": {"year": 2017},
+    "images": [{"id": 7, "file_name": "b.jpg"}, {"id": 5, "file_name": "a.jpg"}, {"id": 9}],
+    "annotations": [
+        {"id": 1, "image_id": 5, "caption": "a cat"},
+        {"id": 2, "image_id": 7, "caption": "a dog"},
+        {"id": 3, "image_id": 5, "caption": "the cat"},
+        {"id": 4, "image_id": 6, "caption": "of a picture that is not listed"},
+    ],
+}
+QUESTIONS: dict[str, Any] = {
+    "info": {},
+    "data_subtype": "val2014",
+    "questions": [
+        {"question_id": 12, "image_id": 3, "question": "What?"},
+        {"question_id": 11, "image_id": 4, "question": "Where?"},
+    ],
+}
+ANSWERS: dict[str, Any] = {
+    "info": {},
+    "data_subtype": "val2014",
+    "annotations": [
+        {"question_id": 11, "multiple_choice_answer": "here", "answers": [{"answer": "there"}]},
+        {"question_id": 12, "multiple_choice_answer": "a cat", "answers": []},
+    ],
+}
+
+
+def _rows(path: Path) -> list[tuple[str, ...]]:
+    """The picture, the question and the answer of each row, or its problem."""
+    container = find_container(path)
+    assert container is not None
+    rows = []
+    for number, value in enumerate(container.make_rows()):
+        row = read_row(RowOrigin(row=number, line=None, manifest=path), value, RowOptions())
+        texts = [message.text for message in row.messages]
+        rows.append((*row.image_paths, *texts) if not row.problem else (row.problem,))
+    return rows
+
+
+def _write(folder: Path, name: str, values: Any, indent: int | None = None) -> Path:
+    (folder / name).write_text(json.dumps(values, indent=indent))
+    return folder / name
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("first", ["info", "images", "annotations"])
+def test_each_caption_is_a_row_with_its_picture(
+    tmp_path: Path, first: str, indent: int | None
+) -> None:
+    values = {first: COCO[first], **COCO}
+    rows = _rows(_write(tmp_path, "captions.json", values, indent))
+    asked = "Describe the image."
+    assert rows[:3] == [
+        ("a.jpg", asked, "a cat"),
+        ("b.jpg", asked, "a dog"),
+        ("a.jpg", asked, "the cat"),
+    ]
+    assert "picture" in rows[3][0] or "image" in rows[3][0]  # rejected, not learned blind
+
+
+def test_annotations_without_captions_are_refused_with_their_keys(tmp_path: Path) -> None:
+    boxes = {**COCO, "annotations": [{"id": 1, "image_id": 5, "bbox": [1, 2, 3, 4]}]}
+    with pytest.raises(NoContainerError, match=r"no `caption` \(their keys are id, image_id, bbox"):
+        find_container(_write(tmp_path, "instances.json", boxes))
+
+
+@pytest.mark.parametrize("named", ["q.json", "a.json"])
+def test_questions_are_joined_with_the_answers_next_to_them(tmp_path: Path, named: str) -> None:
+    _write(tmp_path, "q.json", QUESTIONS)
+    _write(tmp_path, "a.json", ANSWERS)
+    _write(tmp_path, "other.json", {**ANSWERS, "data_subtype": "train2014"})
+    _write(tmp_path, "boxes.json", COCO)
+    assert _rows(tmp_path / named) == [
+        ("COCO_val2014_000000000003.jpg", "What?", "a cat"),
+        ("COCO_val2014_000000000004.jpg", "Where?", "here"),
+    ]
+
+
+@pytest.mark.parametrize(("num_others", "words"), [(0, "no file with"), (2, "2 files with")])
+def test_questions_without_their_one_file_of_answers_are_refused(
+    tmp_path: Path, num_others: int, words: str
+) -> None:
+    for number in range(num_others):
+        _write(tmp_path, f"a{number}.json", ANSWERS)
+    with pytest.raises(NoContainerError, match=f"questions in VQA's format, and {words}"):
+        find_container(_write(tmp_path, "q.json", QUESTIONS))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.jsonl", '{"images": ["a.jpg"], "messages": []}\n'),
+        ("m.json", '{"images": ["a.jpg"], "messages": []}\n{"images": ["b.jpg"]}\n'),
+        ("m.json", '{"images": ["a.jpg"], "messages": []}'),
+        ("m.json", '[{"image": "a.jpg", "text": "x"}]'),
+        ("m.json", '{"info": '),
+        ("m.json", ""),
+        ("m.csv", "image,text\n"),
+    ],
+)
+def test_rows_and_damaged_files_are_no_container(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert find_container(tmp_path / name) is None
