@@ -43,8 +43,11 @@ class Family:
     """Prefixes of parameter names; they may be within the vision tower."""
     has_feature_layer: bool = False
     """True if `vision_feature_layer` may leave the last layers of the vision tower unused."""
-    marks_images: bool = False
-    """True if generation needs `mm_token_type_ids` to number the tokens."""
+    image_marks: str = ""
+    """Name of the argument by which generation learns which tokens are images; empty if it needs
+    none."""
+    find_block_layers: Callable[[Any], frozenset[str]] | None = None
+    """Maps the language model's config to `VisionLanguageModel.block_layers`; None: none."""
     why_vision_not_compiled: str = ""
     """Reason why layers of the vision tower cannot be compiled; empty if they can."""
     follow_from_grids: FollowFromGrids | None = None
@@ -61,6 +64,20 @@ def _size(facts: DataFacts) -> tuple[int, int]:
 
 def _stacked(_config: Any, facts: DataFacts) -> StackedImages:
     return StackedImages(scale=facts.pixel_scale, size=_size(facts))
+
+
+def _gemma3(config: Any, facts: DataFacts) -> StackedImages:
+    if config.get_text_config().use_bidirectional_attention:
+        message = (
+            "use_bidirectional_attention is true in config.json: each token of this model sees "
+            "all others, as in a model for embeddings, so it cannot learn to write"
+        )
+        raise StageConfigError(message)
+    return _stacked(config, facts)
+
+
+def _all_layers(_text_config: Any) -> frozenset[str]:
+    return frozenset({"full_attention", "sliding_attention"})
 
 
 def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
@@ -148,12 +165,19 @@ _QWEN2_VL = Family(
     image_kind="native",
     make_layout=_native,
     projector=_QWEN_MERGER,
-    marks_images=True,
+    image_marks="mm_token_type_ids",
     why_vision_not_compiled=_BY_PICTURE,
     follow_from_grids=lengths_and_places,
 )
 
 FAMILIES: Mapping[str, Family] = {
+    "gemma3": Family(
+        image_kind="fixed",
+        make_layout=_gemma3,
+        projector=_LLAVA_PROJECTOR,
+        image_marks="token_type_ids",
+        find_block_layers=_all_layers,
+    ),
     "llava": Family(
         image_kind="fixed",
         make_layout=_stacked,

@@ -23,7 +23,12 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from pipeline.models.attention_kernels.packed_rows import Packing, attention_arguments
+from pipeline.models.attention_kernels.image_blocks import ImageBlocks, number_images
+from pipeline.models.attention_kernels.packed_rows import (
+    Packing,
+    attention_arguments,
+    packing_of_positions,
+)
 from pipeline.models.attention_kernels.pictures import attend_pictures_by_segment
 from pipeline.models.computation.aligned_products import align_products
 from pipeline.models.data_facts import DataFacts
@@ -52,9 +57,12 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.family = family
         self.facts = facts
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
+        if family.find_block_layers is not None:
+            self.block_layers = family.find_block_layers(self.text_config)
         if family.follow_from_grids is not None and self.attention_name == "sdpa":
             attend_pictures_by_segment(self.vision_tower)
         align_products(self.vision_tower)
+        _restore_scales(hf)
         if family.encode_images is not None:
             encode_whole_tiles(self.vision_tower)
         if hasattr(self.language_model, "_deepstack_process"):  # Qwen3-VL
@@ -90,8 +98,14 @@ class HuggingFaceVLM(VisionLanguageModel):
                 unused = unused + zero_of(features)
             # The input of the layers has a gradient where images do: see `VisionLanguageModel`.
             embeddings = embeddings + unused.to(embeddings.dtype)
+        blocks = None
+        if self.block_layers and image_places is not None:
+            numbers = number_images(image_places, *input_ids.shape)
+            blocks = ImageBlocks(numbers=numbers, layers=self.block_layers)
+            if packing is None:
+                packing = packing_of_positions(position_ids, input_ids, embeddings.dtype)
         apart = attention_arguments(
-            packing, self.text_config, input_ids, uses_varlen=self.uses_varlen
+            packing, self.text_config, input_ids, uses_varlen=self.uses_varlen, images=blocks
         )
         # SYNC: without `packing`, or for a language model that may not take masks, transformers
         # checks whether rows are packed. tests/pipeline/models/test_grids.py counts it.
@@ -233,8 +247,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
         input_ids, mask = pad_left(prompts, pad_id, device)
         vision = plain_arguments(arrange_prompts(prompts, self.layout, device, dtype), device)
-        if self.family.marks_images:
-            vision["mm_token_type_ids"] = (input_ids == self.hf.config.image_token_id).int()
+        if self.family.image_marks:
+            vision[self.family.image_marks] = (input_ids == self.hf.config.image_token_id).int()
         settings = GenerationConfig(
             do_sample=False,
             max_new_tokens=max_new_tokens,
@@ -307,6 +321,17 @@ def _add_features_by_place(language: Any) -> None:
         return hidden.index_put(indices, hidden[indices] + features.to(hidden.dtype))
 
     language._deepstack_process = add  # noqa: SLF001
+
+
+def _restore_scales(hf: Any) -> None:
+    """Restore the factors of Gemma's embeddings, which loading rounds to the files' precision.
+
+    All ranks must have them alike, also those that read no files.
+    """
+    for module in hf.modules():
+        scale = getattr(module, "scalar_embed_scale", None)
+        if scale is not None:
+            module.embed_scale = torch.full((), scale, device=module.embed_scale.device)
 
 
 def features_of(output: Any) -> Iterator[torch.Tensor]:

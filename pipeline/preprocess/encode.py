@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pipeline.preprocess.chat.answer_spans import TemplateRefusedError
-from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer, ImageText
 from pipeline.preprocess.chat.control_tokens import compile_control_tokens, find_control_token
 from pipeline.preprocess.chat.placeholder_tokens import make_image_tokens
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token, cut_text
@@ -106,7 +106,12 @@ class SampleEncoder:
         tokenizer = load_tokenizer(processor_dir)
         self.processor: ProcessorInfo = read_processor(processor_dir, named_tokens(tokenizer))
         kind = self.processor.images
-        self.chat: ChatTokenizer = make_chat_tokenizer(tokenizer, processor_dir, kind.image_token)
+        image_text = None
+        if kind.printed_token != kind.image_token:
+            image_text = ImageText(printed=kind.printed_token, written=kind.written)
+        self.chat: ChatTokenizer = make_chat_tokenizer(
+            tokenizer, processor_dir, kind.image_token, image_text
+        )
         self.images = RowImages(
             processor=self.processor,
             source=ImageSource(
@@ -237,10 +242,11 @@ class SampleEncoder:
         if row.problem:
             message = f"{row.origin}: {row.problem}"
             raise SampleRejectedError(reason="bad_row", message=message)
+        images = self.processor.images
         for turn in row.messages:
             token = find_control_token(self._control_tokens, turn)
             if token is not None:
-                is_image = token == self.processor.images.image_token
+                is_image = token in {images.image_token, images.printed_token}
                 kind = "the image token" if is_image else "a control token"
                 message = f"{row.origin}: a text of the {turn.role} contains {token!r}, {kind}"
                 reason: Reason = "image_token_in_text" if is_image else "control_token_in_text"

@@ -11,7 +11,7 @@ products of matrices, with these rules:
 - Attention costs 4 L H Q T forward and, in layers through which a gradient passes, twice that
   backward. As in PaLM, a causal model's tokens count as if each saw all. T is a sample's length,
   not a row's: samples that share one do not see each other. So T summed over tokens is the sum of
-  squares of the lengths.
+  squares of the lengths. In layers with a sliding window a token sees at most the window.
 - The output head is counted for learned tokens only, because no other logits are computed.
 - The vision tower counts patches, the projector image tokens.
 - Work that is computed but not needed is not counted: padding, recomputed activations, embeddings,
@@ -74,6 +74,9 @@ class ModelWork:
     head: PartWork
     window_patches: int | None = None
     """Patches along the side of a window of the vision tower; None if it has none."""
+    window_tokens: int | None = None
+    """Tokens that one sees in the language model's layers with a sliding window; None if it has
+    none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +93,8 @@ class WorkCounts:
     """Without padding, image tokens included."""
     num_token_pairs: int = 0
     """Sum of squares of the lengths of samples."""
+    num_token_window_pairs: int = 0
+    """Sum of the lengths of samples, each times itself or the window, whichever is shorter."""
     num_learned: int = 0
     """Tokens whose logits are computed."""
 
@@ -108,7 +113,11 @@ def model_flops(model: ModelWork, counts: WorkCounts) -> float:
             num_window_pairs=counts.num_window_pairs,
         )
         + model.projector.flops(counts.num_image_tokens)
-        + model.language.flops(counts.num_tokens, num_pairs=counts.num_token_pairs)
+        + model.language.flops(
+            counts.num_tokens,
+            num_pairs=counts.num_token_pairs,
+            num_window_pairs=counts.num_token_window_pairs,
+        )
         + model.head.flops(counts.num_learned)
     )
 

@@ -47,6 +47,23 @@ LLAVA_TEMPLATE = (
     "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
 """It prints no `<s>`: LLaVA's tokenizer puts that before every text."""
+GEMMA3_TEMPLATE = (
+    "{{ bos_token }}"
+    "{%- if messages[0]['role'] == 'system' -%}"
+    "{%- set before = messages[0]['content'][0]['text'] + '\n\n' -%}"
+    "{%- set messages = messages[1:] -%}{%- else -%}{%- set before = '' -%}{%- endif -%}"
+    "{%- for message in messages -%}"
+    "{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}"
+    "{{ raise_exception('Roles must alternate') }}{%- endif -%}"
+    "{%- if message['role'] == 'assistant' -%}{%- set role = 'model' -%}"
+    "{%- else -%}{%- set role = message['role'] -%}{%- endif -%}"
+    "{{ '<start_of_turn>' + role + '\n' + (before if loop.first else '') }}"
+    "{%- for item in message['content'] -%}{%- if item['type'] == 'image' -%}"
+    "{{ '<start_of_image>' }}{%- else -%}{{ item['text'] | trim }}{%- endif -%}{%- endfor -%}"
+    "{{ '<end_of_turn>\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}"
+)
+"""In what it renders, that of the published Gemma 3."""
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -60,8 +77,11 @@ def without_marks(template: str) -> str:
 
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"),
 )
+SEE_AHEAD = ("gemma3",)
+"""Kinds in which tokens of an image also see later ones of it: their rows always have a mask."""
+CAUSAL = tuple(kind for kind in KINDS if kind not in SEE_AHEAD)
 TILE = 28
 """Side of a tile, or of LLaVA's pictures, in pixels."""
 NUM_TILE_TOKENS = 4
@@ -83,6 +103,7 @@ def make_processor(kind: str) -> Any:
     area_of_3 = {"shortest_edge": 64 * 64, "longest_edge": 32 * 32 * 60}
     grids = [[a * TILE, b * TILE] for a, b in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
     anyres = hf.LlavaNextImageProcessorPil(**clip, image_grid_pinpoints=grids)
+    square = {"size": {"height": TILE, "width": TILE}}
     qwen2 = hf.Qwen2VLImageProcessorPil(size=area)
     qwen3 = hf.Qwen2VLImageProcessorPil(
         size=area_of_3, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3
@@ -92,7 +113,7 @@ def make_processor(kind: str) -> Any:
         "llava": (hf.LlavaProcessor, hf.CLIPImageProcessorPil(**clip), llava),
         "llava_siglip": (
             hf.LlavaProcessor,
-            hf.SiglipImageProcessorPil(size={"height": TILE, "width": TILE}),
+            hf.SiglipImageProcessorPil(**square),
             {"patch_size": 14, "vision_feature_select_strategy": "full"},
         ),
         "llava_next": (hf.LlavaNextProcessor, anyres, llava),
@@ -101,6 +122,11 @@ def make_processor(kind: str) -> Any:
         "qwen2_vl": (hf.Qwen2VLProcessor, qwen2, {}),
         "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
         "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
+        "gemma3": (
+            hf.Gemma3Processor,
+            hf.Gemma3ImageProcessorPil(**square),
+            {"image_seq_length": NUM_TILE_TOKENS},
+        ),
     }[kind]
     tokenizer = _make_tokenizer(kind)
     return _without_video(cls)(
@@ -140,7 +166,15 @@ def _without_video(cls: type) -> type:
 
 def _make_tokenizer(kind: str) -> Any:
     """A byte-level BPE in which two line breaks are one token, with the kind's own tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import (
+        AddedToken,
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
     from transformers import PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
@@ -155,6 +189,17 @@ def _make_tokenizer(kind: str) -> Any:
         vision = ("vision_start", "vision_end", "image_pad", "video_pad")
         more = ["<|im_start|>", *(f"<|{name}|>" for name in vision)]
         template = without_marks(QWEN_TEMPLATE)
+    elif kind == "gemma3":
+        images = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+        names = {
+            "bos_token": "<bos>",
+            "eos_token": "<end_of_turn>",
+            "pad_token": "<pad>",
+            "extra_special_tokens": images | {"image_token": "<image_soft_token>"},
+        }
+        more, template = ["<start_of_turn>"], GEMMA3_TEMPLATE
+        # Gemma's tokenizers have a token for each number of line breaks.
+        bpe.add_tokens([AddedToken("\n" * number, normalized=False) for number in range(1, 6)])
     elif kind.startswith("llava"):
         names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
         more, template = ["<image>"], LLAVA_TEMPLATE

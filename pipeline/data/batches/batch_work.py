@@ -15,6 +15,7 @@ def count_work(
     image_token_id: int,
     pad_token_id: int,
     window_patches: int | None = None,
+    window_tokens: int | None = None,
 ) -> WorkCounts:
     """Count the work of a batch on the host, without padding.
 
@@ -24,6 +25,7 @@ def count_work(
         image_token_id: Id of the image token.
         pad_token_id: Id of the padding token.
         window_patches: See `ModelWork`.
+        window_tokens: See `ModelWork`.
     """
     ids = batch.input_ids.numpy().reshape(-1)
     bounds = batch.segment_bounds.numpy().astype(np.int64)
@@ -37,6 +39,9 @@ def count_work(
         whole, rest = np.divmod(grids, window_patches)
         squares = whole * window_patches**2 + rest**2  # of the windows along each side
         windows = int(squares.prod(axis=1).sum())
+    token_windows = 0
+    if window_tokens is not None:
+        token_windows = int((lengths * np.minimum(lengths, window_tokens)).sum())
     return WorkCounts(
         num_patches=int(num_patches.sum()),
         num_patch_pairs=int((num_patches**2).sum()),
@@ -44,5 +49,6 @@ def count_work(
         num_image_tokens=int(np.count_nonzero(ids == image_token_id)),
         num_tokens=batch.num_tokens,
         num_token_pairs=int((lengths**2).sum()),
+        num_token_window_pairs=token_windows,
         num_learned=len(batch.learned.places),
     )

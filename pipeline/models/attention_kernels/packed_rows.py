@@ -2,7 +2,8 @@
 
 There are two implementations. `dense`: one additive mask keeps the samples apart, built once per
 microbatch in the dtype of the computation, so that no layer converts it again. `varlen`: a kernel
-takes the bounds of the samples and computes nothing across them (see `varlen`).
+takes the bounds of the samples and computes nothing across them (see `varlen`). Rows whose images
+see later tokens of their own always have the mask (see `image_blocks`).
 
 transformers looks up attention by a name in the config. This module replaces `sdpa` by a function
 that also takes the bounds of samples.
@@ -16,9 +17,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from pipeline.models.attention_kernels.image_blocks import ImageBlocks
 from pipeline.models.attention_kernels.varlen import KERNEL_MULTIPLE, attend_varlen
 
 _ROWS = "sdpa"
@@ -40,8 +43,31 @@ class Packing:
     """Dtype of the computation and of masks."""
 
 
-def dense_mask(
-    bounds: torch.Tensor, dtype: torch.dtype, num_rows: int, length: int, window: int | None = None
+def packing_of_positions(
+    position_ids: torch.Tensor | None, input_ids: torch.Tensor, dtype: torch.dtype
+) -> Packing:
+    """Return the bounds of samples whose positions restart at 0; SYNC.
+
+    Args:
+        position_ids: int64 [num_rows, length]; None: each row has one sample.
+        input_ids: [num_rows, length].
+        dtype: Dtype of the computation.
+    """
+    if position_ids is None:
+        return Packing(bounds=None, longest=input_ids.shape[1], dtype=dtype)
+    starts = (position_ids.flatten() == 0).nonzero().flatten()
+    bounds = functional.pad(starts, (0, 1), value=input_ids.numel())
+    longest = int(bounds.diff().max())
+    return Packing(bounds=bounds.to(torch.int32), longest=longest, dtype=dtype)
+
+
+def dense_mask(  # noqa: PLR0917 - bounds, dtype and shape are those of every mask
+    bounds: torch.Tensor,
+    dtype: torch.dtype,
+    num_rows: int,
+    length: int,
+    window: int | None = None,
+    image_numbers: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the mask to add to scores: [num_rows, 1, length, length], 0 or minus infinity.
 
@@ -51,13 +77,18 @@ def dense_mask(
         num_rows: Rows of the batch.
         length: Tokens of each row.
         window: Number of tokens that a token sees, itself included; None: all before it.
+        image_numbers: See `ImageBlocks.numbers`; None: images see no later tokens.
     """
     device = bounds.device
     places = torch.arange(num_rows * length, device=device, dtype=bounds.dtype)
     numbers = torch.searchsorted(bounds, places, right=True).view(num_rows, 1, length)
     within = torch.arange(length, device=device, dtype=bounds.dtype)
     distance = within[:, None] - within[None, :]
-    hidden = (numbers[..., :, None] != numbers[..., None, :]) | (distance < 0)
+    is_later = distance < 0
+    if image_numbers is not None:
+        is_same = image_numbers[:, None, :, None] == image_numbers[:, None, None, :]
+        is_later = is_later & ~(is_same & (image_numbers >= 0)[:, None, :, None])
+    hidden = (numbers[..., :, None] != numbers[..., None, :]) | is_later
     if window is not None:
         hidden |= distance >= window
     # Each layer would copy rows of another alignment, also for its backward pass.
@@ -67,7 +98,12 @@ def dense_mask(
 
 
 def attention_arguments(
-    packing: Packing | None, text_config: Any, input_ids: torch.Tensor, *, uses_varlen: bool
+    packing: Packing | None,
+    text_config: Any,
+    input_ids: torch.Tensor,
+    *,
+    uses_varlen: bool,
+    images: ImageBlocks | None = None,
 ) -> dict[str, Any]:
     """Return arguments that make a transformers language model keep packed samples apart.
 
@@ -79,24 +115,31 @@ def attention_arguments(
         text_config: Config of the language model.
         input_ids: [num_rows, length].
         uses_varlen: True if the kernel takes the bounds.
+        images: Images whose tokens see later ones; None without any.
     """
     if packing is None or not takes_masks(text_config):
         return {"attention_mask": None}
-    windows = _windows(text_config)
-    if packing.bounds is None:
-        is_plain = set(windows.values()) == {None} and text_config._attn_implementation == _ROWS  # noqa: SLF001 - no public name
+    windows = windows_of(text_config)
+    num_rows, length = input_ids.shape
+    if packing.bounds is None and images is None:
+        is_whole = all(window is None or length <= window for window in windows.values())
+        is_plain = is_whole and text_config._attn_implementation == _ROWS  # noqa: SLF001 - no public name
         return {"attention_mask": _no_mask(input_ids) if is_plain else None}
     if uses_varlen:
+        assert images is None  # `choose_attention` takes no varlen for such models
         return {
             "attention_mask": _no_mask(input_ids),
             "cu_seq_lens_q": packing.bounds,
             "max_length_q": packing.longest,
         }
-    num_rows, length = input_ids.shape
-    masks = {
-        kind: dense_mask(packing.bounds, packing.dtype, num_rows, length, window=window)
-        for kind, window in windows.items()
-    }
+    bounds = packing.bounds
+    if bounds is None:
+        rows = torch.arange(num_rows + 1, dtype=torch.int32, device=input_ids.device)
+        bounds = rows * length
+    masks = {}
+    for kind, window in windows.items():
+        numbers = images.numbers if images is not None and kind in images.layers else None
+        masks[kind] = dense_mask(bounds, packing.dtype, num_rows, length, window, numbers)
     return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values()))}
 
 
@@ -108,7 +151,7 @@ def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
     return torch.empty((0,) * 4, device=input_ids.device, dtype=torch.bool)
 
 
-def _windows(text_config: Any) -> dict[str, int | None]:
+def windows_of(text_config: Any) -> dict[str, int | None]:
     """Return the number of tokens that a token sees by kind of layer; None: all before it."""
     window = getattr(text_config, "sliding_window", None)
     kinds = set(getattr(text_config, "layer_types", None) or ())
@@ -121,7 +164,7 @@ def _windows(text_config: Any) -> dict[str, int | None]:
 _WINDOW_IN_ALL_LAYERS = ("mistral",)
 _TAKE_MASKS = (
     *("llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"),
-    *("qwen3",),
+    *("qwen3", "gemma3_text"),
 )
 
 

@@ -18,6 +18,8 @@ from pipeline.timing.flops import ModelWork, PartWork
 
 _BASE = ".base_layer"
 """Suffix of adapted layers' names in peft."""
+_BARE_MATRICES = (".mm_input_projection_weight",)
+"""Ends of the names of matrices that are no module of their own: Gemma 3's projector."""
 _ORDER = ("vision", "projector", "language", "head", "heads")
 """Order in which a gradient cannot pass from an earlier part to a later one."""
 _Place = tuple[int, int]
@@ -38,6 +40,7 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
     vision_config: Any = getattr(hf_config, "vision_config", None)
     # A vision tower's layers without windows (Qwen2.5-VL's); None for any other model.
     full = getattr(vision_config, "fullatt_block_indexes", None)
+    sliding = _sliding_layers(model.text_config)
     num_weights: dict[str, Counter[int]] = {part: Counter() for part in _ORDER}
     widths: dict[tuple[str, bool], Counter[int]] = {
         (part, is_window): Counter() for part in _ORDER for is_window in (False, True)
@@ -57,7 +60,13 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         products = 1 + module.weight.requires_grad + (passes and not is_pixels)
         num_weights[part][products] += _num_weights(module)
         is_window = part == "vision" and full is not None and place[1] not in full
+        is_window |= part == "language" and place[1] in sliding
         widths[part, is_window][3 if passes else 1] += _query_width(name, module)
+    bare = {name: learns for name, learns in learned.items() if name.endswith(_BARE_MATRICES)}
+    parameters = dict(model.named_parameters()) if bare else {}
+    for name, place in _places(model, bare):
+        products = 1 + bare[name] + (first <= place)
+        num_weights[_ORDER[place[0]]][products] += parameters[name].numel()
     works = {
         part: PartWork(
             num_weights=dict(num_weights[part]),
@@ -70,7 +79,14 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
     window_patches = None
     if full is not None:
         window_patches = int(vision_config.window_size) // model.patch_size
-    return ModelWork(**works, window_patches=window_patches)
+    window_tokens = int(model.text_config.sliding_window) if sliding else None
+    return ModelWork(**works, window_patches=window_patches, window_tokens=window_tokens)
+
+
+def _sliding_layers(text_config: Any) -> frozenset[int]:
+    """Return the numbers of the language model's layers in which a token sees only a window."""
+    kinds = getattr(text_config, "layer_types", None) or ()
+    return frozenset(n for n, kind in enumerate(kinds) if kind == "sliding_attention")
 
 
 def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:

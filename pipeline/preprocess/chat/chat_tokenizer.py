@@ -108,6 +108,28 @@ def _check_printed(messages: ChatMessages, text: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ImageText:
+    """Text that a processor puts in place of the token that a template prints for an image."""
+
+    printed: str
+    """The token."""
+    written: str
+    """The text."""
+
+    def put_into(self, text: str) -> str:
+        """Return the text with all printed tokens replaced."""
+        return text.replace(self.printed, self.written)
+
+    def moved(self, text: str, span: tuple[int, int]) -> tuple[int, int]:
+        """Return where a span of `text` is after the replacement; it cuts no printed token."""
+        growth = len(self.written) - len(self.printed)
+        start, end = span
+        num_before_start = text.count(self.printed, 0, start)
+        num_before_end = text.count(self.printed, 0, end)
+        return start + growth * num_before_start, end + growth * num_before_end
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChatTokenizer:
     """Tokenizer and chat template that locate the assistant's answers."""
 
@@ -117,6 +139,8 @@ class ChatTokenizer:
     closes_each_text: bool = False
     """True if the template ends the turn after each text of a message, as LLaVA-NeXT's for
     Llama 3 does: then messages may have only one text."""
+    image_text: ImageText | None = None
+    """None if the template prints the image token itself."""
 
     def encode_conversation(
         self,
@@ -150,6 +174,9 @@ class ChatTokenizer:
                 error = f"it marks {len(spans)} texts for {num_answers} answers, not all learned"
                 raise TemplateRefusedError(error)
             spans = [span for number, span in enumerate(spans) if number not in unlearned]
+        if self.image_text is not None:
+            spans = [self.image_text.moved(text, span) for span in spans]
+            text = self.image_text.put_into(text)
         encoded = self._tokenise(text, return_offsets_mapping=True)
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return TokenSequence(
@@ -173,6 +200,8 @@ class ChatTokenizer:
         if not text.endswith(self._header()):
             message = f"the prompt for an answer does not end with {self._header()!r}"
             raise TemplateRefusedError(message)
+        if self.image_text is not None:
+            text = self.image_text.put_into(text)
         input_ids = np.asarray(self._tokenise(text)["input_ids"], dtype=np.int32)
         nothing = np.zeros(len(input_ids), dtype=bool)
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)

@@ -103,8 +103,9 @@ def _try(
     folder: Path,
 ) -> None:
     num_images = text.count("{}")
-    at_once = np.asarray(_ids(tokenizer, text.replace("{}", images.image_token)), dtype=np.int32)
-    expected = np.asarray(_ids(tokenizer, text.replace("{}", plan.text)), dtype=np.int32)
+    whole = images.written.replace(images.image_token, plan.text)
+    at_once = np.asarray(_ids(tokenizer, text.replace("{}", images.written)), dtype=np.int32)
+    expected = np.asarray(_ids(tokenizer, text.replace("{}", whole)), dtype=np.int32)
     if count_token(at_once, tokens.image_token_id) == num_images:
         nothing = np.zeros(len(at_once), dtype=bool)
         sequence = TokenSequence(input_ids=at_once, supervised=nothing, of_image=nothing)

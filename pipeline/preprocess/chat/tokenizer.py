@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pipeline.preprocess.chat.chat_templates import find_template
-from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.chat.chat_tokenizer import ChatTokenizer, ImageText
 from pipeline.preprocess.chat.template_checks import check_template, closes_each_text
 from slurm_jobs.base.errors import StageDataError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NAMED_TOKENS = (
     *("image_token", "fake_image_token", "global_image_token"),
-    *("vision_start_token", "vision_end_token"),
+    *("vision_start_token", "vision_end_token", "boi_token", "eoi_token"),
 )
 """Attributes under which transformers' processors look up a tokenizer's image tokens."""
 
@@ -63,9 +63,18 @@ def named_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def make_chat_tokenizer(
-    tokenizer: PreTrainedTokenizerBase, folder: Path, image_token: str
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    image_token: str,
+    image_text: ImageText | None = None,
 ) -> ChatTokenizer:
     """Check the chat template of a tokenizer from `folder`.
+
+    Args:
+        tokenizer: Tokenizer.
+        folder: Its folder.
+        image_token: Token that stands for an image before the placeholder replaces it.
+        image_text: Text in which that token stands; None if the template prints the token alone.
 
     Raises:
         StageConfigError: no usable template, or no image token.
@@ -83,6 +92,7 @@ def make_chat_tokenizer(
         tokenizer=tokenizer,
         image_token_id=image_token_id,
         pad_token_id=_pad_token_id(tokenizer),
+        image_text=image_text,
     )
     check_template(chat, template_file)
     return dataclasses.replace(chat, closes_each_text=closes_each_text(chat))

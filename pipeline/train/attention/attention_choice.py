@@ -32,6 +32,8 @@ class AttentionFacts:
     """`model_type` of the language model's config."""
     takes_borders: bool
     """True if that language model is known to pass bounds on."""
+    images_see_ahead: bool
+    """True if tokens of an image also see later ones of it."""
     head_sizes: tuple[int, ...]
     """Head sizes of the towers."""
     dropout: float
@@ -91,6 +93,11 @@ def _why_not_this_model(facts: AttentionFacts) -> str:
         return f"model.attention is {facts.implementation}"
     if facts.packs and not facts.takes_borders:
         return f"language models of type {facts.text_type} are not known to accept sample bounds"
+    if facts.images_see_ahead:
+        return (
+            "the tokens of an image also see later ones of it in this model, which bounds of "
+            "samples do not describe"
+        )
     if facts.dropout:
         return (
             f"the model has a dropout of {facts.dropout:g} on scores, which varlen does not support"

@@ -59,9 +59,12 @@ class AttentionUse:
     dtype: torch.dtype
     is_causal: bool
     has_mask: bool
-    """True for packed rows with a dense mask, which keeps samples apart, or bounds."""
+    """True for packed rows with a dense mask, which keeps samples apart, or bounds; and for rows
+    in which images see later tokens of their own."""
     sizes_differ: bool = False
     """True if its rows are images of varying size."""
+    images_need_mask: bool = False
+    """True if all rows with images have the mask, packed or not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +87,8 @@ def uses_of(
     """Return the attention calls of a model's towers, with rows of all these kinds.
 
     Packed rows have samples that must not see each other, and so a dense mask; but a microbatch
-    in which each row is filled by one sample has none.
+    in which each row is filled by one sample has none. Rows of a model whose images see later
+    tokens of their own have one, too.
     """
     vision, language = attention_sizes(model)
     may_pack = not {"packed", "auto"}.isdisjoint(batching_kinds)
@@ -99,7 +103,11 @@ def uses_of(
     of_rows = AttentionUse(
         tower="language", sizes=language, dtype=dtype, is_causal=True, has_mask=False
     )
-    return [of_pictures, of_rows, *([replace(of_rows, has_mask=True)] if may_pack else [])]
+    images_need_mask = bool(model.block_layers)
+    uses = [of_pictures, of_rows]
+    if may_pack or images_need_mask:
+        uses.append(replace(of_rows, has_mask=True, images_need_mask=images_need_mask))
+    return uses
 
 
 def find_kernels(
@@ -166,7 +174,8 @@ def attention_note(choice: AttentionFound) -> str:
     """Return `language efficient (a dense mask keeps packed samples apart; flash without)`."""
     note = f"{choice.use.tower} {choice.kernel}"
     if choice.use.has_mask and choice.kernel != choice.kernel_otherwise:
-        note += f" (packed rows have a dense mask; {choice.kernel_otherwise} without)"
+        rows = "rows with images" if choice.use.images_need_mask else "packed rows"
+        note += f" ({rows} have a dense mask; {choice.kernel_otherwise} without)"
     if choice.repeats_keys:
         note += " (with shared keys repeated for each head, which this card needs)"
     return note
@@ -191,7 +200,7 @@ def attention_warning(choice: AttentionFound, *, where: str, max_tokens: int | N
 def _remedy(choice: AttentionFound) -> str:
     if choice.kernel == "eager":
         return "; set `model: {attention: sdpa}`"
-    if choice.kernel_otherwise in _HOLDS_SCORES:
+    if choice.kernel_otherwise in _HOLDS_SCORES or choice.use.images_need_mask:
         return "; use fewer tokens per row, or more microbatches"
     if choice.use.has_mask:
         return f"; rows without a mask run {choice.kernel_otherwise}: `batching: {{kind: grouped}}`"

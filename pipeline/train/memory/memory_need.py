@@ -37,7 +37,7 @@ class MemoryNeed:
     activations_bytes: int
     """Lower bound: inputs of each layer of the language model, kept for the backward pass."""
     mask_bytes: int
-    """Mask that keeps the samples of packed rows apart; shared by all layers."""
+    """Masks that keep the samples of packed rows apart; one for all layers of a kind."""
     offloads: bool
     """True if weights, gradients and optimizer are in the node's memory."""
     gathered_bytes: int = 0
@@ -89,14 +89,16 @@ def memory_need(
     num_microbatches: int,
     num_tokens: int,
     masked_length: int = 0,
+    num_masks_of_row: int = 1,
     residual_itemsize: int | None = None,
     evaluates_held_out: bool = False,
 ) -> MemoryNeed:
     """Return the needs of a rank in training.
 
     `num_microbatches` are those of a step, `num_tokens` those of a microbatch on one rank. A row
-    with a dense mask has `masked_length` tokens; 0 if rows have none. `residual_itemsize` is that
-    of the residual stream; None: the compute dtype's. `evaluates_held_out`: during training.
+    with a dense mask has `masked_length` tokens; 0 if rows have none. It has one mask for each
+    kind of layer, `num_masks_of_row`. `residual_itemsize` is that of the residual stream; None:
+    the compute dtype's. `evaluates_held_out`: during training.
     """
     learning = [each for each in sizes.parameters if each.name in learned]
     nums = [sharing.num_on_first(each) for each in learning]
@@ -104,7 +106,8 @@ def memory_need(
     gathers_all = evaluates_held_out and sharing.is_sharded
     residual = sizes.hidden_size * sizes.num_layers * (residual_itemsize or compute_itemsize)
     # of full rows: a number for each pair of positions
-    num_masks = max(1, num_tokens // masked_length) if masked_length else 0
+    num_rows = max(1, num_tokens // masked_length) if masked_length else 0
+    num_masks = num_rows * num_masks_of_row
     return MemoryNeed(
         weights_bytes=sum(e.itemsize * sharing.num_on_first(e) for e in sizes.parameters),
         buffers_bytes=sizes.buffer_bytes,

@@ -14,6 +14,7 @@ import torch
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
 from pipeline.data.disk_format.index import open_index
+from pipeline.models.attention_kernels.packed_rows import windows_of
 from pipeline.models.computation.compiling import check_can_compile, check_towers
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.loading.weight_files import check_weight_files, fp16_warning
@@ -174,6 +175,8 @@ class RankChecks:
         batching, masked_length = config.batching, 0
         if batching.kind == "packed" and batching.strategy != "none" and not self.shell.uses_varlen:
             masked_length = batching.max_tokens or info.preprocess.get("max_tokens") or 0
+        elif self.shell.block_layers:
+            masked_length = info.num_tokens // max(1, info.num_samples)
         return memory_need(
             self.sizes,
             learned,
@@ -183,6 +186,7 @@ class RankChecks:
             num_microbatches=num_microbatches,
             num_tokens=int(num_tokens),
             masked_length=masked_length,
+            num_masks_of_row=len(windows_of(self.shell.text_config)),
             residual_itemsize=4 if self.job.rank_device.precision == "fp16" else None,
             evaluates_held_out=config.evaluate.every_steps is not None,
         )

@@ -128,6 +128,7 @@ def attention_of(
         implementation=model.attention_name,
         text_type=text.model_type,
         takes_borders=takes_masks(text),
+        images_see_ahead=bool(model.block_layers),
         head_sizes=tuple(sizes.head_dim for sizes in attention_sizes(model)),
         dropout=float(getattr(text, "attention_dropout", 0) or 0),
         packs=not kinds.isdisjoint({"packed", "auto"}),

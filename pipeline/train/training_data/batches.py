@@ -59,6 +59,7 @@ class StepCounter:
             image_token_id=self.image_token_id,
             pad_token_id=self.pad_token_id,
             window_patches=self.work.window_patches,
+            window_tokens=self.work.window_tokens,
         )
 
 

@@ -15,6 +15,7 @@ from slurm_jobs.commands.starter.data_inspection import expanded
 from slurm_jobs.commands.starter.starter_facts import Model
 from slurm_jobs.formats.configs.stages import ChatTemplateName
 from slurm_jobs.formats.processors.folder import read_processor
+from slurm_jobs.formats.processors.gemma_images import Gemma3Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -70,6 +71,17 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (
         r"llava-v?1\.5",
         FixedImages(height=336, width=336, shortest_edge=336, image_token="", num_image_tokens=576),
+    ),
+    (
+        r"gemma-3-|medgemma-",
+        Gemma3Images(
+            height=896,
+            width=896,
+            shortest_edge=None,
+            image_token="",
+            wrapping=("", ""),
+            num_image_tokens=256,
+        ),
     ),
 )
 """Image limits of published models by their names on the hub, from their processors."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
 from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.processors.gemma_images import Gemma3Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -16,6 +17,8 @@ from slurm_jobs.formats.processors.image_plans import (
     NativeImages,
 )
 
+_GEMMA3_TOKENS = 256
+"""`image_seq_length` of transformers' Gemma3Processor, if none is given."""
 _IDEFICS_TOKENS = 169
 """`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
 
@@ -155,6 +158,28 @@ def _read_fixed_size(images: Mapping[str, Any], file: Path) -> tuple[int, int, i
     raise StageDataError(message)
 
 
+def build_gemma3(described: Described) -> Gemma3Images:
+    """Return the rules for Gemma 3's images of one size.
+
+    Raises:
+        StageConfigError: the size is missing, or images would be cut into crops.
+    """
+    if described.images.get("do_pan_and_scan"):
+        described.refuse("do_pan_and_scan", "crops of an image are not supported; set it to false")
+    height, width, _ = _read_fixed_size(described.images, described.images_file)
+    return Gemma3Images(
+        height=height,
+        width=width,
+        shortest_edge=None,
+        image_token=described.token("image_token", "<image_soft_token>"),
+        wrapping=(
+            described.token("boi_token", "<start_of_image>"),
+            described.token("eoi_token", "<end_of_image>"),
+        ),
+        num_image_tokens=described.token_number("image_seq_length", default=_GEMMA3_TOKENS),
+    )
+
+
 def build_native(described: Described) -> NativeImages:
     """Return the rules for images of their own proportions: the Qwen2-VL family.
 
@@ -249,6 +274,16 @@ _IDEFICS = Builder(
 
 BUILDERS: Mapping[str, Builder] = {
     "CLIPImageProcessor": _FIXED,
+    "Gemma3ImageProcessor": Builder(
+        build=build_gemma3,
+        processor_classes=frozenset({"Gemma3Processor"}),
+        more_keys=frozenset(
+            {
+                *("do_pan_and_scan", "pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops"),
+                "pan_and_scan_min_ratio_to_activate",
+            }
+        ),
+    ),
     "Idefics3ImageProcessor": _IDEFICS,
     "LlavaImageProcessor": _FIXED,
     "LlavaNextImageProcessor": Builder(

@@ -44,6 +44,7 @@ _SQUARE = {**_STEP_DEFAULTS, **_CENTRED, "size": {"height": 224, "width": 224}}
 
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": _CLIP,
+    "Gemma3ImageProcessor": {**_SQUARE, "resample": _BILINEAR},
     "Idefics3ImageProcessor": _IDEFICS_DEFAULTS,
     "LlavaImageProcessor": _CLIP,
     "LlavaNextImageProcessor": {

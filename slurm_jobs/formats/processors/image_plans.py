@@ -52,8 +52,8 @@ class ImagePlan:
     recipes: tuple[Recipe, ...]
     """One recipe for each stored array, in the order that the model expects."""
     placeholder: tuple[tuple[str, int], ...]
-    """Replacement for the image token that the chat template prints: pieces of text, each with its
-    number of repetitions."""
+    """Replacement for the one image token in the text: pieces of text, each with its number of
+    repetitions."""
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class ImageRules(ABC):
 
     __slots__ = ()
     image_token: str
-    """Token that the chat template prints for an image."""
+    """Token in whose place the model puts a feature of an image."""
     wrapping: tuple[str, str] | None = None
     """Tokens that the template prints before and after an image, as part of it."""
 
@@ -87,6 +87,19 @@ class ImageRules(ABC):
     @abstractmethod
     def _plan(self, size: Size) -> ImagePlan:
         """Return the plan for sides of at least one pixel; raise UnfitImageError like `plan`."""
+
+    @property
+    def printed_token(self) -> str:
+        """Token that the chat template prints for an image."""
+        return self.image_token
+
+    @property
+    def written(self) -> str:
+        """Text that replaces the printed token before the text is tokenised.
+
+        It has `image_token` once, which the placeholder replaces.
+        """
+        return self.printed_token
 
     def pieces(self) -> frozenset[str]:
         """Return all pieces of text that the placeholder of any plan may have."""

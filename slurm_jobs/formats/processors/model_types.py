@@ -20,6 +20,7 @@ ImageKind = Literal["fixed", "tiled", "native"]
 size. `native`: one, of its own size."""
 
 TAKEN_IMAGES: Mapping[str, ImageKind] = {
+    "gemma3": "fixed",
     "idefics3": "tiled",
     "llava": "fixed",
     "llava_next": "tiled",
@@ -37,6 +38,7 @@ WHOLE_TYPES = tuple(TAKEN_IMAGES)
 
 MADE_IMAGES: Mapping[str, ImageKind] = {
     "CLIPImageProcessor": "fixed",
+    "Gemma3ImageProcessor": "fixed",
     "Idefics3ImageProcessor": "tiled",
     "LlavaImageProcessor": "fixed",
     "LlavaNextImageProcessor": "tiled",

@@ -38,6 +38,8 @@ def tiny_config(kind: str, *, tied: bool = False) -> Any:
     }
     if kind.startswith("qwen"):
         return _qwen_config(kind, text, id_of, tied=tied)
+    if kind == "gemma3":
+        return _gemma3_config(text, id_of, tied=tied)
     text["model_type"] = "llama"
     common = {"text_config": text, "tie_word_embeddings": tied}
     if kind.startswith("llava"):
@@ -75,6 +77,25 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
         return hf.Qwen2_5_VLConfig(vision_config=vision | windows, **common)
     more = {"patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
     return hf.Qwen3VLConfig(vision_config=vision | more, **common)
+
+
+def _gemma3_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
+    import transformers as hf
+
+    # Shorter than a sample, and longer than an image.
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 12}
+    heads = {"head_dim": 8, "query_pre_attn_scalar": 8}
+    vision = _SIZES | {"num_attention_heads": 2, "image_size": 28, "patch_size": 7}
+    vision |= {"model_type": "siglip_vision_model", "vision_use_head": False}
+    return hf.Gemma3Config(
+        text_config=text | layers | heads | {"model_type": "gemma3_text"},
+        vision_config=vision,
+        mm_tokens_per_image=4,
+        image_token_index=id_of("<image_soft_token>"),
+        boi_token_index=id_of("<start_of_image>"),
+        eoi_token_index=id_of("<end_of_image>"),
+        tie_word_embeddings=tied,
+    )
 
 
 def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any:

@@ -28,7 +28,7 @@ from tests.pipeline.kinds import (
 )
 
 NUM_IMAGES = 20
-FIXED, TILED = ("llava", "llava_siglip"), ("llava_next", "idefics3", "smolvlm")
+FIXED, TILED = ("llava", "llava_siglip", "gemma3"), ("llava_next", "idefics3", "smolvlm")
 
 
 @pytest.fixture(scope="module")

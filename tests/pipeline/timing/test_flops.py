@@ -32,6 +32,13 @@ def test_frozen_weights_take_four_operations_or_two_without_a_gradient():
     )
 
 
+def test_layers_with_a_sliding_window_count_the_window():
+    """Of samples of 100 and 20 tokens, a window of 30."""
+    work = language({}, attention_width={3: 8}, window_width={3: 64})
+    counts = WorkCounts(num_token_pairs=100**2 + 20**2, num_token_window_pairs=100 * 30 + 20 * 20)
+    assert model_flops(work, counts) == 12 * (8 * (100**2 + 20**2) + 64 * (100 * 30 + 20 * 20))
+
+
 def test_each_part_counts_its_own():
     work = ModelWork(
         vision=PartWork(num_weights={2: 1, 3: 10}, attention_width={1: 8}, window_width={1: 4}),

@@ -18,6 +18,7 @@ from pipeline.models.attention_kernels.packed_rows import Packing, attention_arg
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.training_data import batches
+from tests.pipeline.kinds import CAUSAL
 from tests.pipeline.models.attention_calls import CountsAttention, build, packed_loss
 from tests.pipeline.models.small import IMAGE, PAD
 
@@ -120,6 +121,7 @@ def test_a_change_in_one_sample_changes_no_other_of_its_row(model):
     assert not torch.allclose(before[first : first + second], after[first : first + second])
 
 
+@pytest.mark.parametrize("kind", CAUSAL, indirect=True)
 def test_packed_rows_with_one_additive_mask_learn_what_transformers_does(kind, monkeypatch):
     model = build(kind)
     with CountsAttention() as ours:

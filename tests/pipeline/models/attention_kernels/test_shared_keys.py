@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from pipeline.models.attention_kernels import shared_keys
+from tests.pipeline.kinds import CAUSAL
 from tests.pipeline.models.attention_calls import calls_and_loss, expected_calls
 
 
+@pytest.mark.parametrize("kind", CAUSAL, indirect=True)
 def test_repeated_shared_keys_need_no_sharing_and_give_the_same_loss(kind):
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])

@@ -15,6 +15,7 @@ from pipeline.models.computation.compiling import compile_layers
 from pipeline.models.computation.recompute import recompute_layers
 from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.formats.configs.training_parts import CompileConfig
+from tests.pipeline.kinds import CAUSAL
 from tests.pipeline.models.attention_calls import PLACE, CountsAttention, build, packed_loss
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.passes import packed_rows
@@ -28,6 +29,7 @@ HOW = {
 }
 
 
+@pytest.mark.parametrize("kind", CAUSAL, indirect=True)
 @pytest.mark.parametrize("how", ["plain", "recomputed"])
 def test_varlen_gives_losses_and_gradients_of_the_dense_mask(kind, how):
     check_varlen(kind, how)

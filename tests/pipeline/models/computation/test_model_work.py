@@ -30,13 +30,15 @@ def build(kind):
     return build_model(config, kind.facts, seed=0)
 
 
-def counts_of(kind, model, batch):
+def counts_of(kind, model, batch, window_tokens=100_000):
+    """Windows are as long as a row: `eager` also computes the scores that a mask then hides."""
     return count_work(
         batch,
         patch_size=model.patch_size,
         image_token_id=kind.facts.info.image_token_id,
         pad_token_id=kind.facts.info.pad_token_id,
         window_patches=read_work(model).window_patches,
+        window_tokens=window_tokens,
     )
 
 
@@ -174,6 +176,19 @@ def test_windows_are_those_that_images_are_cut_into(make_kind):
                 pairs += (min(side, height - top) * min(side, width - left)) ** 2
     assert side == 4
     assert counts_of(kind, model, batch).num_window_pairs == pairs
+
+
+def test_sliding_layers_of_gemma3_count_no_more_than_their_window(make_kind):
+    kind = make_kind("gemma3")
+    model, samples = build(kind), kind.samples()
+    work = read_work(model)
+    assert work.language.window_width == work.language.attention_width == {3: 32}
+    window = work.window_tokens
+    lengths = [len(sample.input_ids) for sample in samples]
+    assert 0 < window < max(lengths)
+    packed = kind.batch(model, [samples])
+    found = counts_of(kind, model, packed, window_tokens=window).num_token_window_pairs
+    assert found == sum(length * min(length, window) for length in lengths)
 
 
 def small_ratio(model):

@@ -139,6 +139,35 @@ def test_llava_nexts_folder_on_hubs_is_read(tmp_path: Path) -> None:
     assert (kind.tile_size, kind.grids[0]) == (336, (672, 336))
 
 
+GEMMA3 = {
+    "image_processor_type": "Gemma3ImageProcessor",
+    "processor_class": "Gemma3Processor",
+    "do_convert_rgb": None,
+    "do_pan_and_scan": None,
+    "image_seq_length": 256,
+    "pan_and_scan_max_num_crops": None,
+    "resample": 2,
+    "size": {"height": 896, "width": 896},
+}
+
+
+def test_gemma3s_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "gemma", GEMMA3, image_seq_length=256)
+    kind = read_processor(folder).images
+    assert kind.plan((1200, 800)).placeholder == (("<image_soft_token>", 256),)
+    assert (kind.printed_token, kind.model_inputs()["image_kind"]) == ("<start_of_image>", "fixed")
+    assert kind.written == "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"
+    own = {"image_token": "<i>", "boi_token": "<b>", "eoi_token": "<e>"}
+    assert read_processor(folder, own).images.written == "\n\n<b><i><e>\n\n"
+
+
+def test_crops_of_gemma3s_images_are_refused_by_name(tmp_path: Path) -> None:
+    crops = {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 4}
+    folder = write_folder(tmp_path / "gemma", {**GEMMA3, **crops})
+    with pytest.raises(StageConfigError, match="do_pan_and_scan True; crops of an image are not"):
+        read_processor(folder)
+
+
 def test_tokens_that_the_tokenizer_names_come_before_the_usual_ones(tmp_path: Path) -> None:
     own = {"image_token": "<img>", "vision_start_token": "<v>", "vision_end_token": "</v>"}
     folder = write_folder(tmp_path / "qwen", QWEN)

@@ -16,11 +16,16 @@ A100 = AttentionFacts(
     implementation="sdpa",
     text_type="qwen2_5_vl_text",
     takes_borders=True,
+    images_see_ahead=False,
     head_sizes=(80, 128),
     dropout=0.0,
     packs=True,
     sizes_differ=True,
     why_no_varlen="",
+)
+IMAGES_SEE_AHEAD = (
+    "the tokens of an image also see later ones of it in this model, which bounds of samples do "
+    "not describe"
 )
 ON_CPU = {"device_type": "cpu", "capability": None, "precision": "fp32"}
 
@@ -59,6 +64,11 @@ ON_CPU = {"device_type": "cpu", "capability": None, "precision": "fp32"}
             {"dropout": 0.1},
             "dense",
             "the model has a dropout of 0.1 on scores, which varlen does not support",
+        ),
+        (
+            {"images_see_ahead": True},
+            "dense",
+            IMAGES_SEE_AHEAD,
         ),
         ({"why_no_varlen": "torch 2.9 has none"}, "dense", "torch 2.9 has none"),
     ],
