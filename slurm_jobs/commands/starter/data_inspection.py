@@ -17,6 +17,7 @@ from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.commands.starter.row_counts import count_table_rows, count_text_rows
 from slurm_jobs.commands.starter.starter_facts import Data
 from slurm_jobs.formats.expand import expand_typed
+from slurm_jobs.formats.manifests.containers.data_set_lists import NAME_OF_LIST
 from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import Content
@@ -46,7 +47,7 @@ def existing(path: Path) -> Path:
     """
     path = expanded(path)
     try:
-        path.stat()
+        Path(str(path).partition("::")[0]).stat()
     except OSError as error:
         raise _not_read(path, error) from error
     return path
@@ -124,7 +125,7 @@ def is_image_folder(folder: Path) -> bool:
     table without a picture, such as the URLs that images were downloaded from, if images have texts
     next to them.
     """
-    if not folder.is_dir():
+    if not folder.is_dir() or (folder / NAME_OF_LIST).is_file():
         return False
     try:
         if (folder / "metadata.parquet").is_file() and has_images(folder):

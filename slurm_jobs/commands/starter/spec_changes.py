@@ -122,8 +122,8 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
         train["quantize"] = {"kind": "nf4", "double": True}
     slices = num_slices(data, place.limits)
     preprocess: dict[str, Any] = {"manifest": data.manifest, "processor": folder, **image_root}
-    if data.text_column is not None:
-        preprocess["columns"] = {"text": data.text_column}
+    if data.columns:
+        preprocess["columns"] = dict(data.columns)
     if model.chat_template is not None:
         preprocess["chat_template"] = model.chat_template
     preprocess_config: KeyPath = ("stages", "preprocess", "config")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.formats.configs.stages import ChatTemplateName
@@ -60,8 +61,8 @@ class Data:
     """None: not counted."""
     is_exact: bool = True
     """True if `num_rows` was counted row by row; otherwise it is the number of lines."""
-    text_column: str | None = None
-    """Column of the answers, if its name does not show that; None: it does."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Names of columns by the keys of `columns`, of those whose names do not show their meaning."""
     evaluation: str | None = None
     """Manifest of held-out rows, with images in `image_root` too; None: there is none."""
 

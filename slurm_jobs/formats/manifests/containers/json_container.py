@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from slurm_jobs.base.regular_files import open_regular, read_bytes
 from slurm_jobs.formats.manifests.containers import coco_captions, vqa_questions
+from slurm_jobs.formats.manifests.containers.data_set_lists import read_data_sets
 
 MAX_CONTAINER_BYTES = 1 << 30
 """Larger files are not read: Python needs some five times as much memory for their values."""
@@ -68,7 +70,15 @@ def _read_object(path: Path) -> Mapping[str, Any] | None:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
     first_line, _, rest = head.partition(b"\n")
     is_json_lines = bool(rest.strip()) and first_line.rstrip().endswith(b"}")
-    if is_json_lines or not _BEGINNING.match(head):
+    if is_json_lines or not head.lstrip().startswith(b"{"):
+        return None
+    if not _BEGINNING.match(head):
+        if read_data_sets(path) is not None:
+            message = (
+                ": a list of data sets, and a manifest is one of them: name its file, or let "
+                f"`slurm-jobs init --data {shlex.quote(f'{path}::NAME')}` write the spec for it"
+            )
+            raise NoContainerError(message)
         return None
     if path.stat().st_size > MAX_CONTAINER_BYTES:
         message = (

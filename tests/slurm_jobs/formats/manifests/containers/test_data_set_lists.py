@@ -1,0 +1,98 @@
+"""Lists of data sets of LLaMA-Factory, InternVL and Automodel: files, folders and columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.formats.manifests.containers.data_set_lists import ListedSet, read_data_sets
+from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
+
+
+def _only(folder: Path, values: dict[str, Any]) -> ListedSet:
+    (folder / "list.json").write_text(json.dumps({"mine": values}))
+    data_sets = read_data_sets(folder / "list.json")
+    assert data_sets is not None
+    (one,) = data_sets
+    return one
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a file of rows, one in a subfolder, and a folder of images."""
+    for name in ("rows.json", "sub/rows.jsonl", "pics/a.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("values", "columns"),
+    [
+        ({"file_name": "rows.json"}, {}),
+        ({"file_name": "rows.json", "columns": {"messages": "messages", "images": "images"}}, {}),
+        ({"file_name": "rows.json", "columns": {"messages": "chat"}}, {"messages": "chat"}),
+        (
+            {"file_name": "rows.json", "columns": {"prompt": "ask", "response": "reply"}},
+            {"prompt": "ask", "text": "reply"},
+        ),
+        ({"file_name": "rows.json", "columns": {"query": "input", "history": "history"}}, {}),
+        (
+            {
+                "file_name": "rows.json",
+                "formatting": "sharegpt",
+                "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user"},
+            },
+            {},
+        ),
+    ],
+)
+def test_columns_are_named_where_their_names_do_not_say_it(
+    folder: Path, values: dict[str, Any], columns: dict[str, str]
+) -> None:
+    one = _only(folder, values)
+    assert (one.manifest, one.problem) == (folder / "rows.json", "")
+    assert one.columns == columns
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"hf_hub_url": "a/b"}, "it is on a hub"),
+        ({"file_name": "gone.json"}, "gone.json does not exist"),
+        ({"file_name": "rows.json", "columns": {"videos": "videos"}}, "its column `videos`"),
+        ({"file_name": "rows.json", "columns": {"chosen": "good"}}, "its column `chosen`"),
+        ({"file_name": "rows.json", "columns": {"query": "extra"}}, "its column `query` (extra)"),
+        ({"file_name": "rows.json", "tags": {"user_tag": "Q"}}, "its tag `user_tag` is Q"),
+        ({"file_name": "rows.json", "ranking": True}, "its key `ranking` is not read"),
+        ({"annotation": "rows.json", "root": "gone"}, "its folder gone does not exist"),
+    ],
+)
+def test_what_cannot_be_read_is_named(folder: Path, values: dict[str, Any], problem: str) -> None:
+    assert problem in _only(folder, values).problem
+
+
+def test_folders_of_images_and_shares_are_those_of_the_list(folder: Path) -> None:
+    internvl = _only(folder, {"annotation": "sub/rows.jsonl", "root": "pics", "repeat_time": 0.5})
+    assert internvl.manifest == folder / "sub/rows.jsonl"
+    assert internvl.image_root == folder / "pics"
+    assert internvl.share == "repeat_time 0.5"
+    factory = _only(folder, {"file_name": "sub/rows.jsonl", "num_samples": 7})
+    assert (factory.image_root, factory.share) == (folder, "num_samples 7")
+    automodel = _only(folder, {"file_name": "rows.json", "media_dir": "pics", "sample_ratio": 1})
+    assert (automodel.image_root, automodel.share) == (folder / "pics", "")
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"a": 1}', '{"a": {"images": []}}', ""])
+def test_other_files_are_no_list(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.json").write_text(text)
+    assert read_data_sets(tmp_path / "m.json") is None
+
+
+def test_a_list_as_a_manifest_is_refused_with_the_way_to_name_a_set(folder: Path) -> None:
+    _only(folder, {"file_name": "rows.json"})
+    with pytest.raises(NoContainerError, match=r"init --data .*list\.json::NAME"):
+        find_container(folder / "list.json")
