@@ -22,7 +22,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-Meaning = Literal["image", "text", "prompt", "system", "id", "turns"]
+Meaning = Literal["image", "text", "prompt", "system", "id", "turns", "earlier_turns"]
 
 TURN_KEYS = ("messages", "conversations", "texts")
 """Columns of conversations. The first that is not null is read."""
@@ -38,6 +38,7 @@ _READ: Mapping[Meaning, str] = {
         sys_prompt""",
     "id": "id",
     "turns": " ".join(TURN_KEYS),
+    "earlier_turns": "history",
 }
 SPELLINGS: Mapping[str, Meaning] = {
     name: meaning for meaning, names in _READ.items() for name in names.split()

@@ -40,9 +40,12 @@ from slurm_jobs.formats.manifests.keys import (
 )
 from slurm_jobs.formats.manifests.marks import foreign_mark
 from slurm_jobs.formats.manifests.messages import Content, ManifestRow, Message, RowOrigin, bad_row
-from slurm_jobs.formats.manifests.row_notes import RowNote, answer_note
+from slurm_jobs.formats.manifests.row_notes import answer_note
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.row_pictures import WEB, listed_pictures
+from slurm_jobs.formats.manifests.row_shapes.earlier_turns import earlier_turns
+from slurm_jobs.formats.manifests.row_shapes.row_values import RowValues
+from slurm_jobs.formats.manifests.row_shapes.shape_table import rewrite_row
 from slurm_jobs.formats.manifests.splits import split_of_column
 from slurm_jobs.formats.manifests.turns import (
     check_characters,
@@ -75,6 +78,7 @@ def read_row(
     messages: tuple[Message, ...] = ()
     try:
         row.check_replaced()
+        rewrite_row(row.values)
         pictures = row.take_pictures()
         source = row.source(pictures)
         messages = row.messages(pictures)
@@ -113,10 +117,11 @@ class _Row:
     def __init__(self, value: Mapping[str, Any], options: RowOptions) -> None:
         self._value = value
         self._options = options
-        self._held: dict[Meaning, dict[str, Any]] = {}
-        self._others: dict[str, Any] = {}
+        self.values = RowValues(options.columns)
+        self._held = self.values.held
+        self._others = self.values.others
         self.ignored: list[str] = []
-        self.notes: list[RowNote] = []
+        self.notes = self.values.notes
         self.left_out: list[tuple[str, Any]] = []
         """Keys of `columns.ignore`, and their values."""
         for key, item in value.items():
@@ -126,7 +131,7 @@ class _Row:
             if meaning is not None:
                 self._held.setdefault(meaning, {})[key] = item
             elif not options.ignores(key):
-                self._others[key] = item
+                self.values.add_other(key, item)
             elif key in options.columns.ignore:
                 self.left_out.append((key, item))
 
@@ -172,6 +177,7 @@ class _Row:
         if key is not None and not self._is_answer(key):
             self._ignore("text", "prompt")
             self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
+            self._earlier_turns(has_question=False)
             return self._conversation(normal(key), turns[key], pictures)
         answers = self._held.get("text", {})
         if not answers:
@@ -302,9 +308,7 @@ class _Row:
             self.notes.append("answer_left_out")
         filled = fill_images(asked, pictures)
         check_first_question(filled)
-        answers = [turn.text for turn in filled if turn.role == "assistant" and turn.is_learned]
-        notes = (answer_note(answer, is_caption=False) for answer in answers)
-        self.notes += [note for note in notes if note]
+        self._note_answers(filled, is_caption=False)
         words = " ".join(" ".join(message.text.split()) for message in filled)
         for key, other in {**self._held.get("prompt", {}), **self._others}.items():
             if is_chat_part(key, other) and not all(text in words for text in _texts(other)):
@@ -342,17 +346,46 @@ class _Row:
             raise BadRowError(message)
         if not pictures and not question:
             raise self._no_image()
-        note = answer_note(answer, is_caption=not question)
-        self.notes += [note] if note else []
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
+        messages += self._earlier_turns(has_question=bool(question))
         words = (
             split_marks(question)
             if question
             else [Content(kind="text", value=self._options.prompt)]
         )
         messages += [Message(role="user", content=tuple(words)), _text_message("assistant", answer)]
-        return fill_images(messages, pictures)
+        filled = fill_images(messages, pictures)
+        check_first_question(filled)
+        self._note_answers(filled, is_caption=not question)
+        return filled
+
+    def _note_answers(self, messages: Sequence[Message], *, is_caption: bool) -> None:
+        for message in messages:
+            if message.role == "assistant" and message.is_learned:
+                note = answer_note(message.text, is_caption=is_caption)
+                if note is not None:
+                    self.notes.append(note)
+
+    def _earlier_turns(self, *, has_question: bool) -> list[Message]:
+        """Return the turns before the question of a row.
+
+        Raises:
+            BadRowError: the row has no question of its own, or the turns are invalid.
+        """
+        messages: list[Message] = []
+        for key, value in self._held.get("earlier_turns", {}).items():
+            if says_nothing(value):
+                continue
+            if not has_question:
+                message = (
+                    f"`{key}` holds earlier turns, which are read only before a question and its "
+                    "answer; write them into `messages`, or set "
+                    f"`columns: {{ignore: [{key}]}}` to leave them out"
+                )
+                raise BadRowError(message)
+            messages += earlier_turns(key, value)
+        return messages
 
     def _no_image(self) -> BadRowError:
         """Return the error for a missing image; a key with other content is the better reason."""

@@ -679,7 +679,7 @@ CHOICES = {
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"instruction": "Add.", "input": "1 + 1", "output": "2"}, "`input` holds words of the u"),
+        ({"question": "Add.", "input": "1 + 1", "output": "2"}, "`input` holds words of the user"),
         ({"image": "p.png", "input": "How many?", "output": "2"}, "set `columns: {prompt: input}`"),
         ({"question": "Q?", "A": "x", "B": "y", "C": "", "answer": "B"}, "`A` holds choices"),
         *(({**QUIZ, key: "It rains."}, f"`{key}` {what}") for key, what in CHOICES.items()),
