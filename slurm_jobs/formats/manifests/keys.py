@@ -304,6 +304,8 @@ def left_out_media(key: str, value: Any) -> MediaKind | None:
 
 def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield the keys of these names in a row, and their values, at any depth."""
+    if not names:
+        return
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in names:
@@ -456,7 +458,10 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
         if name in LOSS_KEYS and not is_empty(value):
             meaning = yes_or_no(value)
             if meaning is None:
-                message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
+                message = (
+                    f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0, "
+                    "because an answer is learned as a whole or not at all"
+                )
                 raise BadRowError(message)
             marks[key] = meaning != (name in UNLEARNED_KEYS)
     if len(set(marks.values())) > 1:

@@ -120,7 +120,7 @@ class _Row:
         self.values = RowValues(options.columns)
         self._held = self.values.held
         self._others = self.values.others
-        self.ignored: list[str] = []
+        self.ignored = self.values.ignored
         self.notes = self.values.notes
         self.left_out: list[tuple[str, Any]] = []
         """Keys of `columns.ignore`, and their values."""
@@ -267,7 +267,10 @@ class _Row:
                     "one conversation as `messages`"
                 )
             if is_row and first is not None and ("text" in meanings or names_answers(key)):
-                return _several_answers(key, value)
+                return (
+                    f"`{key}` is a list of answers; set `columns: {{text: {key}}}` to learn one of "
+                    "them, or write a row for each"
+                )
             if not names.isdisjoint(SPELLINGS):
                 return f"`{key}` holds a list of rows; write that list alone as the manifest"
         return (
@@ -279,7 +282,8 @@ class _Row:
     def _conversation(
         self, column: str, value: Any, pictures: Sequence[Content]
     ) -> tuple[Message, ...]:
-        wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
+        pair = ("user", "assistant")
+        wanted = {"conversations": ("from", "value"), "texts": pair, "conversation": pair}
         messages: list[Message] = []
         for turn in turns_of(value):
             self.left_out += values_of_keys(turn, self._options.columns.ignore)
@@ -416,10 +420,8 @@ class _Row:
         """
         held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
         for key, value in held.items():
-            if isinstance(value, list) and meaning == "text":
-                raise BadRowError(_several_answers(key, value))
             if not isinstance(value, str):
-                message = f"`{key}` is {kind_of(value)}, expected a string"
+                message = f"`{key}` is {kind_of(value)}, expected a string{_remedy(value)}"
                 raise BadRowError(message)
         held = {key: value for key, value in held.items() if value.strip()}
         if len(set(held.values())) > 1:
@@ -482,13 +484,18 @@ class _Row:
                 f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
             )
             raise BadRowError(message)
-        texts = map(normal, self._held.get("text", {}))
-        if name == "label" and says is not None and "completion" in texts:
+        if name == "label" and says is not None and self._has_completion():
             message = (
                 f"`{key}` next to `completion` is preference data, which is not supported; set "
                 f"`columns: {{ignore: [{key}]}}` to leave it out"
             )
             raise BadRowError(message)
+
+    def _has_completion(self) -> bool:
+        for key in self._value:
+            if isinstance(key, str) and normal(key) == "completion":
+                return self._options.meaning(key) == "text"
+        return False
 
 
 _NAMES: Mapping[Meaning, str] = {
@@ -498,14 +505,13 @@ _NAMES: Mapping[Meaning, str] = {
 }
 
 
-def _several_answers(key: str, answers: Sequence[Any]) -> str:
-    """Return why a list cannot be the answer of a row."""
-    if len(answers) == 1:
-        return f"`{key}` is a list with an answer, expected a string; write the text alone"
-    return (
-        f"`{key}` holds several answers ({len(answers)}), and a row has one; write the one to "
-        "learn as a text in `answer`, or a row for each"
-    )
+def _remedy(value: Any) -> str:
+    """Return what to write instead of a value that is no text."""
+    if isinstance(value, list | tuple):
+        return "; write one text, or a row for each"
+    if isinstance(value, int | float):
+        return "; write it as a text, and a class by its name"
+    return ""
 
 
 def _texts(value: Any) -> list[str]:

@@ -19,6 +19,8 @@ class RowValues:
         """Values of the keys that are read, by meaning and key."""
         self.others: dict[str, Any] = {}
         """Values of the other keys, without those of `columns.ignore`."""
+        self.ignored: list[str] = []
+        """Keys of turns, answers and images that are not read, with the path to them."""
         self.notes: list[RowNote] = []
         self._other_keys: dict[str, str] = {}
         """The other keys, by their name as it is compared."""
@@ -34,6 +36,12 @@ class RowValues:
         if key is None or says_nothing(self.others.get(key)):
             return None
         return key
+
+    @property
+    def has_own_names(self) -> bool:
+        """Check whether the config names the question, the answer or the turns."""
+        columns = self.columns
+        return any(name is not None for name in (columns.prompt, columns.text, columns.messages))
 
     def filled(self, meaning: Meaning) -> dict[str, Any]:
         """Return the keys of a meaning that are not empty, and their values."""

@@ -8,12 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from slurm_jobs.formats.manifests.keys import Meaning
-from slurm_jobs.formats.manifests.row_shapes import alpaca
+from slurm_jobs.formats.manifests.row_shapes import (
+    alpaca,
+    answer_lists,
+    conversation,
+    problem_solution,
+    prompt_completion,
+)
 from slurm_jobs.formats.manifests.row_shapes.row_values import RowValues
 
-_SHAPES: tuple[Callable[[RowValues], None], ...] = (alpaca.rewrite,)
+_SHAPES: tuple[Callable[[RowValues], None], ...] = (
+    conversation.rewrite,
+    prompt_completion.rewrite,
+    problem_solution.rewrite,
+    alpaca.rewrite,
+    answer_lists.rewrite,  # last: whether a row has a question decides which answer is taken
+)
 
-SHAPE_KEYS: Mapping[str, Meaning] = {**alpaca.KEYS}
+SHAPE_KEYS: Mapping[str, Meaning] = {
+    **conversation.KEYS,
+    **prompt_completion.KEYS,
+    **problem_solution.KEYS,
+    **alpaca.KEYS,
+    **answer_lists.KEYS,
+}
 """Meaning of keys that are read only in rows of a shape, by name."""
 
 
@@ -23,7 +41,7 @@ def rewrite_row(row: RowValues) -> None:
     Raises:
         BadRowError: it has the keys of a shape, but not its values.
     """
-    if row.filled("turns"):
-        return
     for rewrite in _SHAPES:
+        if row.filled("turns"):
+            return
         rewrite(row)
