@@ -66,6 +66,10 @@ class RowOptions:
             return True
         return normal(key) in FILE_NAMES and not self.ignores(key) and self.meaning(key) is None
 
+    def holds_turns(self, key: str) -> bool:
+        """Check whether a column may have turns."""
+        return "turns" in (self.meaning(key), SHAPE_KEYS.get(normal(key)))
+
     def looks_at(self, key: str) -> bool:
         """Check whether a column's values are needed: as content, or to detect content."""
         return self.reads(key) or key not in self.columns.ignore

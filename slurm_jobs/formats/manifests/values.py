@@ -43,7 +43,10 @@ from slurm_jobs.formats.manifests.messages import Content, ManifestRow, Message,
 from slurm_jobs.formats.manifests.row_notes import answer_note
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.row_pictures import WEB, listed_pictures
-from slurm_jobs.formats.manifests.row_shapes.earlier_turns import earlier_turns
+from slurm_jobs.formats.manifests.row_shapes.earlier_turns import (
+    check_no_earlier_turns,
+    earlier_turns,
+)
 from slurm_jobs.formats.manifests.row_shapes.row_values import RowValues
 from slurm_jobs.formats.manifests.row_shapes.shape_table import rewrite_row
 from slurm_jobs.formats.manifests.splits import split_of_column
@@ -177,7 +180,7 @@ class _Row:
         if key is not None and not self._is_answer(key):
             self._ignore("text", "prompt")
             self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
-            self._earlier_turns(has_question=False)
+            check_no_earlier_turns(self.values)
             return self._conversation(normal(key), turns[key], pictures)
         answers = self._held.get("text", {})
         if not answers:
@@ -352,7 +355,9 @@ class _Row:
             raise self._no_image()
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
-        messages += self._earlier_turns(has_question=bool(question))
+        if not question:
+            check_no_earlier_turns(self.values)
+        messages += earlier_turns(self.values)
         words = (
             split_marks(question)
             if question
@@ -370,26 +375,6 @@ class _Row:
                 note = answer_note(message.text, is_caption=is_caption)
                 if note is not None:
                     self.notes.append(note)
-
-    def _earlier_turns(self, *, has_question: bool) -> list[Message]:
-        """Return the turns before the question of a row.
-
-        Raises:
-            BadRowError: the row has no question of its own, or the turns are invalid.
-        """
-        messages: list[Message] = []
-        for key, value in self._held.get("earlier_turns", {}).items():
-            if says_nothing(value):
-                continue
-            if not has_question:
-                message = (
-                    f"`{key}` holds earlier turns, which are read only before a question and its "
-                    "answer; write them into `messages`, or set "
-                    f"`columns: {{ignore: [{key}]}}` to leave them out"
-                )
-                raise BadRowError(message)
-            messages += earlier_turns(key, value)
-        return messages
 
     def _no_image(self) -> BadRowError:
         """Return the error for a missing image; a key with other content is the better reason."""
@@ -418,7 +403,7 @@ class _Row:
         Raises:
             BadRowError: columns contradict each other, or one is not text.
         """
-        held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
+        held = self.values.filled(meaning)
         for key, value in held.items():
             if not isinstance(value, str):
                 message = f"`{key}` is {kind_of(value)}, expected a string{_remedy(value)}"

@@ -12,7 +12,6 @@ from typing import Any
 from slurm_jobs.formats.manifests.keys import (
     LOSS_KEYS,
     BadRowError,
-    Meaning,
     is_empty,
     kind_of,
     normal,
@@ -20,9 +19,6 @@ from slurm_jobs.formats.manifests.keys import (
     unread_problem,
 )
 from slurm_jobs.formats.manifests.row_shapes.row_values import RowValues
-
-KEYS: Mapping[str, Meaning] = {}
-"""None: both keys are read in other rows, too."""
 
 
 def rewrite(row: RowValues) -> None:

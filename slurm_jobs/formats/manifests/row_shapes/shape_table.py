@@ -27,7 +27,6 @@ _SHAPES: tuple[Callable[[RowValues], None], ...] = (
 
 SHAPE_KEYS: Mapping[str, Meaning] = {
     **conversation.KEYS,
-    **prompt_completion.KEYS,
     **problem_solution.KEYS,
     **alpaca.KEYS,
     **answer_lists.KEYS,
