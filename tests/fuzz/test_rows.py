@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ KNOWN = (
     *("reasoning_content", "source", "width", "loss", "weight", "Image Path", "mood", "photo"),
     *("mask", "turn_mask", "supervised_turns", "image_classes", "answers", "captions", "media"),
     *("dicom_path", "image_id", "imageLeft", "masked_pictures"),
+    *("input", "history", "problem", "solution", "conversation", "multiple_choice_answer"),
 )
 KEYS = st.one_of(st.sampled_from(KNOWN), st.text(max_size=6))
 SCALARS = st.one_of(
@@ -79,6 +81,11 @@ VALUES = st.one_of(
     st.lists(
         st.dictionaries(st.sampled_from(["type", "path", "text", "answer"]), SCALARS), max_size=2
     ),
+    st.lists(
+        st.dictionaries(st.sampled_from(["human", "assistant", "loss", "mood"]), SCALARS),
+        max_size=2,
+    ),
+    st.lists(st.lists(SCALARS, min_size=2, max_size=2), max_size=2),
     CHATS,
 )
 ROWS = st.builds(
@@ -88,6 +95,10 @@ ROWS = st.builds(
         st.just({"messages": GOOD}),
         st.just({"image": "a.png", "text": "t"}),
         st.builds(lambda turns: {"messages": turns}, CHATS),
+        st.builds(lambda turns: {"prompt": turns, "completion": GOOD[1:]}, CHATS),
+        st.just({"instruction": "q", "output": "a"}),
+        st.just({"problem": "q"}),
+        st.just({"image": "a.png", "question": "q"}),
         st.builds(lambda marks: {"messages": [GOOD[0], {**GOOD[1], **marks}]}, MARKS),
     ),
     st.dictionaries(KEYS, VALUES, max_size=3),
@@ -98,15 +109,23 @@ def is_read(key: str) -> bool:
     return RowOptions().meaning(key) is not None or normal(key) in FILE_NAMES
 
 
+def is_in_words(row: ManifestRow, value: object) -> bool:
+    """Check whether a text within a value is learned or asked, or one of several answers."""
+    texts = [value] if isinstance(value, str) else []
+    if isinstance(value, list | dict):
+        texts = re.findall(r'"((?:[^"\\]|\\.)*)"', json.dumps(value, ensure_ascii=False))
+    words = "".join(message.text for message in row.messages)
+    return "several_answers" in row.notes or any(text.strip() in words for text in texts)
+
+
 def require_accounted(row: ManifestRow, value: dict[str, Any]) -> None:
     """Each key is read, metadata, reported, or the row is rejected; a mark is honoured."""
     if row.problem:
         return
     for key, item in value.items():
         printable = key.encode("utf-8", "replace").decode()
-        assert says_nothing(item) or is_read(key) or is_metadata(key) or printable in row.ignored, (
-            key
-        )
+        is_seen = is_read(key) or is_metadata(key) or printable in row.ignored
+        assert says_nothing(item) or is_seen or is_in_words(row, item), key
     require_asked_and_seen(row, value)
     if not isinstance(value.get("messages"), list):
         return

@@ -22,7 +22,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-Meaning = Literal["image", "text", "prompt", "system", "id", "turns"]
+Meaning = Literal["image", "text", "prompt", "system", "id", "turns", "earlier_turns"]
 
 TURN_KEYS = ("messages", "conversations", "texts")
 """Columns of conversations. The first that is not null is read."""
@@ -38,6 +38,7 @@ _READ: Mapping[Meaning, str] = {
         sys_prompt""",
     "id": "id",
     "turns": " ".join(TURN_KEYS),
+    "earlier_turns": "history",
 }
 SPELLINGS: Mapping[str, Meaning] = {
     name: meaning for meaning, names in _READ.items() for name in names.split()
@@ -335,6 +336,8 @@ def left_out_media(key: str, value: Any) -> MediaKind | None:
 
 def values_of_keys(value: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield the keys of these names in a row, and their values, at any depth."""
+    if not names:
+        return
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in names:
@@ -500,7 +503,10 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
         if name in LOSS_KEYS and not is_empty(value):
             meaning = yes_or_no(value)
             if meaning is None:
-                message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
+                message = (
+                    f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0, "
+                    "because an answer is learned as a whole or not at all"
+                )
                 raise BadRowError(message)
             marks[key] = meaning != (name in UNLEARNED_KEYS)
     if len(set(marks.values())) > 1:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-RowNote = Literal["answer_left_out", "missing_value", "web_page"]
+RowNote = Literal[
+    "answer_left_out", "missing_value", "several_answers", "several_captions", "web_page"
+]
 
 NOTE_TEXTS: Mapping[RowNote, str] = {
     "answer_left_out": (
@@ -15,6 +17,14 @@ NOTE_TEXTS: Mapping[RowNote, str] = {
     "missing_value": (
         "the answer is a word such as `nan` or `None`, which programs write where a value is "
         "missing; remove such rows unless the word is the answer"
+    ),
+    "several_answers": (
+        "several answers are listed, and only `multiple_choice_answer`, or else the most frequent "
+        "one, is learned; to learn all of them, write a row for each"
+    ),
+    "several_captions": (
+        "several captions are listed, and only the first is learned; to learn all of them, write a "
+        "row for each"
     ),
     "web_page": (
         "the caption is an HTML page, perhaps that of a failed download; remove such rows unless "
@@ -27,6 +37,8 @@ NOTE_TEXTS: Mapping[RowNote, str] = {
 NOTE_NAMES: Mapping[RowNote, str] = {
     "answer_left_out": "began with an answer, left out",
     "missing_value": "answer is `nan`, `None` or similar",
+    "several_answers": "several answers, one learned",
+    "several_captions": "several captions, first learned",
     "web_page": "caption is an HTML page",
 }
 """Short form of each note, for a table of counts."""

@@ -14,6 +14,7 @@ from slurm_jobs.formats.manifests.keys import (
     looks_like_picture,
     normal,
 )
+from slurm_jobs.formats.manifests.row_shapes.shape_table import SHAPE_KEYS
 
 _MAPPED: tuple[tuple[str, Meaning], ...] = (
     ("image", "image"),
@@ -55,14 +56,19 @@ class RowOptions:
         return is_picture and self.columns.image not in (None, key)
 
     def reads(self, key: str) -> bool:
-        """Check whether a column is a part of samples."""
-        return self.meaning(key) is not None or (
-            normal(key) in FILE_NAMES and not self.ignores(key)
-        )
+        """Check whether a column may be a part of samples."""
+        is_read = self.meaning(key) is not None or self.holds_picture(key)
+        return is_read or (normal(key) in SHAPE_KEYS and not self.ignores(key))
 
     def holds_picture(self, key: str) -> bool:
         """Check whether a column has pictures, or names of their files."""
-        return self.reads(key) and self.meaning(key) in (None, "image")
+        if self.meaning(key) == "image":
+            return True
+        return normal(key) in FILE_NAMES and not self.ignores(key) and self.meaning(key) is None
+
+    def holds_turns(self, key: str) -> bool:
+        """Check whether a column may have turns."""
+        return "turns" in (self.meaning(key), SHAPE_KEYS.get(normal(key)))
 
     def looks_at(self, key: str) -> bool:
         """Check whether a column's values are needed: as content, or to detect content."""
@@ -88,7 +94,7 @@ class RowOptions:
         twice = sorted({name for name in names if self.reads(name) and names.count(name) > 1})
         if twice:
             return f"column {', '.join(twice)} named twice"
-        held = {self.meaning(name) for name in names}
+        held = {self.meaning(name) or SHAPE_KEYS.get(normal(name)) for name in names}
         if any(map(self.holds_picture, names)):
             held.add("image")
         if "turns" in held or {"text", "image"} <= held or {"text", "prompt"} <= held:

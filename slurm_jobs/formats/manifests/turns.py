@@ -25,6 +25,7 @@ from slurm_jobs.formats.manifests.keys import (
     yes_or_no,
 )
 from slurm_jobs.formats.manifests.messages import Content, Message
+from slurm_jobs.formats.manifests.row_shapes.value_parts import with_named_value
 
 IMAGE_MARK = "<image>"
 """Mark of the next image in a text of LLaVA's format, independent of the model's image token."""
@@ -226,7 +227,8 @@ def _read_content(
         raise BadRowError(message)
     items: list[Content] = []
     ignored: list[str] = []
-    for item in content:
+    for part in content:
+        item = with_named_value(part)
         items += _read_item(item)
         given = {k: v for k, v in item.items() if k not in ignore}
         if _kind(item) == "text":

@@ -36,9 +36,15 @@ from slurm_jobs.formats.manifests.keys import (
 )
 from slurm_jobs.formats.manifests.marks import foreign_mark
 from slurm_jobs.formats.manifests.messages import Content, ManifestRow, Message, RowOrigin, bad_row
-from slurm_jobs.formats.manifests.row_notes import RowNote, answer_note
+from slurm_jobs.formats.manifests.row_notes import answer_note
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.row_pictures import WEB, listed_pictures
+from slurm_jobs.formats.manifests.row_shapes.earlier_turns import (
+    check_no_earlier_turns,
+    earlier_turns,
+)
+from slurm_jobs.formats.manifests.row_shapes.row_values import RowValues
+from slurm_jobs.formats.manifests.row_shapes.shape_table import rewrite_row
 from slurm_jobs.formats.manifests.splits import split_of_column
 from slurm_jobs.formats.manifests.turns import (
     check_characters,
@@ -74,6 +80,7 @@ def read_row(
         if options.columns.ignore:
             left_out += [key for key, _ in values_of_keys(value, options.columns.ignore)]
         row.check_replaced()
+        rewrite_row(row.values)
         pictures = row.take_pictures()
         source = row.source(pictures)
         messages = row.messages(pictures)
@@ -113,10 +120,11 @@ class _Row:
     def __init__(self, value: Mapping[str, Any], options: RowOptions) -> None:
         self._value = value
         self._options = options
-        self._held: dict[Meaning, dict[str, Any]] = {}
-        self._others: dict[str, Any] = {}
-        self.ignored: list[str] = []
-        self.notes: list[RowNote] = []
+        self.values = RowValues(options.columns)
+        self._held = self.values.held
+        self._others = self.values.others
+        self.ignored = self.values.ignored
+        self.notes = self.values.notes
         self.left_out_items: list[tuple[str, Any]] = []
         """Keys of `columns.ignore` in the row and in turns that were read, and their values."""
         for key, item in value.items():
@@ -126,7 +134,7 @@ class _Row:
             if meaning is not None:
                 self._held.setdefault(meaning, {})[key] = item
             elif not options.ignores(key):
-                self._others[key] = item
+                self.values.add_other(key, item)
             elif key in options.columns.ignore:
                 self.left_out_items.append((key, item))
             # Any other key is of a picture, and `columns.image` names the one that is read.
@@ -173,6 +181,7 @@ class _Row:
             self._ignore("text", "prompt")
             others = [key for key in turns if key != column]
             self.ignored += [key for key in others if not is_empty(turns[key])]
+            check_no_earlier_turns(self.values)
             return self._conversation(normal(column), turns[column], pictures)
         answers = self._held.get("text", {})
         if not answers:
@@ -268,7 +277,10 @@ class _Row:
                 )
             holds_answers = first is not None and ("text" in meanings or names_answers(key))
             if has_question_or_picture and holds_answers:
-                return _several_answers(key, value)
+                return (
+                    f"`{key}` is a list of answers; set `columns: {{text: {key}}}` to learn one of "
+                    "them, or write a row for each"
+                )
             if not names.isdisjoint(SPELLINGS):
                 return f"`{key}` holds a list of rows; write that list alone as the manifest"
         return (
@@ -293,15 +305,14 @@ class _Row:
             self.notes.append("answer_left_out")
         filled = fill_images(asked, pictures)
         check_first_question(filled)
-        answers = [turn.text for turn in filled if turn.role == "assistant" and turn.is_learned]
-        notes = (answer_note(answer, is_caption=False) for answer in answers)
-        self.notes += [note for note in notes if note]
+        self._note_answers(filled, is_caption=False)
         self._check_chat_parts(filled)
         return filled
 
     def _read_turns(self, column: str, value: Any) -> list[Message]:
         """Return the messages of all turns, and record the keys that are not read."""
-        wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
+        pair = ("user", "assistant")
+        wanted = {"conversations": ("from", "value"), "texts": pair, "conversation": pair}
         messages: list[Message] = []
         for turn in turns_of(value):
             self.left_out_items += values_of_keys(turn, self._options.columns.ignore)
@@ -369,16 +380,27 @@ class _Row:
             raise BadRowError(message)
         if not pictures and not question:
             raise self._no_image()
-        note = answer_note(answer, is_caption=not question)
-        self.notes += [note] if note else []
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
+        if not question:
+            check_no_earlier_turns(self.values)
+        messages += earlier_turns(self.values)
         if question:
             messages.append(Message(role="user", content=tuple(split_marks(question))))
         else:
             messages.append(_text_message("user", self._options.prompt))
         messages.append(_text_message("assistant", answer))
-        return fill_images(messages, pictures)
+        filled = fill_images(messages, pictures)
+        check_first_question(filled)
+        self._note_answers(filled, is_caption=not question)
+        return filled
+
+    def _note_answers(self, messages: Sequence[Message], *, is_caption: bool) -> None:
+        for message in messages:
+            if message.role == "assistant" and message.is_learned:
+                note = answer_note(message.text, is_caption=is_caption)
+                if note is not None:
+                    self.notes.append(note)
 
     def _no_image(self) -> BadRowError:
         """Return the error for a missing image; a key with other content is the better reason."""
@@ -407,12 +429,10 @@ class _Row:
         Raises:
             BadRowError: columns contradict each other, or one is not text.
         """
-        held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
+        held = self.values.filled(meaning)
         for key, value in held.items():
-            if isinstance(value, list) and meaning == "text":
-                raise BadRowError(_several_answers(key, value))
             if not isinstance(value, str):
-                message = f"`{key}` is {kind_of(value)}, expected a string"
+                message = f"`{key}` is {kind_of(value)}, expected a string{_remedy(value)}"
                 raise BadRowError(message)
         held = {key: value for key, value in held.items() if value.strip()}
         if len(set(held.values())) > 1:
@@ -466,14 +486,19 @@ class _Row:
                 f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
             )
             raise BadRowError(message)
-        texts = map(normal, self._held.get("text", {}))
         is_label = normal(key) == "label" and yes_or_no(value) is not None
-        if is_label and "completion" in texts:
+        if is_label and self._has_completion():
             message = (
                 f"`{key}` next to `completion` is preference data, which is not supported; set "
                 f"`columns: {{ignore: [{key}]}}` to leave it out"
             )
             raise BadRowError(message)
+
+    def _has_completion(self) -> bool:
+        for key in self._value:
+            if isinstance(key, str) and normal(key) == "completion":
+                return self._options.meaning(key) == "text"
+        return False
 
 
 _NAMES: Mapping[Meaning, str] = {
@@ -493,14 +518,13 @@ def _turns_column(turns: Mapping[str, Any]) -> str | None:
     return next((key for key in order if turns[key] is not None), None)
 
 
-def _several_answers(key: str, answers: Sequence[Any]) -> str:
-    """Return why a list cannot be the answer of a row."""
-    if len(answers) == 1:
-        return f"`{key}` is a list with an answer, expected a string; write the text alone"
-    return (
-        f"`{key}` holds several answers ({len(answers)}), and a row has one; write the one to "
-        "learn as a text in `answer`, or a row for each"
-    )
+def _remedy(value: Any) -> str:
+    """Return what to write instead of a value that is no text."""
+    if isinstance(value, list | tuple):
+        return "; write one text, or a row for each"
+    if isinstance(value, int | float):
+        return "; write it as a text, and a class by its name"
+    return ""
 
 
 def _texts(value: Any) -> list[str]:

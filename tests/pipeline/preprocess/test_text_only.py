@@ -121,7 +121,9 @@ def test_parts_of_older_versions_are_read(tmp_path: Path, config: dict[str, Any]
 def test_notes_on_rows_are_counted_and_logged(
     tmp_path: Path, config: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path, SEEN, EARLY, {**EARLY, "id": 3})
+    annotated = {"image": "a.png", "question": "What is it?", "answers": ["A cat.", "A dog."]}
+    write(tmp_path, SEEN, EARLY, {**EARLY, "id": 3}, annotated)
     (result,), _ = run_preprocess(tmp_path, config)
-    assert result["row_notes"] == {"answer_left_out": 2, "missing_value": 2}
+    counts = {"answer_left_out": 2, "missing_value": 2, "several_answers": 1}
+    assert result["row_notes"] == counts
     assert "m.jsonl: in 2 rows, the conversation begins with an answer" in caplog.text

@@ -75,7 +75,7 @@ def _unknown_ignored(
     table = files.table(manifest)
     names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
     is_json = table is None and not manifest.lower().endswith(".csv")
-    if not names or (not is_json and any(options.meaning(name) == "turns" for name in names)):
+    if not names or (not is_json and any(map(options.holds_turns, names))):
         return None
     present = {*names, *(key for row in rows for key in row.left_out)}
     unknown = [name for name in options.columns.ignore if name not in present]

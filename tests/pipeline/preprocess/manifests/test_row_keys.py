@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.preprocess.manifest import read_manifest
+from pipeline.preprocess.manifest import open_manifest, read_manifest
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.stages import Columns
 from slurm_jobs.formats.manifests.messages import ManifestRow
@@ -270,7 +270,7 @@ def test_an_ignored_key_of_a_text_is_no_media_by_its_name_alone(
         ({"dialog": [QUESTION, ANSWER]}, "`dialog` holds turns; set `columns: {messages: dialog}`"),
         ({"data": [{"image": "p.png", "text": "A dog."}]}, "`data` holds a list of rows"),
         ({"images": [{"id": 1, "file_name": "p.png"}], "annotations": [{}]}, "COCO's annotations"),
-        ({"image": "p.png", "captions": ["A dog."]}, "is a list with an answer"),
+        ({"image": "p.png", "gold_answers": ["A dog."]}, "`gold_answers` is a list of answers"),
         ({"url": "https://x.org/p", "text": "A dog."}, "`url` is a web address, which is not fet"),
         (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or remove the row"),
         # A value that is not a picture.
@@ -639,7 +639,6 @@ def test_a_csv_without_names_of_columns_is_called_so(tmp_path: Path) -> None:
              {"role": "tool", "content": "Sunny"}, ANSWER),
         chat(user([{"type": "video", "path": "v.mp4"}]), ANSWER),
         {"prompt": [QUESTION], "chosen": [ANSWER], "rejected": [ANSWER], "images": ["p.png"]},
-        {"prompt": [QUESTION], "completion": [ANSWER], "image": "p.png"},
     ],
     ids=str,
 )  # fmt: skip
@@ -668,6 +667,63 @@ def test_rows_of_other_tools_with_images_are_read(read_line: Read, row: Row, tur
     assert said(read_line(row))[-2] == ("user", turn)
 
 
+OTHER_TOOLS = {
+    "Alpaca": {"instruction": "How", "input": "many?", "output": "Two."},
+    "ms-swift's problem": {"problem": "How\nmany?", "solution": "Two."},
+    "ms-swift's pairs": {"conversation": [{"human": "How\nmany?", "assistant": "Two."}]},
+    "TRL": {"prompt": [user("How\nmany?")], "completion": [ANSWER]},
+    "VQA": {
+        "question": "How\nmany?",
+        "answers": [{"answer": "1"}, {"answer": "Two."}],
+        "multiple_choice_answer": "Two.",
+    },
+    "TextVQA": {"question": "How\nmany?", "answers": ["1", "Two.", "Two."]},
+    "LLaMA-Factory v1": chat(
+        user([{"type": "image_url", "value": "p.png"}, {"type": "text", "value": "How\nmany?"}]),
+        assistant([{"type": "text", "value": "Two."}], loss_weight=1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", OTHER_TOOLS.values(), ids=OTHER_TOOLS)
+def test_rows_of_other_tools_are_read_from_each_format(read: Read, row: Row) -> None:
+    others = {} if "messages" in row else {"image": "p.png"}
+    assert said(read({**row, **others})) == [
+        ("user", "[p.png]|How\nmany?"),
+        ("assistant", "Two."),
+    ]
+
+
+def test_rows_of_other_tools_without_lists_are_read_from_csv(tmp_path: Path) -> None:
+    read = reader(tmp_path, as_csv)
+    asked = {"instruction": "How", "input": "many?", "output": "Two."}
+    asked["history"] = json.dumps([["Hello?", "Hi."]])
+    assert [text for _, text in said(read(asked))] == ["Hello?", "Hi.", "How\nmany?", "Two."]
+    assert said(read({"problem": "How many?", "solution": "Two."}))[0] == ("user", "How many?")
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"instruction": "Double it.", "input": 3, "output": "6"}, "`input` is a number"),
+        ({"problem": "How many?", "solution": 2}, "`solution` is a number"),
+        ({"problem": 7, "answer": "Two."}, "`problem` is a number"),
+    ],
+)
+def test_numbers_in_the_place_of_words_are_seen_in_each_format(
+    read: Read, row: Row, problem: str
+) -> None:
+    assert problem in read(row).problem
+
+
+def test_a_change_of_a_list_of_answers_changes_the_manifest(tmp_path: Path) -> None:
+    fingerprints = set()
+    for answers in (["cat", "dog"], ["dog", "cat"]):
+        row = {"image": "p.png", "question": "What?", "answers": answers}
+        fingerprints.add(open_manifest(as_parquet(tmp_path, row)).fingerprint)
+    assert len(fingerprints) == 2
+
+
 QUIZ = {"question": "Q?", "answer": "B"}
 CHOICES = {
     **dict.fromkeys(("options", "option_a", "choiceA", "option1", "opa"), "holds choices"),
@@ -680,7 +736,7 @@ CHOICES = {
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"instruction": "Add.", "input": "1 + 1", "output": "2"}, "`input` holds words of the u"),
+        ({"question": "Add.", "input": "1 + 1", "output": "2"}, "`input` holds words of the user"),
         ({"image": "p.png", "input": "How many?", "output": "2"}, "set `columns: {prompt: input}`"),
         ({"question": "Q?", "A": "x", "B": "y", "C": "", "answer": "B"}, "`A` holds choices"),
         *(({**QUIZ, key: "It rains."}, f"`{key}` {what}") for key, what in CHOICES.items()),

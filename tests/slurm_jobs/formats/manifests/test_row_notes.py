@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from slurm_jobs.formats.manifests.row_notes import NOTE_TEXTS, answer_note
+from slurm_jobs.formats.manifests.row_notes import NOTE_NAMES, NOTE_TEXTS, RowNote, answer_note
 from tests.slurm_jobs.formats.manifests.builders import (
     ANSWER,
     ASKED,
@@ -46,5 +48,5 @@ def test_an_answer_that_is_not_learned_is_not_noted() -> None:
     assert chat(QUESTION, unlearned, QUESTION, ANSWER).notes == ()
 
 
-def test_every_note_has_its_text() -> None:
-    assert set(NOTE_TEXTS) == {"answer_left_out", "missing_value", "web_page"}
+def test_every_note_has_its_text_and_name() -> None:
+    assert set(NOTE_TEXTS) == set(NOTE_NAMES) == set(get_args(RowNote))

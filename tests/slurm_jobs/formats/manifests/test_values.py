@@ -76,23 +76,30 @@ def test_a_mask_that_is_a_picture_is_refused_as_one() -> None:
 @pytest.mark.parametrize(
     "answers",
     [
-        {"answers": [{"answer": "cat", "answer_confidence": "yes"}, {"answer": "dog"}]},
-        {"answers": ["cat", "dog"]},
         {"gold_answers": ["cat", "dog"]},
-        {"answer": ["cat", "dog"]},
-        {"response": [{"text": "cat"}, {"text": "dog"}]},
+        {"captions": ["cat", "dog"]},
         {"human": [{"text": "cat"}, {"text": "dog"}]},
     ],
 )
-def test_a_list_next_to_a_question_is_several_answers(answers: dict[str, Any]) -> None:
+def test_an_unread_list_next_to_a_question_is_one_of_answers(answers: dict[str, Any]) -> None:
     (key,) = answers
     problem = row_of({**PICTURE, "question": "What is it?", **answers}).problem
-    assert problem.startswith(f"`{key}` holds several answers (2), and a row has one")
+    assert problem == (
+        f"`{key}` is a list of answers; set `columns: {{text: {key}}}` to learn one of them, or "
+        "write a row for each"
+    )
 
 
-def test_captions_next_to_a_picture_are_several_answers() -> None:
-    problem = row_of({**PICTURE, "captions": ["A cat.", "A dog."]}).problem
-    assert problem.startswith("`captions` holds several answers (2)")
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"prompt": ["What?", "Which?"], "answer": "A cat."}, "`prompt` is a list, expected a str"),
+        ({"question": "How many?", "answer": 3}, "`answer` is a number, expected a string; write"),
+        ({"system": {"a": 1}, **ASKED}, "`system` is an object, expected a string"),
+    ],
+)
+def test_words_that_are_no_text_are_refused(row: dict[str, Any], problem: str) -> None:
+    assert row_of({**PICTURE, **row}).problem.startswith(problem)
 
 
 def test_questions_with_answers_next_to_a_picture_are_rows_or_turns() -> None:

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.slurm_jobs.spec.checks.data.checked_manifests import (
     ANSWER,
     CHAT,
     QUESTION,
+    TEXT_SPEC,
     VIDEO,
     write,
     write_in_each_format,
@@ -83,4 +86,24 @@ def test_a_name_to_ignore_that_no_column_has_is_noted(
 
 def test_a_key_of_turns_may_be_ignored_without_a_note(notes: Notes, tmp_path: Path) -> None:
     spec = write(tmp_path, [{"messages": [{**QUESTION, "mood": "sad"}, ANSWER]}])
+    assert notes(spec + "      columns: {ignore: [mood]}\n") == []
+
+
+def test_rows_with_several_answers_are_noted_with_the_way_to_train_all(
+    notes: Notes, tmp_path: Path
+) -> None:
+    asked = {"question": "What is it?", "answers": ["cat", "cat"]}
+    found = notes(write(tmp_path, [asked, {**asked, "answers": ["cat", "dog"]}]))
+    assert "in 1 of the first 2 rows, beginning with m.jsonl:2, several answers are listed" in (
+        "".join(found)
+    )
+    assert found[0].endswith("to learn all of them, write a row for each")
+
+
+def test_a_key_of_pairs_in_a_table_may_be_ignored_without_a_note(
+    notes: Notes, tmp_path: Path
+) -> None:
+    rows = [{"conversation": [{"human": "?", "assistant": "!", "mood": "sad"}]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "m.parquet")
+    spec = TEXT_SPEC.format(name="m.parquet")
     assert notes(spec + "      columns: {ignore: [mood]}\n") == []
