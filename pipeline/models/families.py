@@ -43,6 +43,8 @@ class Family:
     """Prefixes of parameter names; they may be within the vision tower."""
     has_feature_layer: bool = False
     """True if `vision_feature_layer` may leave the last layers of the vision tower unused."""
+    ties_by_text_config: bool = False
+    """True if config.json may leave `tie_word_embeddings` to its `text_config`."""
     marks_images: bool = False
     """True if generation needs `mm_token_type_ids` to number the tokens."""
     why_vision_not_compiled: str = ""
@@ -61,6 +63,26 @@ def _size(facts: DataFacts) -> tuple[int, int]:
 
 def _stacked(_config: Any, facts: DataFacts) -> StackedImages:
     return StackedImages(scale=facts.pixel_scale, size=_size(facts))
+
+
+def _shuffled_tiles(config: Any, facts: DataFacts) -> StackedImages:
+    """Check that the features of a tile are a square, which the model makes a smaller one of."""
+    vision = config.vision_config
+    needs: dict[str, tuple[Any, Any]] = {
+        "vision_feature_layer": (config.vision_feature_layer, -1),
+        "vision_feature_select_strategy": (config.vision_feature_select_strategy, "default"),
+        "vision_config.use_mask_token": (vision.use_mask_token, False),
+        "width in vision_config.image_size": (vision.image_size[1], vision.image_size[0]),
+        "width in vision_config.patch_size": (vision.patch_size[1], vision.patch_size[0]),
+    }
+    for name, (value, needed) in needs.items():
+        if value != needed:
+            message = (
+                f"config.json: {name} is {value!r}, but a model of type internvl can only be "
+                f"trained with {needed!r}"
+            )
+            raise StageConfigError(message)
+    return _stacked(config, facts)
 
 
 def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
@@ -169,6 +191,13 @@ FAMILIES: Mapping[str, Family] = {
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
     "idefics3": _IDEFICS3,
+    "internvl": Family(
+        image_kind="tiled",
+        make_layout=_shuffled_tiles,
+        projector=_LLAVA_PROJECTOR,
+        ties_by_text_config=True,
+        why_vision_not_compiled=_RETURNS_INTERMEDIATE,
+    ),
     "smolvlm": _IDEFICS3,
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_windows),

@@ -47,6 +47,15 @@ LLAVA_TEMPLATE = (
     "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
 """It prints no `<s>`: LLaVA's tokenizer puts that before every text."""
+INTERNVL_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>" + _ROLE + "\n"
+    "{% if message['role'] == 'assistant' %}{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}<|im_end|>"
+    "{% endgeneration %}{% else %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}<IMG_CONTEXT>\n"
+    "{% else %}{{ item['text'] }}{% endif %}{% endfor %}<|im_end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -59,7 +68,7 @@ def without_marks(template: str) -> str:
 
 
 KINDS = (
-    *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
+    *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm", "internvl"),
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
 )
 TILE = 28
@@ -83,6 +92,7 @@ def make_processor(kind: str) -> Any:
     area_of_3 = {"shortest_edge": 64 * 64, "longest_edge": 32 * 32 * 60}
     grids = [[a * TILE, b * TILE] for a, b in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
     anyres = hf.LlavaNextImageProcessorPil(**clip, image_grid_pinpoints=grids)
+    gotocr = hf.GotOcr2ImageProcessorPil(size={"height": TILE, "width": TILE}, max_patches=6)
     qwen2 = hf.Qwen2VLImageProcessorPil(size=area)
     qwen3 = hf.Qwen2VLImageProcessorPil(
         size=area_of_3, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3
@@ -98,6 +108,7 @@ def make_processor(kind: str) -> Any:
         "llava_next": (hf.LlavaNextProcessor, anyres, llava),
         "idefics3": (hf.Idefics3Processor, hf.Idefics3ImageProcessorPil(**tiles), seq),
         "smolvlm": (hf.SmolVLMProcessor, hf.SmolVLMImageProcessorPil(**tiles), seq),
+        "internvl": (hf.InternVLProcessor, gotocr, {"image_seq_length": NUM_TILE_TOKENS}),
         "qwen2_vl": (hf.Qwen2VLProcessor, qwen2, {}),
         "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
         "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
@@ -150,11 +161,21 @@ def _make_tokenizer(kind: str) -> Any:
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     bpe.train_from_iterator(["What is this?\n\n", "A red cup.\n\n", "Sure?\n\n"] * 9, trainer)
     assert len(bpe.encode("\n\n").ids) == 1
+    roles: dict[str, str] = {}
     if kind.startswith("qwen"):
         names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
         vision = ("vision_start", "vision_end", "image_pad", "video_pad")
         more = ["<|im_start|>", *(f"<|{name}|>" for name in vision)]
         template = without_marks(QWEN_TEMPLATE)
+    elif kind == "internvl":
+        names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+        more, template = ["<|im_start|>"], without_marks(INTERNVL_TEMPLATE)
+        roles = {
+            "start_image_token": "<img>",
+            "end_image_token": "</img>",
+            "context_image_token": "<IMG_CONTEXT>",
+            "video_token": "<video>",
+        }
     elif kind.startswith("llava"):
         names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
         more, template = ["<image>"], LLAVA_TEMPLATE
@@ -165,7 +186,7 @@ def _make_tokenizer(kind: str) -> Any:
         more += places if kind == "smolvlm" else []  # else they are tokenised as words are
         template = SMOLVLM_TEMPLATE
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe, additional_special_tokens=more, **names
+        tokenizer_object=bpe, additional_special_tokens=more, **names, **roles
     )
     if kind.startswith("llava"):
         begin = ("<s>", tokenizer.bos_token_id)

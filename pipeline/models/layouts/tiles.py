@@ -72,7 +72,10 @@ class TilesInOneRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackedImages:
-    """`pixel_values` [num_images, 3, height, width]: LLaVA 1.5 and the built-in small model."""
+    """`pixel_values` [num_images, 3, height, width]: LLaVA 1.5 and the built-in small model.
+
+    The images of InternVL are tiles, all with one number of tokens.
+    """
 
     scale: PixelScale
     size: tuple[int, int]

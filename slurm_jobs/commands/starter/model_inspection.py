@@ -19,6 +19,7 @@ from slurm_jobs.formats.processors.image_plans import (
     LlavaNextTiles,
     NativeImages,
 )
+from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 from slurm_jobs.formats.processors.model_types import SMALL_VLM
 
 _GRIDS = ((672, 336), (336, 672), (672, 672), (336, 1008), (1008, 336))
@@ -53,6 +54,18 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (r"qwen3-vl", _native(patch_size=16, pixels=(65_536, 16_777_216))),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),
+    (
+        r"internvl.*-hf",
+        InternVLTiles(
+            tile_size=448,
+            min_tiles=1,
+            max_tiles=12,
+            image_token="",
+            start_token="",
+            end_token="",
+            num_image_tokens=256,
+        ),
+    ),
     (
         r"llava-(v1\.6|next)",
         LlavaNextTiles(

@@ -15,9 +15,15 @@ from slurm_jobs.formats.processors.image_plans import (
     LlavaNextTiles,
     NativeImages,
 )
+from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 
 _IDEFICS_TOKENS = 169
 """`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
+_INTERNVL_TOKENS = 256
+"""`image_seq_length` of transformers' InternVLProcessor, if none is given."""
+_MOST_TILES = 1024
+"""Limit for the grids of InternVL, which are all compared for each image. Its own models have 12
+tiles."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,6 +207,32 @@ def build_idefics(described: Described) -> IdeficsTiles:
     )
 
 
+def build_internvl(described: Described) -> InternVLTiles:
+    """Return the rules for the tiles of the nearest grid and the whole image: InternVL.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    expected = "expected height and width (in pixels), and nothing else"
+    height, width = described.counts("size", ("height", "width"), expected)
+    if height != width:
+        described.refuse("size", "expected square tiles")
+    min_tiles, max_tiles = described.count("min_patches"), described.count("max_patches")
+    if max_tiles > _MOST_TILES:
+        described.refuse("max_patches", f"expected at most {_MOST_TILES} tiles of an image")
+    if min_tiles > max_tiles:
+        described.refuse("min_patches", f"expected at most `max_patches`, which is {max_tiles}")
+    return InternVLTiles(
+        tile_size=height,
+        min_tiles=min_tiles,
+        max_tiles=max_tiles,
+        image_token=described.token("context_image_token", "<IMG_CONTEXT>"),
+        start_token=described.token("start_image_token", "<img>"),
+        end_token=described.token("end_image_token", "</img>"),
+        num_image_tokens=described.token_number("image_seq_length", default=_INTERNVL_TOKENS),
+    )
+
+
 def build_llava_next(described: Described) -> LlavaNextTiles:
     """Return the rules for the whole image and tiles of the best grid: LLaVA-NeXT.
 
@@ -249,6 +281,10 @@ _IDEFICS = Builder(
 
 BUILDERS: Mapping[str, Builder] = {
     "CLIPImageProcessor": _FIXED,
+    "GotOcr2ImageProcessor": Builder(
+        build=build_internvl,
+        processor_classes=frozenset({"InternVLProcessor"}),
+    ),
     "Idefics3ImageProcessor": _IDEFICS,
     "LlavaImageProcessor": _FIXED,
     "LlavaNextImageProcessor": Builder(

@@ -44,6 +44,15 @@ _SQUARE = {**_STEP_DEFAULTS, **_CENTRED, "size": {"height": 224, "width": 224}}
 
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": _CLIP,
+    "GotOcr2ImageProcessor": {
+        **_STEP_DEFAULTS,
+        **_OPENAI,
+        "resample": _BICUBIC,
+        "size": {"height": 384, "width": 384},
+        "crop_to_patches": False,
+        "min_patches": 1,
+        "max_patches": 12,
+    },
     "Idefics3ImageProcessor": _IDEFICS_DEFAULTS,
     "LlavaImageProcessor": _CLIP,
     "LlavaNextImageProcessor": {

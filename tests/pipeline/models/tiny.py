@@ -23,8 +23,11 @@ ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of th
 """Numbers of pictures, question and answer."""
 
 
-def tiny_config(kind: str, *, tied: bool = False) -> Any:
-    """The config of transformers for a model that fits the processor of this kind."""
+def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -> Any:
+    """The config of transformers for a model that fits the processor of this kind.
+
+    `language` is the `model_type` of its language model, for kinds that take several.
+    """
     tokenizer = make_processor(kind).tokenizer
     id_of = tokenizer.convert_tokens_to_ids
     text = _SIZES | {
@@ -38,6 +41,9 @@ def tiny_config(kind: str, *, tied: bool = False) -> Any:
     }
     if kind.startswith("qwen"):
         return _qwen_config(kind, text, id_of, tied=tied)
+    if kind == "internvl":
+        text |= {"model_type": language or "qwen3", "head_dim": 8}
+        return _internvl_config(text, id_of("<IMG_CONTEXT>"), tied=tied)
     text["model_type"] = "llama"
     common = {"text_config": text, "tie_word_embeddings": tied}
     if kind.startswith("llava"):
@@ -77,6 +83,19 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
     return hf.Qwen3VLConfig(vision_config=vision | more, **common)
 
 
+def _internvl_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -> Any:
+    import transformers as hf
+
+    sides = {"image_size": [28, 28], "patch_size": [7, 7]}
+    return hf.InternVLConfig(
+        vision_config=_SIZES | sides | {"num_attention_heads": 2, "attention_bias": True},
+        text_config=text | {"tie_word_embeddings": tied},
+        image_token_id=image_token_id,
+        image_seq_length=4,
+        tie_word_embeddings=tied,
+    )
+
+
 def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any:
     import transformers as hf
 
@@ -112,12 +131,14 @@ def _idefics_config(kind: str, common: dict[str, Any], image_token_id: int, pad_
     )
 
 
-def write_tiny(kind: str, folder: Path, *, tied: bool = False, seed: int = 0) -> Path:
+def write_tiny(
+    kind: str, folder: Path, *, tied: bool = False, seed: int = 0, language: str | None = None
+) -> Path:
     """A folder with config and weights, large enough for differences to show."""
     from transformers import AutoModelForImageTextToText
 
     torch.manual_seed(seed)
-    model = AutoModelForImageTextToText.from_config(tiny_config(kind, tied=tied))
+    model = AutoModelForImageTextToText.from_config(tiny_config(kind, tied=tied, language=language))
     draw = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -14,6 +14,7 @@ from slurm_jobs.formats.processors.image_plans import (
     check_sides,
     smart_resize,
 )
+from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 
 FIXED = {"height": 24, "width": 24, "image_token": "<image>", "num_image_tokens": 4}
 KINDS = {
@@ -35,6 +36,15 @@ KINDS = {
         num_additional_tokens=0,
         drops_first_token=False,
         image_token="<image>",
+    ),
+    "internvl": InternVLTiles(
+        tile_size=20,
+        min_tiles=1,
+        max_tiles=6,
+        image_token="<image>",
+        start_token="<start>",
+        end_token="<end>",
+        num_image_tokens=3,
     ),
     "native": NativeImages(
         patch_size=14,
