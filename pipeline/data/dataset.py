@@ -77,7 +77,7 @@ class ShardedDataset:
         rows = [column[numbers].tolist() for column in columns]  # all at once is cheaper
         keys = [format_key(key) for key in index.key[numbers].tolist()]
         gathered = Gathered(
-            keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], original_sizes=None
+            keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], pictures=None
         )
         wholes = self._wholes(numbers, rows[0], rows[2])
         places = zip(*rows[1:], strict=True)

@@ -101,6 +101,10 @@ def _anyres(config: Any, facts: DataFacts) -> AnyresTiles:
     return AnyresTiles(scale=facts.pixel_scale, size=_size(facts), smallest_grid=(height, width))
 
 
+def _anyres_alone(config: Any, facts: DataFacts) -> AnyresTiles:
+    return dataclasses.replace(_anyres(config, facts), counts_pictures=True)
+
+
 def _native(_config: Any, facts: DataFacts) -> NativePatches:
     info = facts.info
     assert info.patch_size is not None  # of a `native` data set
@@ -186,6 +190,13 @@ FAMILIES: Mapping[str, Family] = {
     "llava_next": Family(
         image_kind="tiled",
         make_layout=_anyres,
+        projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
+        has_feature_layer=True,
+        why_vision_not_compiled=_RETURNS_INTERMEDIATE,
+    ),
+    "llava_onevision": Family(
+        image_kind="tiled",
+        make_layout=_anyres_alone,
         projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
         has_feature_layer=True,
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,

@@ -68,7 +68,8 @@ def without_marks(template: str) -> str:
 
 
 KINDS = (
-    *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm", "internvl"),
+    *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
+    "internvl",
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
 )
 TILE = 28
@@ -92,6 +93,10 @@ def make_processor(kind: str) -> Any:
     area_of_3 = {"shortest_edge": 64 * 64, "longest_edge": 32 * 32 * 60}
     grids = [[a * TILE, b * TILE] for a, b in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
     anyres = hf.LlavaNextImageProcessorPil(**clip, image_grid_pinpoints=grids)
+    onevision = hf.LlavaOnevisionImageProcessorPil(
+        size={"height": TILE, "width": TILE},
+        image_grid_pinpoints=[[a * TILE, b * TILE] for a in (1, 2, 3) for b in (1, 2, 3)],
+    )
     gotocr = hf.GotOcr2ImageProcessorPil(size={"height": TILE, "width": TILE}, max_patches=6)
     qwen2 = hf.Qwen2VLImageProcessorPil(size=area)
     qwen3 = hf.Qwen2VLImageProcessorPil(
@@ -106,6 +111,15 @@ def make_processor(kind: str) -> Any:
             {"patch_size": 14, "vision_feature_select_strategy": "full"},
         ),
         "llava_next": (hf.LlavaNextProcessor, anyres, llava),
+        "llava_onevision": (
+            hf.LlavaOnevisionProcessor,
+            onevision,
+            {
+                "num_image_tokens": NUM_TILE_TOKENS,
+                "vision_feature_select_strategy": "full",
+                "vision_aspect_ratio": "anyres_max_2",
+            },
+        ),
         "idefics3": (hf.Idefics3Processor, hf.Idefics3ImageProcessorPil(**tiles), seq),
         "smolvlm": (hf.SmolVLMProcessor, hf.SmolVLMImageProcessorPil(**tiles), seq),
         "internvl": (hf.InternVLProcessor, gotocr, {"image_seq_length": NUM_TILE_TOKENS}),
@@ -247,7 +261,10 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
 def pixel_values_of_hugging_face(kind: str, encoded: dict[str, Any]) -> np.ndarray:
     """Those of one row, without the batch's axis and without tiles that only fill up."""
     values = np.asarray(encoded["pixel_values"])
-    if kind == "llava_next":  # one image after the other, filled up to the most tiles
+    if kind in (
+        "llava_next",
+        "llava_onevision",
+    ):  # one image after the other, filled up to the most tiles
         return np.concatenate([tiles[: _num_real(tiles)] for tiles in values])
     return values[0] if kind in ("idefics3", "smolvlm") else values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from contextlib import suppress
@@ -11,17 +12,19 @@ from slurm_jobs.base.errors import InputError, StageConfigError
 from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.commands.starter.data_inspection import expanded
 from slurm_jobs.commands.starter.starter_facts import Model
+from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.folder import read_processor
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
     ImageRules,
-    LlavaNextTiles,
     NativeImages,
 )
 from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 from slurm_jobs.formats.processors.model_types import SMALL_VLM
 
+_ONEVISION_SIDES = range(384, 2305, 384)
+_ONEVISION_GRIDS = tuple(itertools.product(_ONEVISION_SIDES, _ONEVISION_SIDES))
 _GRIDS = ((672, 336), (336, 672), (672, 672), (336, 1008), (1008, 336))
 
 
@@ -74,6 +77,18 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
             patch_size=14,
             num_additional_tokens=1,
             drops_first_token=True,
+            image_token="",
+        ),
+    ),
+    (
+        r"llava-onevision-qwen2",
+        LlavaOnevisionTiles(
+            tile_size=384,
+            grids=_ONEVISION_GRIDS,
+            num_image_tokens=729,
+            max_tiles=9,
+            drops_first_token=False,
+            background=(127, 127, 127),
             image_token="",
         ),
     ),

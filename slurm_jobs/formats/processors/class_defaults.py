@@ -59,6 +59,15 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         **_CLIP,
         "image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]],
     },
+    "LlavaOnevisionImageProcessor": {
+        **_STEP_DEFAULTS,
+        **_OPENAI,
+        "resample": _BICUBIC,
+        "size": {"height": 384, "width": 384},
+        "image_grid_pinpoints": [
+            [384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)
+        ],
+    },
     "Qwen2VLImageProcessor": {
         **_STEP_DEFAULTS,
         **_OPENAI,

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.formats.processors.image_plans import ImagePlan, ImageRules, Recipe, Size
+from slurm_jobs.formats.processors.image_plans import (
+    NO_INPUTS,
+    ImagePlan,
+    ImageRules,
+    Recipe,
+    Size,
+)
 
 Grid = tuple[int, int]
 """Number of columns and of rows."""
@@ -76,13 +82,11 @@ class InternVLTiles(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
+            **NO_INPUTS,
             "image_kind": "tiled",
             "image_height": self.tile_size,
             "image_width": self.tile_size,
             "num_image_tokens": self.num_image_tokens,
-            "patch_size": None,
-            "merge_size": None,
-            "temporal_patch_size": None,
         }
 
 

@@ -24,6 +24,7 @@ TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "internvl": "tiled",
     "llava": "fixed",
     "llava_next": "tiled",
+    "llava_onevision": "tiled",
     "qwen2_5_vl": "native",
     "qwen2_vl": "native",
     "qwen3_vl": "native",
@@ -36,8 +37,11 @@ SMALL_VLM_IMAGES: ImageKind = "fixed"
 WHOLE_TYPES = tuple(TAKEN_IMAGES)
 """`model_type` of the image-text-to-text models of transformers that can be trained."""
 
+_DENSE_LANGUAGE_TYPES = ("llama", "qwen2", "qwen3")
+
 LANGUAGE_TYPES: Mapping[str, tuple[str, ...]] = {
-    "internvl": ("llama", "qwen2", "qwen3"),
+    "internvl": _DENSE_LANGUAGE_TYPES,
+    "llava_onevision": _DENSE_LANGUAGE_TYPES,
 }
 """`model_type` of the language models within whole models of a type; others take any."""
 
@@ -52,6 +56,7 @@ MADE_IMAGES: Mapping[str, ImageKind] = {
     "Idefics3ImageProcessor": "tiled",
     "LlavaImageProcessor": "fixed",
     "LlavaNextImageProcessor": "tiled",
+    "LlavaOnevisionImageProcessor": "tiled",
     "Qwen2VLImageProcessor": "native",
     "SiglipImageProcessor": "fixed",
     "SmolVLMImageProcessor": "tiled",

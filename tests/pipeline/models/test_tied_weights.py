@@ -19,7 +19,7 @@ from tests.pipeline.models.tiny import write_tiny
 from tests.pipeline.models.towers import build
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl", "internvl"])
+@pytest.mark.parametrize("name", ["llava", "llava_onevision", "smolvlm", "qwen2_5_vl", "internvl"])
 def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_path):
     kind = make_kind(name)
     folder = write_tiny(name, tmp_path / "tied", tied=True)
@@ -32,7 +32,7 @@ def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_p
     assert loaded.output_head().weight is loaded.hf.get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl", "internvl"])
+@pytest.mark.parametrize("name", ["llava", "llava_onevision", "smolvlm", "qwen2_5_vl", "internvl"])
 def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_path):
     folder = write_tiny(name, tmp_path / "model", tied=False)
     config = json.loads((folder / "config.json").read_text())

@@ -16,6 +16,7 @@ from tests.pipeline.kinds import make_processor, write_kind
 
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 _GRIDS = [[rows * 28, columns * 28] for rows, columns in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
+_ONEVISION_GRIDS = [[rows * 28, columns * 28] for rows in (1, 2, 3) for columns in (1, 2, 3)]
 PICTURES = ((150, 70), (60, 90), (200, 40), (100, 100))
 """Width and height."""
 ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of them."),
@@ -44,7 +45,7 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
     if kind == "internvl":
         text |= {"model_type": language or "qwen3", "head_dim": 8}
         return _internvl_config(text, id_of("<IMG_CONTEXT>"), tied=tied)
-    text["model_type"] = "llama"
+    text["model_type"] = language or ("qwen2" if kind == "llava_onevision" else "llama")
     common = {"text_config": text, "tie_word_embeddings": tied}
     if kind.startswith("llava"):
         return _llava_config(kind, common, id_of("<image>"))
@@ -104,6 +105,14 @@ def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any
     clip = vision | {"model_type": "clip_vision_model", "projection_dim": 32}
     siglip = vision | {"model_type": "siglip_vision_model", "vision_use_head": False}
     common |= {"image_token_index": image_token_id}
+    if kind == "llava_onevision":
+        return hf.LlavaOnevisionConfig(
+            vision_config=siglip | {"image_size": 28},
+            image_grid_pinpoints=_ONEVISION_GRIDS,
+            vision_aspect_ratio="anyres_max_2",
+            video_token_index=0,
+            **common,
+        )
     if kind == "llava_siglip":
         chosen = {"vision_feature_select_strategy": "full", "vision_feature_layer": -1}
         return hf.LlavaConfig(vision_config=siglip, image_seq_length=4, **chosen, **common)

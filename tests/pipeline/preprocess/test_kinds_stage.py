@@ -30,7 +30,7 @@ from tests.pipeline.kinds import (
 NUM_IMAGES = 20
 ONE_NUMBER = ("idefics3", "smolvlm", "internvl")
 """Kinds whose tiles all have one number of tokens."""
-FIXED, TILED = ("llava", "llava_siglip"), ("llava_next", *ONE_NUMBER)
+FIXED, TILED = ("llava", "llava_siglip"), ("llava_next", "llava_onevision", *ONE_NUMBER)
 
 
 @pytest.fixture(scope="module")

@@ -176,6 +176,22 @@ def test_values_within_the_processors_own_file_come_first(
     assert read_processor(folder).images.height == 48
 
 
+ONEVISION = {
+    "image_processor_type": "LlavaOnevisionImageProcessor",
+    "processor_class": "LlavaOnevisionProcessor",
+    "image_mean": [0.5, 0.5, 0.5],
+    "do_pad": True,
+}
+
+
+def test_llava_onevisions_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    more = {"num_image_tokens": 729, "vision_feature_select_strategy": "full"}
+    kind = read_processor(write_folder(tmp_path / "ov", ONEVISION, **more)).images
+    assert (kind.tile_size, len(kind.grids), kind.max_tiles) == (384, 36, 9)
+    assert (kind.background, kind.drops_first_token) == ((127, 127, 127), False)
+    assert kind.plan((700, 300), num_images=3).text == "<image>" * 730
+
+
 @pytest.mark.parametrize(
     ("images", "processor", "words"),
     [
@@ -200,6 +216,12 @@ def test_values_within_the_processors_own_file_come_first(
         ({**INTERNVL, "max_patches": 10**9}, {}, "max_patches 1000000000; expected at most 1024"),
         ({**INTERNVL, "use_thumbnail": True}, {}, "`use_thumbnail: True` is not known of GotOcr2"),
         ({**INTERNVL, "processor_class": "GotOcr2Processor"}, {}, "'GotOcr2.* InternVLProcessor"),
+        (ONEVISION, {}, "`num_image_tokens` is missing"),
+        (ONEVISION, {"vision_aspect_ratio": "anyres"}, "'anyres', expected anyres_max_NUMBER"),
+        ({**ONEVISION, "image_mean": [2, 0, 0]}, {"num_image_tokens": 9}, "from 0 to 1"),
+        ({**ONEVISION, "image_mean": 0.5}, {"num_image_tokens": 9}, "expected three numbers"),
+        ({**ONEVISION, "image_grid_pinpoints": [[400, 384]]}, {}, "expected multiples of the siz"),
+        ({**ONEVISION, "size": {"shortest_edge": 384}}, {}, "expected height and width"),
         ({"image_processor_type": "LlavaImageProcessor", "do_pad": True}, {}, "`do_pad: True` is"),
         ({"image_processor_type": "CLIPImageProcessor"}, {}, "`patch_size` is missing"),
     ],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
     ImageRules,
-    LlavaNextTiles,
     NativeImages,
     UnfitImageError,
     check_sides,
@@ -35,6 +35,15 @@ KINDS = {
         patch_size=5,
         num_additional_tokens=0,
         drops_first_token=False,
+        image_token="<image>",
+    ),
+    "llava_onevision": LlavaOnevisionTiles(
+        tile_size=20,
+        grids=((20, 40), (40, 40)),
+        num_image_tokens=16,
+        max_tiles=2,
+        drops_first_token=False,
+        background=(0, 0, 0),
         image_token="<image>",
     ),
     "internvl": InternVLTiles(

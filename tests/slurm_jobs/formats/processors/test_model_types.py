@@ -17,6 +17,7 @@ _KINDS = {
     builders.build_idefics: "tiled",
     builders.build_internvl: "tiled",
     builders.build_llava_next: "tiled",
+    builders.build_llava_onevision: "tiled",
     builders.build_native: "native",
 }
 
