@@ -49,9 +49,10 @@ class Batch:
     """uint8 [num_pixels, 3] of all images, concatenated in the order of the image tokens."""
     image_sizes: torch.Tensor
     """int64 [num_images, 2]: height and width of each."""
-    original_sizes: torch.Tensor | None
-    """int64 [num_pictures, 2]: height and width of each picture before preprocessing; None
-    unless the model needs them. A picture that was cut into tiles is several images."""
+    pictures: torch.Tensor | None
+    """int64 [num_pictures, 3]: height and width of each picture before preprocessing, and number
+    of pictures of its sample; None unless the model needs them. A picture that was cut into tiles
+    is several images."""
     keys: tuple[str, ...]
     epoch: int
     """Epoch of the first row of the global batch."""
@@ -96,7 +97,7 @@ class ModelNeeds:
 
     make_positions: PositionMaker | None = None
     """None: positions count the tokens of each sample."""
-    original_sizes: bool = False
+    pictures: bool = False
     """True if it needs the sizes of pictures before preprocessing."""
     levels: LevelRules | None = None
     """Rules for samples with chained targets."""
@@ -115,7 +116,7 @@ def collate(
         ValueError: an image does not fit the rule.
     """
     samples = itertools.chain.from_iterable(rows)
-    gathered = gather_samples(samples, rule, with_original_sizes=needs.original_sizes)
+    gathered = gather_samples(samples, rule, with_pictures=needs.pictures)
     return assemble(gathered, [len(row) for row in rows], needs=needs, **settings)
 
 
@@ -156,8 +157,8 @@ def assemble(
         image_places=None if image_places is None else tensor(image_places),
         learned=learned,
         pixels=torch.from_numpy(pixels.reshape(-1, 3)),
-        image_sizes=_sizes(gathered.image_sizes),
-        original_sizes=None if gathered.original_sizes is None else _sizes(gathered.original_sizes),
+        image_sizes=_table(gathered.image_sizes, 2),
+        pictures=None if gathered.pictures is None else _table(gathered.pictures, 3),
         keys=tuple(gathered.keys),
         epoch=epoch,
         is_packed=rows.is_packed,
@@ -169,8 +170,8 @@ def assemble(
     )
 
 
-def _sizes(sizes: Sequence[ImageSize]) -> torch.Tensor:
-    return torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2)
+def _table(rows: Sequence[tuple[int, ...]], num_columns: int) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, num_columns)
 
 
 def _pinned(array: np.ndarray) -> torch.Tensor:

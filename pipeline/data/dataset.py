@@ -81,7 +81,7 @@ class ShardedDataset:
         num_images = index.num_images[numbers].tolist()
         keys = [format_key(key) for key in index.key[numbers].tolist()]
         gathered = Gathered(
-            keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], original_sizes=None
+            keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], pictures=None
         )
         mapped_shards = self._compared_shards(numbers, shards, sizes)
         places = zip(starts, sizes, num_tokens, num_images, strict=True)

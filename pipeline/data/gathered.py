@@ -14,6 +14,9 @@ from pipeline.data.disk_format.sample_members import Sample
 ImageSize: TypeAlias = tuple[int, int]
 """Height and width in pixels."""
 
+Picture: TypeAlias = tuple[int, int, int]
+"""Height and width in pixels of an upright picture, and number of pictures of its sample."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
@@ -29,9 +32,9 @@ class Gathered:
     """uint8 [height * width * 3] each, images of all samples in their order."""
     image_sizes: list[ImageSize]
     """Size of each of `images`."""
-    original_sizes: list[ImageSize] | None
-    """Size of each picture before preprocessing, upright; a picture that was cut into tiles is
-    several of `images`. None unless requested."""
+    pictures: list[Picture] | None
+    """Each picture before preprocessing, which may have become several of `images`. None unless
+    requested."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +79,7 @@ def image_rule(info: DatasetInfo) -> ImageRule:
 
 
 def gather_samples(
-    samples: Iterable[Sample], rule: ImageRule, *, with_original_sizes: bool = False
+    samples: Iterable[Sample], rule: ImageRule, *, with_pictures: bool = False
 ) -> Gathered:
     """Return the arrays of samples in memory.
 
@@ -89,7 +92,7 @@ def gather_samples(
         labels=[],
         images=[],
         image_sizes=[],
-        original_sizes=[] if with_original_sizes else None,
+        pictures=[] if with_pictures else None,
     )
     for sample in samples:
         rule.check(sample)
@@ -98,13 +101,13 @@ def gather_samples(
         gathered.labels.append(sample.labels)
         gathered.images.extend(image.reshape(-1) for image in sample.images)
         gathered.image_sizes.extend(image.shape[:2] for image in sample.images)
-        if gathered.original_sizes is not None:
-            gathered.original_sizes.extend(_original_sizes(sample))
+        if gathered.pictures is not None:
+            gathered.pictures.extend(_pictures(sample))
     return gathered
 
 
-def _original_sizes(sample: Sample) -> list[ImageSize]:
-    """Return the sizes of the original image files, which are stored width first.
+def _pictures(sample: Sample) -> list[Picture]:
+    """Return the pictures of a sample, whose sizes are stored width first.
 
     Raises:
         ValueError: they are missing or malformed.
@@ -115,7 +118,7 @@ def _original_sizes(sample: Sample) -> list[ImageSize]:
         message = f"sample {sample.key} has no sizes of its original image files"
         raise ValueError(message)
     try:
-        return [(int(height), int(width)) for width, height in sizes]
+        return [(int(height), int(width), len(sizes)) for width, height in sizes]
     except (TypeError, ValueError) as error:
         message = (
             f"sample {sample.key}: original_sizes is {sizes!r:.60}, not a width and a height for "

@@ -89,13 +89,13 @@ class BatchReader(Prefetcher):
 
     def _gather(self, rows: Sequence[Sequence[int]], epochs: Sequence[int]) -> Gathered:
         """Return the samples of all rows; `epochs` has one entry per row."""
-        if self._augment is None and not self._needs.original_sizes:
+        if self._augment is None and not self._needs.pictures:
             return self._dataset.gather([number for row in rows for number in row])
         try:
             return gather_samples(
                 self._samples(rows, epochs),
                 self._dataset.rule,
-                with_original_sizes=self._needs.original_sizes,
+                with_pictures=self._needs.pictures,
             )
         except ValueError as error:
             refuse_batch(str(self._dataset.files.shared_dir), error)

@@ -11,7 +11,7 @@ import torch
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.families import check_image_kind, find_family
-from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.models.hugging_face import HuggingFaceVLM, features_of, square_side
 from pipeline.models.layouts.pixel_scale import PixelScale
 from pipeline.models.loading.pretrained import find_folder, read_hugging_face_config, source_of
 from pipeline.models.loading.tower_folders import check_image_size
@@ -145,7 +145,7 @@ def check_config(model: HuggingFaceVLM) -> None:
             "temporal patch size": (vision.temporal_patch_size, info.temporal_patch_size),
         }
     else:
-        pairs["image size in pixels"] = (vision.image_size, info.image_height)
+        pairs["image size in pixels"] = (square_side(vision.image_size), info.image_height)
     _compare(pairs, config.get_text_config().vocab_size, facts, _REMEDY)
 
 

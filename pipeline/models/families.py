@@ -43,6 +43,8 @@ class Family:
     """Prefixes of parameter names; they may be within the vision tower."""
     has_feature_layer: bool = False
     """True if `vision_feature_layer` may leave the last layers of the vision tower unused."""
+    ties_by_text_config: bool = False
+    """True if config.json may leave `tie_word_embeddings` to its `text_config`."""
     image_marks: str = ""
     """Name of the argument by which generation learns which tokens are images; empty if it needs
     none."""
@@ -80,6 +82,26 @@ def _all_layers(_text_config: Any) -> frozenset[str]:
     return frozenset({"full_attention", "sliding_attention"})
 
 
+def _shuffled_tiles(config: Any, facts: DataFacts) -> StackedImages:
+    """Check that the features of a tile are a square, which the model makes a smaller one of."""
+    vision = config.vision_config
+    needs: dict[str, tuple[Any, Any]] = {
+        "vision_feature_layer": (config.vision_feature_layer, -1),
+        "vision_feature_select_strategy": (config.vision_feature_select_strategy, "default"),
+        "vision_config.use_mask_token": (vision.use_mask_token, False),
+        "width in vision_config.image_size": (vision.image_size[1], vision.image_size[0]),
+        "width in vision_config.patch_size": (vision.patch_size[1], vision.patch_size[0]),
+    }
+    for name, (value, needed) in needs.items():
+        if value != needed:
+            message = (
+                f"config.json: {name} is {value!r}, but a model of type internvl can only be "
+                f"trained with {needed!r}"
+            )
+            raise StageConfigError(message)
+    return _stacked(config, facts)
+
+
 def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
     if not all(facts.info.image_mean):
         message = (
@@ -94,6 +116,10 @@ def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
 def _anyres(config: Any, facts: DataFacts) -> AnyresTiles:
     height, width = min(config.image_grid_pinpoints, key=lambda grid: grid[0] * grid[1])
     return AnyresTiles(scale=facts.pixel_scale, size=_size(facts), smallest_grid=(height, width))
+
+
+def _anyres_alone(config: Any, facts: DataFacts) -> AnyresTiles:
+    return dataclasses.replace(_anyres(config, facts), counts_pictures=True)
 
 
 def _native(_config: Any, facts: DataFacts) -> NativePatches:
@@ -192,7 +218,21 @@ FAMILIES: Mapping[str, Family] = {
         has_feature_layer=True,
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
+    "llava_onevision": Family(
+        image_kind="tiled",
+        make_layout=_anyres_alone,
+        projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
+        has_feature_layer=True,
+        why_vision_not_compiled=_RETURNS_INTERMEDIATE,
+    ),
     "idefics3": _IDEFICS3,
+    "internvl": Family(
+        image_kind="tiled",
+        make_layout=_shuffled_tiles,
+        projector=_LLAVA_PROJECTOR,
+        ties_by_text_config=True,
+        why_vision_not_compiled=_RETURNS_INTERMEDIATE,
+    ),
     "smolvlm": _IDEFICS3,
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_windows),

@@ -45,12 +45,10 @@ def arrange_prompts(
     images = [prompt.images for prompt in prompts if len(prompt.images.sizes)]
     if not images:
         return {}
-    originals = [
-        image_set.original_sizes for image_set in images if image_set.original_sizes is not None
-    ]
+    pictures = [image_set.pictures for image_set in images if image_set.pictures is not None]
     joined = StoredImages(
         pixels=torch.cat([image_set.pixels for image_set in images]).to(device),
         sizes=torch.cat([image_set.sizes for image_set in images]),
-        original_sizes=torch.cat(originals) if originals else None,
+        pictures=torch.cat(pictures) if pictures else None,
     )
     return layout.arrange(joined, dtype)

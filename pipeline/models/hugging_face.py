@@ -43,7 +43,7 @@ from pipeline.models.vision_language import HEADS_PREFIX, TowerSizes, VisionLang
 from slurm_jobs.base.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"
-_LAYER_LISTS = ("layers", "blocks")
+_LAYER_LISTS = ("layers", "layer", "blocks")
 """Names that families use for the list of a tower's layers."""
 
 
@@ -193,7 +193,7 @@ class HuggingFaceVLM(VisionLanguageModel):
     @property
     def patch_size(self) -> int:
         """Side of a patch in pixels."""
-        return int(self.hf.config.vision_config.patch_size)
+        return square_side(self.hf.config.vision_config.patch_size)
 
     @property
     def text_config(self) -> Any:
@@ -282,6 +282,11 @@ def _without_own_settings(hf: Any) -> Iterator[None]:
         yield
     finally:
         hf.generation_config = settings
+
+
+def square_side(size: int | Sequence[int]) -> int:
+    """Return the side of a square, of which a config has one side or both."""
+    return size if isinstance(size, int) else size[0]
 
 
 def _as_list(tokens: int | list[int] | None) -> list[int]:

@@ -113,9 +113,10 @@ def num_image_tokens(rules: Rules, meta: Mapping[str, Any], num_images: int) -> 
             for width, height in sizes_of_image:
                 num_tokens += (width // side) * (height // side)
         return num_tokens
-    num_tokens = 0
-    for width, height in meta["original_sizes"]:
-        for piece, count in rules.images.plan((width, height)).placeholder:
+    num_tokens, pictures = 0, meta["original_sizes"]
+    for width, height in pictures:
+        plan = rules.images.plan((width, height), num_images=len(pictures))
+        for piece, count in plan.placeholder:
             if piece == info.image_token:
                 num_tokens += count
     return num_tokens

@@ -48,12 +48,13 @@ def to_prompt(encoded: EncodedPrompt) -> Prompt:
     """Return the model's form of an encoded prompt."""
     flat = [image.reshape(-1, 3) for image in encoded.images]
     sizes = [image.shape[:2] for image in encoded.images]
-    originals = [(height, width) for width, height in encoded.original_sizes]
+    num_pictures = len(encoded.original_sizes)
+    pictures = [(height, width, num_pictures) for width, height in encoded.original_sizes]
     pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
     images = StoredImages(
         pixels=torch.from_numpy(pixels),
         sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
-        original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
+        pictures=torch.tensor(pictures, dtype=torch.int64).reshape(-1, 3),
     )
     return Prompt(input_ids=encoded.input_ids.tolist(), images=images)
 

@@ -13,7 +13,8 @@ from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import NotPossibleError, Work
 
 KINDS = (
-    *("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
+    *("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_siglip"),
+    *("llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"),
     "gemma3",
 )
 SHORT_KINDS = ("qwen2_5_vl",)

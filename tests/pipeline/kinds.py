@@ -64,6 +64,15 @@ GEMMA3_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}"
 )
 """In what it renders, that of the published Gemma 3."""
+INTERNVL_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>" + _ROLE + "\n"
+    "{% if message['role'] == 'assistant' %}{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}<|im_end|>"
+    "{% endgeneration %}{% else %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}<IMG_CONTEXT>\n"
+    "{% else %}{{ item['text'] }}{% endif %}{% endfor %}<|im_end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -76,7 +85,8 @@ def without_marks(template: str) -> str:
 
 
 KINDS = (
-    *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
+    *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
+    "internvl",
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"),
 )
 SEE_AHEAD = ("gemma3",)
@@ -104,6 +114,11 @@ def make_processor(kind: str) -> Any:
     grids = [[a * TILE, b * TILE] for a, b in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
     anyres = hf.LlavaNextImageProcessorPil(**clip, image_grid_pinpoints=grids)
     square = {"size": {"height": TILE, "width": TILE}}
+    onevision = hf.LlavaOnevisionImageProcessorPil(
+        size={"height": TILE, "width": TILE},
+        image_grid_pinpoints=[[a * TILE, b * TILE] for a in (1, 2, 3) for b in (1, 2, 3)],
+    )
+    gotocr = hf.GotOcr2ImageProcessorPil(size={"height": TILE, "width": TILE}, max_patches=6)
     qwen2 = hf.Qwen2VLImageProcessorPil(size=area)
     qwen3 = hf.Qwen2VLImageProcessorPil(
         size=area_of_3, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3
@@ -117,8 +132,18 @@ def make_processor(kind: str) -> Any:
             {"patch_size": 14, "vision_feature_select_strategy": "full"},
         ),
         "llava_next": (hf.LlavaNextProcessor, anyres, llava),
+        "llava_onevision": (
+            hf.LlavaOnevisionProcessor,
+            onevision,
+            {
+                "num_image_tokens": NUM_TILE_TOKENS,
+                "vision_feature_select_strategy": "full",
+                "vision_aspect_ratio": "anyres_max_2",
+            },
+        ),
         "idefics3": (hf.Idefics3Processor, hf.Idefics3ImageProcessorPil(**tiles), seq),
         "smolvlm": (hf.SmolVLMProcessor, hf.SmolVLMImageProcessorPil(**tiles), seq),
+        "internvl": (hf.InternVLProcessor, gotocr, {"image_seq_length": NUM_TILE_TOKENS}),
         "qwen2_vl": (hf.Qwen2VLProcessor, qwen2, {}),
         "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
         "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
@@ -184,6 +209,7 @@ def _make_tokenizer(kind: str) -> Any:
     trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
     bpe.train_from_iterator(["What is this?\n\n", "A red cup.\n\n", "Sure?\n\n"] * 9, trainer)
     assert len(bpe.encode("\n\n").ids) == 1
+    roles: dict[str, str] = {}
     if kind.startswith("qwen"):
         names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
         vision = ("vision_start", "vision_end", "image_pad", "video_pad")
@@ -200,6 +226,15 @@ def _make_tokenizer(kind: str) -> Any:
         more, template = ["<start_of_turn>"], GEMMA3_TEMPLATE
         # Gemma's tokenizers have a token for each number of line breaks.
         bpe.add_tokens([AddedToken("\n" * number, normalized=False) for number in range(1, 6)])
+    elif kind == "internvl":
+        names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+        more, template = ["<|im_start|>"], without_marks(INTERNVL_TEMPLATE)
+        roles = {
+            "start_image_token": "<img>",
+            "end_image_token": "</img>",
+            "context_image_token": "<IMG_CONTEXT>",
+            "video_token": "<video>",
+        }
     elif kind.startswith("llava"):
         names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
         more, template = ["<image>"], LLAVA_TEMPLATE
@@ -210,7 +245,7 @@ def _make_tokenizer(kind: str) -> Any:
         more += places if kind == "smolvlm" else []  # else they are tokenised as words are
         template = SMOLVLM_TEMPLATE
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe, additional_special_tokens=more, **names
+        tokenizer_object=bpe, additional_special_tokens=more, **names, **roles
     )
     if kind.startswith("llava"):
         begin = ("<s>", tokenizer.bos_token_id)
@@ -271,7 +306,10 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
 def pixel_values_of_hugging_face(kind: str, encoded: dict[str, Any]) -> np.ndarray:
     """Those of one row, without the batch's axis and without tiles that only fill up."""
     values = np.asarray(encoded["pixel_values"])
-    if kind == "llava_next":  # one image after the other, filled up to the most tiles
+    if kind in (
+        "llava_next",
+        "llava_onevision",
+    ):  # one image after the other, filled up to the most tiles
         return np.concatenate([tiles[: _num_real(tiles)] for tiles in values])
     return values[0] if kind in ("idefics3", "smolvlm") else values
 

@@ -10,8 +10,8 @@ import torch
 
 from pipeline.data.batch import ModelNeeds
 
-HostSizes = tuple[tuple[int, ...], ...]
-"""Sizes of images, which a transformers model reads on the host.
+HostSizes = tuple[tuple[int, ...], ...] | tuple[int, ...]
+"""Sizes or numbers of images, which a transformers model reads on the host.
 
 Numbers instead of a tensor: a sharded root moves all tensor arguments to the device, and the
 host would have to wait to read them back.
@@ -29,8 +29,9 @@ class StoredImages:
     """uint8 [num_pixels, 3] of all images, concatenated."""
     sizes: torch.Tensor
     """int64 [num_images, 2] on the host: height and width of each."""
-    original_sizes: torch.Tensor | None
-    """int64 [num_pictures, 2] on the host, of each original image before preprocessing."""
+    pictures: torch.Tensor | None
+    """int64 [num_pictures, 3] on the host: height and width of each picture before preprocessing,
+    and number of pictures of its sample."""
 
 
 class ImageLayout(Protocol):

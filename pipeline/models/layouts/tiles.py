@@ -15,7 +15,8 @@ from pipeline.models.layouts.pixel_scale import PixelScale, stack_images
 class AnyresTiles:
     """`pixel_values` [num_tiles, 3, height, width], and `image_sizes` of original images.
 
-    LLaVA-NeXT: the whole image and tiles of it, matched by the image's size.
+    LLaVA-NeXT: the whole image and tiles of it, matched by the image's size. LLaVA-OneVision: a
+    picture that is one of several in its sample is one tile, which `batch_num_images` says.
     """
 
     scale: PixelScale
@@ -23,24 +24,36 @@ class AnyresTiles:
     """Height and width of every tile."""
     smallest_grid: tuple[int, int]
     """Height and width of the grid with the fewest tiles, of the model's `image_grid_pinpoints`."""
+    counts_pictures: bool = False
+    """True if the model needs `batch_num_images`, the number of pictures of each sample."""
 
     @property
     def needs(self) -> ModelNeeds:
         """Sizes of the original images, from which the model assigns tiles to images."""
-        return ModelNeeds(original_sizes=True)
+        return ModelNeeds(pictures=True)
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
         """Implement `ImageLayout.arrange`."""
-        assert images.original_sizes is not None
+        assert images.pictures is not None
         tiles = stack_images(images.pixels, self.size, self.scale, dtype)
-        sizes = tuple((height, width) for height, width in images.original_sizes.tolist())
-        return {"pixel_values": tiles, "image_sizes": sizes}
+        pictures = images.pictures.tolist()
+        sizes = tuple((height, width) for height, width, _ in pictures)
+        if not self.counts_pictures:
+            return {"pixel_values": tiles, "image_sizes": sizes}
+        numbers, first = [], 0
+        while first < len(pictures):
+            numbers.append(pictures[first][2])
+            first += pictures[first][2]  # to the first picture of the next sample
+        return {"pixel_values": tiles, "image_sizes": sizes, "batch_num_images": tuple(numbers)}
 
     def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
         """Implement `ImageLayout.smallest`."""
         height, width = self.size
         num_tiles = (self.smallest_grid[0] // height) * (self.smallest_grid[1] // width)
         tiles = torch.ones(1 + num_tiles, 3, height, width, device=device, dtype=dtype)
+        if self.counts_pictures:
+            sizes = (self.smallest_grid,)
+            return {"pixel_values": tiles, "image_sizes": sizes, "batch_num_images": (1,)}
         return {"pixel_values": tiles, "image_sizes": (self.smallest_grid,)}
 
 
@@ -72,7 +85,10 @@ class TilesInOneRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackedImages:
-    """`pixel_values` [num_images, 3, height, width]: LLaVA 1.5 and the built-in small model."""
+    """`pixel_values` [num_images, 3, height, width]: LLaVA 1.5 and the built-in small model.
+
+    The images of InternVL are tiles, all with one number of tokens.
+    """
 
     scale: PixelScale
     size: tuple[int, int]

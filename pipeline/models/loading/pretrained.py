@@ -20,12 +20,13 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedConf
 from transformers.utils.logging import disable_progress_bar
 
 from pipeline.models.data_facts import DataFacts
-from pipeline.models.families import check_image_kind, find_family
+from pipeline.models.families import FAMILIES, check_image_kind, find_family
 from pipeline.models.hub import DOWNLOAD_ERRORS, download_failure, failure_text
 from pipeline.models.hugging_face import HuggingFaceVLM
 from slurm_jobs.base.errors import StageConfigError, StageDataError, StageError
 from slurm_jobs.formats.configs.model_parts import ModelConfig
 from slurm_jobs.formats.processors.folder import read_folder_json
+from slurm_jobs.formats.processors.model_types import wrong_whole_model
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,30 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
     try:
         values, _ = PreTrainedConfig.get_config_dict(source, **_access(config))
         _refuse_kernels(source, values)
-        return AutoConfig.from_pretrained(source, **_access(config))
+        wrong = wrong_whole_model(values)
+        if wrong:
+            message = f"model {source}: {wrong}"
+            raise StageDataError(message)
+        hf_config = AutoConfig.from_pretrained(source, **_access(config))
     except DOWNLOAD_ERRORS as error:
         raise _not_loaded(source, error, _remedy(config)) from error
+    family = FAMILIES.get(hf_config.model_type)
+    if family is not None and family.ties_by_text_config:
+        _agree_on_tied_embeddings(hf_config, values)
+    return hf_config
+
+
+def _agree_on_tied_embeddings(hf_config: Any, values: Mapping[str, Any]) -> None:
+    """Make a config and its text_config agree on whether the output head is the embeddings.
+
+    Published files have `tie_word_embeddings` in text_config alone, as transformers 4 reads it.
+    transformers 5 takes True from its class instead, and leaves it out when it saves a config.
+    """
+    text_config = hf_config.get_text_config()
+    if "tie_word_embeddings" in values:
+        text_config.tie_word_embeddings = hf_config.tie_word_embeddings
+    else:
+        hf_config.tie_word_embeddings = text_config.tie_word_embeddings
 
 
 def _refuse_kernels(source: str, values: Mapping[str, Any]) -> None:
@@ -120,7 +142,9 @@ def load_hugging_face(
     family = find_family(hf_config.model_type, source)
     check_image_kind(family, hf_config.model_type, facts.info)
     options = {"dtype": dtype, "attn_implementation": config.attention, **_access(config)}
-    hf = load_whole(AutoModelForImageTextToText, source, remedy=_remedy(config), **options)
+    hf = load_whole(
+        AutoModelForImageTextToText, source, remedy=_remedy(config), config=hf_config, **options
+    )
     return HuggingFaceVLM(hf.train(), family, facts)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _NAMED_TOKENS = (
     *("image_token", "fake_image_token", "global_image_token"),
     *("vision_start_token", "vision_end_token", "boi_token", "eoi_token"),
+    *("context_image_token", "start_image_token", "end_image_token"),
 )
 """Attributes under which transformers' processors look up a tokenizer's image tokens."""
 

@@ -23,7 +23,7 @@ from slurm_jobs.base.errors import StageError
 from slurm_jobs.formats.configs.stages import DEFAULT_IMAGE_DECODING, ImageDecoding
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.processors.folder import ProcessorInfo
-from slurm_jobs.formats.processors.image_plans import ImagePlan, Size, UnfitImageError
+from slurm_jobs.formats.processors.image_plans import Colour, ImagePlan, Size, UnfitImageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,10 +86,11 @@ class RowImages:
                 size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
             stated = f"{name}: {size[0]} x {size[1]} pixels"
             try:
-                plan = self.processor.images.plan(size)
+                plan = self.processor.images.plan(size, num_images=len(row.images))
             except UnfitImageError as error:
                 message = f"{stated}: {error}"
                 raise SampleRejectedError(reason="unfit_size", message=message) from error
+            self._check_padding(plan, size, stated)
             # so thin that it would be huge before it is cropped
             resizes = (resized for recipe in plan.recipes for resized in recipe.resizes)
             width, height = max(resizes, key=math.prod)
@@ -101,6 +102,13 @@ class RowImages:
                 raise SampleRejectedError(reason="too_many_pixels", message=message)
             planned.append(PlannedImage(name=name, data=data, size=size, plan=plan))
         return tuple(planned)
+
+    def _check_padding(self, plan: ImagePlan, size: Size, stated: str) -> None:
+        """Refuse an image so thin that it would be huge as a square."""
+        if not _pads(plan) or max(size) ** 2 <= max(self.max_pixels, plan.num_pixels):
+            return
+        message = f"{stated}, padded to {max(size)} x {max(size)}; max_pixels is {self.max_pixels}"
+        raise SampleRejectedError(reason="too_many_pixels", message=message)
 
     def make(self, row: ManifestRow, planned: tuple[PlannedImage, ...]) -> EncodedImages:
         """Decode and process the row's images as planned.
@@ -124,7 +132,7 @@ class RowImages:
     def _make_image(self, planned: PlannedImage) -> list[np.ndarray]:
         first_sizes = {recipe.resizes[:1] for recipe in planned.plan.recipes}
         begun: dict[tuple[Size, ...], Image.Image]
-        if self.decoding == "exact" or () in first_sizes:
+        if self.decoding == "exact" or () in first_sizes or _pads(planned.plan):
             opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
             upright = decode_upright(opened, planned.name)
             _check_decoded(planned, upright.size)
@@ -161,17 +169,25 @@ def _check_decoded(planned: PlannedImage, size: Size) -> None:
         raise SampleRejectedError(reason="corrupt_image", message=message)
 
 
+def _pads(plan: ImagePlan) -> bool:
+    """Check whether a plan begins with the image itself, padded to a square."""
+    return any(recipe.square is not None for recipe in plan.recipes)
+
+
 def carry_out(
     plan: ImagePlan, begun: Mapping[tuple[Size, ...], Image.Image], *, resample: int
 ) -> list[np.ndarray]:
     """Return the arrays of a plan for an image: uint8 [height, width, 3] each.
 
     `begun` has the upright RGB image after some resizes, keyed by them: after none (`()`), or
-    after the first ones of all recipes.
+    after the first ones of all recipes. To pad the image, it must have the one after none.
     """
-    resized = dict(begun)
+    by_colour: dict[Colour | None, dict[tuple[Size, ...], Image.Image]] = {None: dict(begun)}
     arrays = []
     for recipe in plan.recipes:
+        if recipe.square is not None and recipe.square not in by_colour:
+            by_colour[recipe.square] = {(): pad_to_square(begun[()], recipe.square)}
+        resized = by_colour[recipe.square]
         for num_done, size in enumerate(recipe.resizes):
             before, after = recipe.resizes[:num_done], recipe.resizes[: num_done + 1]
             if after not in resized:  # all tiles come from the same image
@@ -179,6 +195,14 @@ def carry_out(
         whole = resized[recipe.resizes]
         arrays.append(np.asarray(whole if recipe.box is None else whole.crop(recipe.box)))
     return arrays
+
+
+def pad_to_square(image: Image.Image, colour: Colour) -> Image.Image:
+    """Return an RGB image in the middle of a square of its longer side."""
+    side = max(image.size)
+    square = Image.new("RGB", (side, side), colour)
+    square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+    return square
 
 
 @contextmanager

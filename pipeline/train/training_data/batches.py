@@ -120,7 +120,7 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
         images = StoredImages(
             pixels=move(batch.pixels),
             sizes=batch.image_sizes,
-            original_sizes=batch.original_sizes,
+            pictures=batch.pictures,
         )
     learned = batch.learned
     counts_on = batch.position_ids.ndim == 2 and not batch.is_packed

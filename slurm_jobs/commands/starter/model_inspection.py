@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,17 +15,20 @@ from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.commands.starter.data_inspection import expanded
 from slurm_jobs.commands.starter.starter_facts import Model
 from slurm_jobs.formats.configs.stages import ChatTemplateName
+from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.folder import read_processor
 from slurm_jobs.formats.processors.gemma_images import Gemma3Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
     ImageRules,
-    LlavaNextTiles,
     NativeImages,
 )
+from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 from slurm_jobs.formats.processors.model_types import SMALL_VLM
 
+_ONEVISION_SIDES = range(384, 2305, 384)
+_ONEVISION_GRIDS = tuple(itertools.product(_ONEVISION_SIDES, _ONEVISION_SIDES))
 _GRIDS = ((672, 336), (336, 672), (672, 672), (336, 1008), (1008, 336))
 
 
@@ -58,6 +62,18 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),
     (
+        r"internvl.*-hf",
+        InternVLTiles(
+            tile_size=448,
+            min_tiles=1,
+            max_tiles=12,
+            image_token="",
+            start_token="",
+            end_token="",
+            num_image_tokens=256,
+        ),
+    ),
+    (
         r"llava-(v1\.6|next)",
         LlavaNextTiles(
             tile_size=336,
@@ -65,6 +81,18 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
             patch_size=14,
             num_additional_tokens=1,
             drops_first_token=True,
+            image_token="",
+        ),
+    ),
+    (
+        r"llava-onevision-qwen2",
+        LlavaOnevisionTiles(
+            tile_size=384,
+            grids=_ONEVISION_GRIDS,
+            num_image_tokens=729,
+            max_tiles=9,
+            drops_first_token=False,
+            background=(127, 127, 127),
             image_token="",
         ),
     ),

@@ -61,8 +61,8 @@ class CompileConfig(CheckedConfig):
     also derives their backward pass."""
     towers: tuple[Literal["vision", "language"], ...] = ("language",)
     """Towers whose layers are compiled. `vision` is possible for the `small_vlm`, SmolVLM and
-    Idefics3, and for Qwen's models with `attention: varlen`. It is not possible for LLaVA, because
-    its layers return intermediate values."""
+    Idefics3, and for Qwen's models with `attention: varlen`. It is not possible for LLaVA and
+    InternVL, because their layers return intermediate values."""
 
     def problems(self) -> Iterator[str]:
         """Yield broken rules."""

@@ -52,8 +52,9 @@ def measure(row: ManifestRow, image_size: ImageSize, *, most: int) -> RowSize | 
 
 def image_tokens(row: RowSize, rules: ImageRules) -> int:
     """Return how many tokens represent the images of a row; an unfit image counts none."""
-    num_tokens = 0
+    num_tokens, num_images = 0, len(row.images)
     for size in row.images:
         with contextlib.suppress(UnfitImageError):
-            num_tokens += sum(count for _, count in rules.plan(size).placeholder)
+            plan = rules.plan(size, num_images=num_images)
+            num_tokens += sum(count for _, count in plan.placeholder)
     return num_tokens

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
 from slurm_jobs.base.errors import StageDataError
+from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.gemma_images import Gemma3Images
 from slurm_jobs.formats.processors.image_plans import (
+    Colour,
     FixedImages,
     IdeficsTiles,
     ImageRules,
-    LlavaNextTiles,
     NativeImages,
+    Size,
 )
+from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 
 _GEMMA3_TOKENS = 256
 """`image_seq_length` of transformers' Gemma3Processor, if none is given."""
 _IDEFICS_TOKENS = 169
 """`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
+_INTERNVL_TOKENS = 256
+"""`image_seq_length` of transformers' InternVLProcessor, if none is given."""
+_ONEVISION_RATIO = "anyres_max_9"
+"""`vision_aspect_ratio` of transformers' LlavaOnevisionProcessor, if none is given."""
+_MOST_TILES = 1024
+"""Limit for the grids of InternVL, which are all compared for each image. Its own models have 12
+tiles."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,6 +237,32 @@ def build_idefics(described: Described) -> IdeficsTiles:
     )
 
 
+def build_internvl(described: Described) -> InternVLTiles:
+    """Return the rules for the tiles of the nearest grid and the whole image: InternVL.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    expected = "expected height and width (in pixels), and nothing else"
+    height, width = described.counts("size", ("height", "width"), expected)
+    if height != width:
+        described.refuse("size", "expected square tiles")
+    min_tiles, max_tiles = described.count("min_patches"), described.count("max_patches")
+    if max_tiles > _MOST_TILES:
+        described.refuse("max_patches", f"expected at most {_MOST_TILES} tiles of an image")
+    if min_tiles > max_tiles:
+        described.refuse("min_patches", f"expected at most `max_patches`, which is {max_tiles}")
+    return InternVLTiles(
+        tile_size=height,
+        min_tiles=min_tiles,
+        max_tiles=max_tiles,
+        image_token=described.token("context_image_token", "<IMG_CONTEXT>"),
+        start_token=described.token("start_image_token", "<img>"),
+        end_token=described.token("end_image_token", "</img>"),
+        num_image_tokens=described.token_number("image_seq_length", default=_INTERNVL_TOKENS),
+    )
+
+
 def build_llava_next(described: Described) -> LlavaNextTiles:
     """Return the rules for the whole image and tiles of the best grid: LLaVA-NeXT.
 
@@ -235,18 +272,66 @@ def build_llava_next(described: Described) -> LlavaNextTiles:
     height, width, edge = _read_fixed_size(described.images, described.images_file)
     if height != width or edge not in (None, height):
         described.refuse("size", f"expected squares of crop_size, which is {width} x {height}")
-    grids = described.images["image_grid_pinpoints"]
-    if not grids or any(side % height or side <= 0 for grid in grids for side in grid):
-        described.refuse("image_grid_pinpoints", f"expected multiples of the size, {height}")
     processor = described.processor
     return LlavaNextTiles(
         tile_size=height,
-        grids=tuple((grid_width, grid_height) for grid_height, grid_width in grids),
+        grids=_read_grids(described, height),
         patch_size=described.patch_of(height),
         num_additional_tokens=described.token_number("num_additional_image_tokens", default=0),
         drops_first_token=processor.get("vision_feature_select_strategy") == "default",
         image_token=described.token("image_token", processor.get("image_token", "<image>")),
     )
+
+
+def build_llava_onevision(described: Described) -> LlavaOnevisionTiles:
+    """Return the rules for one image of a row, and for several: LLaVA-OneVision.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    expected = "expected height and width (in pixels), and nothing else"
+    height, width = described.counts("size", ("height", "width"), expected)
+    if height != width:
+        described.refuse("size", "expected square tiles")
+    processor = described.processor
+    aspect_ratio = processor.get("vision_aspect_ratio", _ONEVISION_RATIO)
+    limit = re.fullmatch(r"anyres_max_([1-9]\d{0,3})", str(aspect_ratio))
+    if limit is None:
+        message = (
+            f"{described.processor_file}: `vision_aspect_ratio` is {aspect_ratio!r}, expected "
+            f"anyres_max_NUMBER, such as {_ONEVISION_RATIO}"
+        )
+        raise StageDataError(message)
+    return LlavaOnevisionTiles(
+        tile_size=height,
+        grids=_read_grids(described, height),
+        num_image_tokens=described.token_number("num_image_tokens"),
+        max_tiles=int(limit[1]),
+        drops_first_token=processor.get("vision_feature_select_strategy") == "default",
+        background=_mean_colour(described),
+        image_token=described.token("image_token", processor.get("image_token", "<image>")),
+    )
+
+
+def _read_grids(described: Described, tile_size: int) -> tuple[Size, ...]:
+    """Return width and height of each grid, which are multiples of the side of a tile."""
+    grids = described.images["image_grid_pinpoints"]
+    if not grids or any(side % tile_size or side <= 0 for grid in grids for side in grid):
+        described.refuse("image_grid_pinpoints", f"expected multiples of the size, {tile_size}")
+    return tuple((grid_width, grid_height) for grid_height, grid_width in grids)
+
+
+def _mean_colour(described: Described) -> Colour:
+    """Return the mean of all images as a colour, rounded down as `pad_to_square` is called."""
+    mean = described.images["image_mean"]
+    expected = "expected three numbers from 0 to 1, which are also the colour of padding"
+    if not isinstance(mean, list | tuple) or len(mean) != 3:
+        described.refuse("image_mean", expected)
+    for value in mean:
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            described.refuse("image_mean", expected)
+    red, green, blue = mean
+    return int(red * 255), int(green * 255), int(blue * 255)
 
 
 def _is_count(value: object) -> bool:
@@ -284,11 +369,20 @@ BUILDERS: Mapping[str, Builder] = {
             }
         ),
     ),
+    "GotOcr2ImageProcessor": Builder(
+        build=build_internvl,
+        processor_classes=frozenset({"InternVLProcessor"}),
+    ),
     "Idefics3ImageProcessor": _IDEFICS,
     "LlavaImageProcessor": _FIXED,
     "LlavaNextImageProcessor": Builder(
         build=build_llava_next,
         processor_classes=frozenset({"LlavaNextProcessor"}),
+        more_keys=frozenset({"do_pad"}),  # pads with empty tiles
+    ),
+    "LlavaOnevisionImageProcessor": Builder(
+        build=build_llava_onevision,
+        processor_classes=frozenset({"LlavaOnevisionProcessor"}),
         more_keys=frozenset({"do_pad"}),  # pads with empty tiles
     ),
     "Qwen2VLImageProcessor": Builder(

@@ -45,11 +45,29 @@ _SQUARE = {**_STEP_DEFAULTS, **_CENTRED, "size": {"height": 224, "width": 224}}
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": _CLIP,
     "Gemma3ImageProcessor": {**_SQUARE, "resample": _BILINEAR},
+    "GotOcr2ImageProcessor": {
+        **_STEP_DEFAULTS,
+        **_OPENAI,
+        "resample": _BICUBIC,
+        "size": {"height": 384, "width": 384},
+        "crop_to_patches": False,
+        "min_patches": 1,
+        "max_patches": 12,
+    },
     "Idefics3ImageProcessor": _IDEFICS_DEFAULTS,
     "LlavaImageProcessor": _CLIP,
     "LlavaNextImageProcessor": {
         **_CLIP,
         "image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]],
+    },
+    "LlavaOnevisionImageProcessor": {
+        **_STEP_DEFAULTS,
+        **_OPENAI,
+        "resample": _BICUBIC,
+        "size": {"height": 384, "width": 384},
+        "image_grid_pinpoints": [
+            [384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)
+        ],
     },
     "Qwen2VLImageProcessor": {
         **_STEP_DEFAULTS,

@@ -16,6 +16,10 @@ Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels; the last two are exclusive."""
 
 
+Colour = tuple[int, int, int]
+"""Red, green and blue, 0 to 255."""
+
+
 class UnfitImageError(ValueError):
     """Image whose shape the processor does not accept."""
 
@@ -35,6 +39,8 @@ class Recipe:
     """Sizes of successive resize steps, with the processor's filter."""
     box: Box | None = None
     """Region to cut out after that, black beyond the edge; None for the whole image."""
+    square: Colour | None = None
+    """Colour with which the image is first padded on both sides to a square; None: it is not."""
 
     @property
     def size(self) -> Size:
@@ -75,14 +81,14 @@ class ImageRules(ABC):
     wrapping: tuple[str, str] | None = None
     """Tokens that the template prints before and after an image, as part of it."""
 
-    def plan(self, size: Size) -> ImagePlan:
-        """Return the plan for an upright image of this size.
+    def plan(self, size: Size, *, num_images: int = 1) -> ImagePlan:
+        """Return the plan for an upright image of this size, one of `num_images` of its row.
 
         Raises:
             UnfitImageError: the processor accepts no image of this shape, or a side is no length.
         """
         check_sides(size)
-        return self._plan(size)
+        return self._plan(size) if num_images == 1 else self._plan_of_several(size)
 
     @abstractmethod
     def _plan(self, size: Size) -> ImagePlan:
@@ -101,6 +107,10 @@ class ImageRules(ABC):
         """
         return self.printed_token
 
+    def _plan_of_several(self, size: Size) -> ImagePlan:
+        """Return the plan for an image of a row that has several; like `_plan`."""
+        return self._plan(size)
+
     def pieces(self) -> frozenset[str]:
         """Return all pieces of text that the placeholder of any plan may have."""
         return frozenset({self.image_token})
@@ -110,7 +120,7 @@ class ImageRules(ABC):
         """Return the fields of `DatasetInfo` that describe the stored arrays."""
 
 
-_NO_INPUTS: Mapping[str, None] = dict.fromkeys(
+NO_INPUTS: Mapping[str, None] = dict.fromkeys(
     (
         "image_kind",
         "image_height",
@@ -121,6 +131,7 @@ _NO_INPUTS: Mapping[str, None] = dict.fromkeys(
         "temporal_patch_size",
     )
 )
+"""Fields of `DatasetInfo` that describe the stored arrays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +162,7 @@ class FixedImages(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "fixed",
             "image_height": self.height,
             "image_width": self.width,
@@ -219,7 +230,7 @@ class IdeficsTiles(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "tiled",
             "image_height": self.tile_size,
             "image_width": self.tile_size,
@@ -268,79 +279,6 @@ def _round_up(size: Size, tile_size: int) -> Size:
     return width, height
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LlavaNextTiles(ImageRules):
-    """Rules for the whole image, then tiles of the best of several grids: LLaVA-NeXT ("anyres")."""
-
-    tile_size: int
-    grids: tuple[Size, ...]
-    """Width and height of the pictures from which tiles may be cut: `image_grid_pinpoints`."""
-    patch_size: int
-    """Patch size of the vision tower, for the number of tokens."""
-    num_additional_tokens: int
-    drops_first_token: bool
-    """True for `vision_feature_select_strategy: default`."""
-    image_token: str
-
-    def _plan(self, size: Size) -> ImagePlan:
-        """Plan as `LlavaNextImageProcessor` and `LlavaNextProcessor`; every shape is accepted."""
-        grid = self._best_grid(size)
-        fitted = _fit_into(size, grid)
-        # Black on both sides, the odd pixel at the end, as in `_get_padding_size`.
-        left, top = ((outer - inner) // 2 for outer, inner in zip(grid, fitted, strict=True))
-        tile = self.tile_size
-        starts = itertools.product(range(0, grid[1], tile), range(0, grid[0], tile))
-        tiles = (
-            Recipe(resizes=(fitted,), box=(x - left, y - top, x - left + tile, y - top + tile))
-            for y, x in starts
-        )
-        return ImagePlan(
-            recipes=(Recipe(resizes=((tile, tile),)), *tiles),
-            placeholder=((self.image_token, self._count_tokens(size, grid)),),
-        )
-
-    def _best_grid(self, size: Size) -> Size:
-        """Return the grid that keeps most pixels, then wastes fewest: `select_best_resolution`."""
-        best, most_kept, least_wasted = self.grids[0], 0, math.inf
-        for grid in self.grids:
-            scale = min(grid[0] / size[0], grid[1] / size[1])
-            scaled = int(size[0] * scale) * int(size[1] * scale)
-            num_pixels = min(scaled, size[0] * size[1])
-            wasted = grid[0] * grid[1] - num_pixels
-            if num_pixels > most_kept or (num_pixels == most_kept and wasted < least_wasted):
-                best, most_kept, least_wasted = grid, num_pixels, wasted
-        return best
-
-    def _count_tokens(self, size: Size, grid: Size) -> int:
-        """Count the tiles' tokens without padding, plus one per row: `_get_number_of_features`."""
-        side = self.tile_size // self.patch_size
-        cols, rows = (side * (length // self.tile_size) for length in grid)
-        width, height = size
-        if width / height > cols / rows:
-            rows -= (rows - int(round(height * (cols / width), 7))) // 2 * 2
-        else:
-            cols -= (cols - int(round(width * (rows / height), 7))) // 2 * 2
-        num_tokens = cols * rows + rows + side * side + self.num_additional_tokens
-        return num_tokens - self.drops_first_token
-
-    def model_inputs(self) -> Mapping[str, Any]:
-        """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
-        return {
-            **_NO_INPUTS,
-            "image_kind": "tiled",
-            "image_height": self.tile_size,
-            "image_width": self.tile_size,
-        }
-
-
-def _fit_into(size: Size, grid: Size) -> Size:
-    """Return the largest size of these proportions in the grid: `get_patch_output_size`."""
-    scale_w, scale_h = grid[0] / size[0], grid[1] / size[1]
-    if scale_w < scale_h:
-        return grid[0], min(math.ceil(size[1] * scale_w), grid[1])
-    return min(math.ceil(size[0] * scale_h), grid[0]), grid[1]
-
-
 _MAX_ASPECT_RATIO = 200
 """Limit of `smart_resize`."""
 
@@ -380,7 +318,7 @@ class NativeImages(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "native",
             "patch_size": self.patch_size,
             "merge_size": self.merge_size,

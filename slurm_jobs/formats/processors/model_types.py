@@ -22,8 +22,10 @@ size. `native`: one, of its own size."""
 TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "gemma3": "fixed",
     "idefics3": "tiled",
+    "internvl": "tiled",
     "llava": "fixed",
     "llava_next": "tiled",
+    "llava_onevision": "tiled",
     "qwen2_5_vl": "native",
     "qwen2_vl": "native",
     "qwen3_vl": "native",
@@ -36,12 +38,27 @@ SMALL_VLM_IMAGES: ImageKind = "fixed"
 WHOLE_TYPES = tuple(TAKEN_IMAGES)
 """`model_type` of the image-text-to-text models of transformers that can be trained."""
 
+_DENSE_LANGUAGE_TYPES = ("llama", "qwen2", "qwen3")
+
+LANGUAGE_TYPES: Mapping[str, tuple[str, ...]] = {
+    "internvl": _DENSE_LANGUAGE_TYPES,
+    "llava_onevision": _DENSE_LANGUAGE_TYPES,
+}
+"""`model_type` of the language models within whole models of a type; others take any."""
+
+_FORM_OF_OTHER_CODE: Mapping[str, str] = {
+    "internvl_chat": "take the repository whose name ends in -HF",
+}
+"""Remedy for models in the form of code that is not part of transformers, by `model_type`."""
+
 MADE_IMAGES: Mapping[str, ImageKind] = {
     "CLIPImageProcessor": "fixed",
     "Gemma3ImageProcessor": "fixed",
+    "GotOcr2ImageProcessor": "tiled",
     "Idefics3ImageProcessor": "tiled",
     "LlavaImageProcessor": "fixed",
     "LlavaNextImageProcessor": "tiled",
+    "LlavaOnevisionImageProcessor": "tiled",
     "Qwen2VLImageProcessor": "native",
     "SiglipImageProcessor": "fixed",
     "SmolVLMImageProcessor": "tiled",
@@ -88,6 +105,29 @@ def wrong_part(values: Mapping[str, Any], part: PartKind) -> str | None:
     if values.get("quantization_config") is not None:
         return "its weights are quantised (quantization_config); take the plain model"
     return None
+
+
+def wrong_whole_model(values: Mapping[str, Any]) -> str | None:
+    """Return why a model with this config.json cannot be trained whole, with the remedy.
+
+    None if it can, or if its type is not known here.
+    """
+    kind = str(values.get("model_type"))
+    if kind in _FORM_OF_OTHER_CODE:
+        return (
+            f"model_type is {kind!r}, a form of the model that only its own code can load: "
+            f"{_FORM_OF_OTHER_CODE[kind]}"
+        )
+    text_config = values.get("text_config")
+    if kind not in LANGUAGE_TYPES or not isinstance(text_config, Mapping):
+        return None
+    language = text_config.get("model_type")
+    if language is None or language in LANGUAGE_TYPES[kind]:
+        return None
+    return (
+        f"its language model is of type {language!r}, which cannot be trained within a model of "
+        f"type {kind}; take one with {' or '.join(LANGUAGE_TYPES[kind])}"
+    )
 
 
 def image_processor_class(images: Mapping[str, Any]) -> str:

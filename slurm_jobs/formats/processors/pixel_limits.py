@@ -12,9 +12,11 @@ from slurm_jobs.formats.processors.model_types import MADE_IMAGES, image_process
 _SIZE_KEYS: Mapping[str, str] = {
     "CLIPImageProcessor": "size and crop_size, one size for all images",
     "Gemma3ImageProcessor": "size, one size for all images",
+    "GotOcr2ImageProcessor": "max_patches, the most tiles of an image, and size of its tiles",
     "Idefics3ImageProcessor": "size.longest_edge, and max_image_size.longest_edge for its tiles",
     "LlavaImageProcessor": "size and crop_size, one size for all images",
     "LlavaNextImageProcessor": "image_grid_pinpoints, a list of grids of tiles",
+    "LlavaOnevisionImageProcessor": "image_grid_pinpoints, a list of grids of tiles",
     "SiglipImageProcessor": "size, one size for all images",
     "SmolVLMImageProcessor": "size.longest_edge, and max_image_size.longest_edge for its tiles",
     "ViTImageProcessor": "size, one size for all images",

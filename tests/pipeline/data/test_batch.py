@@ -108,8 +108,9 @@ def test_image_that_is_no_whole_number_of_patches_is_named() -> None:
         gather_samples([sample], ImageRule(size=None, multiple=2))
 
 
-def test_model_may_number_tokens_its_own_way_and_ask_for_original_sizes() -> None:
-    sample = dataclasses.replace(make_sample(1, 3, 1), meta={"original_sizes": [[60, 40]]})
+def test_model_may_number_tokens_its_own_way_and_ask_for_pictures() -> None:
+    meta = {"original_sizes": [[60, 40], [50, 30]]}
+    sample = dataclasses.replace(make_sample(1, 3, 1), meta=meta)
     seen = []
 
     def make_positions(rows: TokenRows, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -119,7 +120,7 @@ def test_model_may_number_tokens_its_own_way_and_ask_for_original_sizes() -> Non
     batch = collate(
         [[sample]],
         rule=RULE,
-        needs=ModelNeeds(make_positions=make_positions, original_sizes=True),
+        needs=ModelNeeds(make_positions=make_positions, pictures=True),
         pad_token_id=PAD,
         image_token_id=IMAGE,
         epoch=0,
@@ -127,7 +128,7 @@ def test_model_may_number_tokens_its_own_way_and_ask_for_original_sizes() -> Non
     )
     assert seen == [(False, [(4, 6)])]
     assert batch.position_ids.tolist() == [[[0, 1, 2]], [[0, 7, 14]]]
-    assert batch.original_sizes.tolist() == [[40, 60]]
+    assert batch.pictures.tolist() == [[40, 60, 2], [30, 50, 2]]
 
 
 def test_image_of_another_size_is_named() -> None:

@@ -27,7 +27,7 @@ def test_arrays_follow_the_order_of_samples() -> None:
     assert [labels.tolist() for labels in found.labels] == [[-2, -2], [-1], [-3, -3, -3]]
     assert [image.tolist() for image in found.images] == [[2] * 18, [2] * 18, [3] * 18]
     assert found.image_sizes == [(2, 3)] * 3
-    assert found.original_sizes is None
+    assert found.pictures is None
 
 
 def test_image_of_another_shape_is_named_with_its_sample() -> None:
@@ -49,4 +49,4 @@ def test_image_of_another_shape_is_named_with_its_sample() -> None:
 def test_original_sizes_that_preprocess_would_not_write_are_refused(meta, said):
     spoilt = replace(make_sample(7, 1), meta=meta)
     with pytest.raises(ValueError, match=f"sample 7.*{said}"):
-        gather_samples([spoilt], RULE, with_original_sizes=True)
+        gather_samples([spoilt], RULE, with_pictures=True)

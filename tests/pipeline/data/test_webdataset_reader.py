@@ -223,7 +223,7 @@ def test_samples_without_the_sizes_that_the_model_needs_are_named(
     info = read_dataset_info(dataset_dir)
     layout = BatchLayout(global_batch_size=2, num_lanes=1, num_ranks=1, num_microbatches=1)
     tiled = dataclasses.replace(info, num_image_tokens=None, patch_size=None, merge_size=None)
-    needs = ModelNeeds(original_sizes=True)
+    needs = ModelNeeds(pictures=True)
     for made_for, wanted, reason in (
         (tiled, ModelNeeds(), "sample a: meta.json is not what .*no 'stored_sizes'"),
         (info, needs, "sample a has no sizes of its original image files"),

@@ -37,12 +37,13 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def prompt_of(kind: Kind, sample: Sample) -> Prompt:
     start = int(np.argmax(sample.labels != -100))
     flat = [image.reshape(-1, 3) for image in sample.images] or [np.empty((0, 3), dtype=np.uint8)]
-    originals = [(height, width) for width, height in sample.meta["original_sizes"]]
+    sizes = sample.meta["original_sizes"]
+    pictures = [(height, width, len(sizes)) for width, height in sizes]
     return Prompt(
         input_ids=sample.input_ids[:start].tolist(),
         images=StoredImages(
             pixels=torch.from_numpy(np.concatenate(flat)),
             sizes=torch.tensor([i.shape[:2] for i in sample.images]).reshape(-1, 2),
-            original_sizes=torch.tensor(originals).reshape(-1, 2),
+            pictures=torch.tensor(pictures).reshape(-1, 3),
         ),
     )

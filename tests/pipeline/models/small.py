@@ -53,6 +53,6 @@ def make_prompts(prompts, seed=0):
         shape = (num_images * 32 * 32, 3)
         pixels = torch.randint(0, 256, shape, generator=draw, dtype=torch.uint8)
         sizes = torch.tensor([[32, 32]] * num_images).reshape(-1, 2)
-        images = StoredImages(pixels=pixels, sizes=sizes, original_sizes=None)
+        images = StoredImages(pixels=pixels, sizes=sizes, pictures=None)
         found.append(Prompt(input_ids=ids, images=images))
     return found

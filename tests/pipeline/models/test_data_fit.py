@@ -113,7 +113,7 @@ def test_a_model_with_the_processor_of_the_data_set_is_accepted(kind, tmp_path):
     make_unloaded(config, kind.facts, META)
 
 
-@pytest.mark.parametrize("name", ["qwen3_vl", "smolvlm", "llava"])
+@pytest.mark.parametrize("name", ["qwen3_vl", "smolvlm", "llava", "internvl"])
 def test_tokenizer_of_the_same_size_with_other_numbers_is_refused(make_kind, name, tmp_path):
     kind = make_kind(name)
     config = whole_folder(kind, tmp_path / "model")
@@ -155,7 +155,7 @@ def test_a_reserved_token_may_be_renamed_but_a_word_may_not(tmp_path):
     refused_by_all(from_folders(None, folder), facts, words)
 
 
-@pytest.mark.parametrize("name", ["qwen3_vl", "llava_next"])
+@pytest.mark.parametrize("name", ["qwen3_vl", "llava_next", "internvl"])
 def test_other_mean_or_deviation_than_the_models_own_is_refused(make_kind, name, tmp_path):
     kind = make_kind(name)
     config = whole_folder(kind, tmp_path / "model")

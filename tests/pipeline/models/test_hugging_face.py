@@ -80,7 +80,7 @@ def leaks() -> dict[str, Callable[[dict[str, Any], torch.Tensor], dict[str, Any]
     }
 
 
-@pytest.mark.parametrize("name", ["llava_siglip", "smolvlm", "qwen2_vl", "qwen3_vl"])
+@pytest.mark.parametrize("name", ["llava_siglip", "smolvlm", "internvl", "qwen2_vl", "qwen3_vl"])
 @pytest.mark.parametrize("leak", list(leaks()))
 def test_samples_would_see_each_other_if_the_model_were_called_otherwise(
     make_kind, name, leak, monkeypatch

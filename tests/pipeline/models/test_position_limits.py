@@ -47,7 +47,7 @@ def test_a_learned_table_of_positions_is_the_limit():
     assert max_positions(SimpleNamespace()) is None
 
 
-@pytest.mark.parametrize("kind", ["llava", "smolvlm", "qwen2_vl", "qwen3_vl"])
+@pytest.mark.parametrize("kind", ["llava", "smolvlm", "qwen2_vl", "qwen3_vl", "internvl"])
 def test_the_limit_of_a_whole_model_is_its_language_models(kind):
     assert max_positions(tiny_config(kind).get_text_config()) == 4_096
 

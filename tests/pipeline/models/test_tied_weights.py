@@ -9,16 +9,17 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from pipeline.models.build import load_model
+from pipeline.models.build import load_model, make_unloaded
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.train.export import check_weights
 from slurm_jobs.base.errors import StageConfigError, StageError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 from tests.pipeline.models.small import make_facts, make_prompts
 from tests.pipeline.models.tiny import write_tiny
 from tests.pipeline.models.towers import build
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", ["llava", "llava_onevision", "smolvlm", "qwen2_5_vl", "internvl"])
 def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_path):
     kind = make_kind(name)
     folder = write_tiny(name, tmp_path / "tied", tied=True)
@@ -31,7 +32,7 @@ def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_p
     assert loaded.output_head().weight is loaded.hf.get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", ["llava", "llava_onevision", "smolvlm", "qwen2_5_vl", "internvl"])
 def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_path):
     folder = write_tiny(name, tmp_path / "model", tied=False)
     config = json.loads((folder / "config.json").read_text())
@@ -39,6 +40,27 @@ def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_pa
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(StageConfigError, match=r"ties lm_head\.weight to .*set tie_word_emb"):
         load_model(folder, make_kind(name).facts)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_config_that_leaves_tying_to_its_text_config_is_followed(make_kind, tmp_path, tied):
+    """As the published files of InternVL do; transformers 5 alone would tie them all."""
+    kind = make_kind("internvl")
+    folder = write_tiny("internvl", tmp_path / "model", tied=tied)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("tie_word_embeddings", None)
+    config["text_config"]["tie_word_embeddings"] = tied
+    (folder / "config.json").write_text(json.dumps(config))
+    model = load_model(folder, kind.facts)
+    assert bool(model.tied_weights()) == tied
+    unread = make_unloaded(
+        ModelConfig(type="hugging_face", path=str(folder)), kind.facts, torch.device("meta")
+    )
+    assert unread.tied_weights() == model.tied_weights()
+    model.save_pretrained(tmp_path / "out")
+    again = load_model(tmp_path / "out", kind.facts)
+    assert again.tied_weights() == model.tied_weights()
+    assert torch.equal(again.output_head().weight, model.output_head().weight)
 
 
 HEAD, EMBEDDINGS = "language.lm_head.weight", "language.model.embed_tokens.weight"

@@ -70,7 +70,7 @@ def setting(request, make_kind: Callable[[str], Kind]):
         needs = model.layout.needs
         needs = type(needs)(
             make_positions=needs.make_positions,
-            original_sizes=needs.original_sizes,
+            pictures=needs.pictures,
             levels=rules,
         )
         buffers = BufferPool(pin_memory=False)

@@ -16,6 +16,7 @@ from tests.pipeline.kinds import make_processor, write_kind
 
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 _GRIDS = [[rows * 28, columns * 28] for rows, columns in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
+_ONEVISION_GRIDS = [[rows * 28, columns * 28] for rows in (1, 2, 3) for columns in (1, 2, 3)]
 PICTURES = ((150, 70), (60, 90), (200, 40), (100, 100))
 """Width and height."""
 ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of them."),
@@ -23,8 +24,11 @@ ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of th
 """Numbers of pictures, question and answer."""
 
 
-def tiny_config(kind: str, *, tied: bool = False) -> Any:
-    """The config of transformers for a model that fits the processor of this kind."""
+def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -> Any:
+    """The config of transformers for a model that fits the processor of this kind.
+
+    `language` is the `model_type` of its language model, for kinds that take several.
+    """
     tokenizer = make_processor(kind).tokenizer
     id_of = tokenizer.convert_tokens_to_ids
     text = _SIZES | {
@@ -40,7 +44,10 @@ def tiny_config(kind: str, *, tied: bool = False) -> Any:
         return _qwen_config(kind, text, id_of, tied=tied)
     if kind == "gemma3":
         return _gemma3_config(text, id_of, tied=tied)
-    text["model_type"] = "llama"
+    if kind == "internvl":
+        text |= {"model_type": language or "qwen3", "head_dim": 8}
+        return _internvl_config(text, id_of("<IMG_CONTEXT>"), tied=tied)
+    text["model_type"] = language or ("qwen2" if kind == "llava_onevision" else "llama")
     common = {"text_config": text, "tie_word_embeddings": tied}
     if kind.startswith("llava"):
         return _llava_config(kind, common, id_of("<image>"))
@@ -98,6 +105,19 @@ def _gemma3_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
     )
 
 
+def _internvl_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -> Any:
+    import transformers as hf
+
+    sides = {"image_size": [28, 28], "patch_size": [7, 7]}
+    return hf.InternVLConfig(
+        vision_config=_SIZES | sides | {"num_attention_heads": 2, "attention_bias": True},
+        text_config=text | {"tie_word_embeddings": tied},
+        image_token_id=image_token_id,
+        image_seq_length=4,
+        tie_word_embeddings=tied,
+    )
+
+
 def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any:
     import transformers as hf
 
@@ -106,6 +126,14 @@ def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any
     clip = vision | {"model_type": "clip_vision_model", "projection_dim": 32}
     siglip = vision | {"model_type": "siglip_vision_model", "vision_use_head": False}
     common |= {"image_token_index": image_token_id}
+    if kind == "llava_onevision":
+        return hf.LlavaOnevisionConfig(
+            vision_config=siglip | {"image_size": 28},
+            image_grid_pinpoints=_ONEVISION_GRIDS,
+            vision_aspect_ratio="anyres_max_2",
+            video_token_index=0,
+            **common,
+        )
     if kind == "llava_siglip":
         chosen = {"vision_feature_select_strategy": "full", "vision_feature_layer": -1}
         return hf.LlavaConfig(vision_config=siglip, image_seq_length=4, **chosen, **common)
@@ -133,12 +161,14 @@ def _idefics_config(kind: str, common: dict[str, Any], image_token_id: int, pad_
     )
 
 
-def write_tiny(kind: str, folder: Path, *, tied: bool = False, seed: int = 0) -> Path:
+def write_tiny(
+    kind: str, folder: Path, *, tied: bool = False, seed: int = 0, language: str | None = None
+) -> Path:
     """A folder with config and weights, large enough for differences to show."""
     from transformers import AutoModelForImageTextToText
 
     torch.manual_seed(seed)
-    model = AutoModelForImageTextToText.from_config(tiny_config(kind, tied=tied))
+    model = AutoModelForImageTextToText.from_config(tiny_config(kind, tied=tied, language=language))
     draw = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, weight in model.named_parameters():

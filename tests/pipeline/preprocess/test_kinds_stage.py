@@ -28,7 +28,10 @@ from tests.pipeline.kinds import (
 )
 
 NUM_IMAGES = 20
-FIXED, TILED = ("llava", "llava_siglip", "gemma3"), ("llava_next", "idefics3", "smolvlm")
+ONE_NUMBER = ("idefics3", "smolvlm", "internvl")
+"""Kinds whose tiles all have one number of tokens."""
+FIXED = ("llava", "llava_siglip", "gemma3")
+TILED = ("llava_next", "llava_onevision", *ONE_NUMBER)
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +116,8 @@ def test_data_set_says_what_its_images_are(kind: str, manifest: Path, tmp_path: 
         assert info.image_height is info.image_width is None
         assert all(size % side == 0 for image in images for size in image.shape[:2])
         assert info.temporal_patch_size == 2
-    assert info.num_image_tokens == {"idefics3": NUM_TILE_TOKENS, "smolvlm": NUM_TILE_TOKENS}.get(
-        kind, 4 if kind in FIXED else None
-    )
+    num_tokens = dict.fromkeys(ONE_NUMBER, NUM_TILE_TOKENS) | dict.fromkeys(FIXED, 4)
+    assert info.num_image_tokens == num_tokens.get(kind)
     check_is_taken_by_the_small_model(info, taken=kind in FIXED)
 
 

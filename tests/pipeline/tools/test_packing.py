@@ -179,7 +179,7 @@ def test_an_unfinished_data_set_is_refused(tmp_path):
         look(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["smolvlm", "qwen2_vl"])
+@pytest.mark.parametrize("kind", ["smolvlm", "internvl", "qwen2_vl"])
 def test_models_of_transformers_are_timed_on_the_data_that_they_take(kind, dataset_dir, tmp_path):
     folder, model_dir = write_dataset(kind, tmp_path), write_tiny(kind, tmp_path / "model")
     config = {

@@ -17,7 +17,9 @@ def unlearn(tokens: np.ndarray) -> np.ndarray:
     return tokens
 
 
-@pytest.mark.parametrize("kind", ["llava", "llava_next", "smolvlm", "qwen2_vl"])
+@pytest.mark.parametrize(
+    "kind", ["llava", "llava_next", "llava_onevision", "smolvlm", "internvl", "qwen2_vl"]
+)
 def test_a_missing_image_token_is_reported_for_every_way_to_count_them(kind, tmp_path):
     folder = write_kind_set(kind, tmp_path)
     token_id = read_dataset_info(folder).image_token_id

@@ -20,6 +20,7 @@ from slurm_jobs.formats.processors.model_types import (
     WHOLE_TYPES,
     PartKind,
     wrong_part,
+    wrong_whole_model,
 )
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.marked_paths import MarkedString
@@ -111,7 +112,9 @@ def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str 
     if kind == SMALL_VLM or kind in WHOLE_TYPES:
         remedy = f"set `type: {SMALL_VLM}`" if kind == SMALL_VLM else _as_whole(given)
         is_right = (kind == SMALL_VLM) == (type_given == SMALL_VLM)
-        return None if is_right else f"{conflict}: {remedy}"
+        return wrong_whole_model(values) if is_right else f"{conflict}: {remedy}"
+    if type_given == "hugging_face" and wrong_whole_model(values):
+        return wrong_whole_model(values)
     for part in (VISION_PART, LANGUAGE_PART):
         if kind in part.model_types:
             return (

@@ -144,7 +144,7 @@ def test_qwen_vision_layers_compile_once_where_attention_takes_borders(make_kind
 
 
 @pytest.mark.skipif(torch_version() >= (2, 14), reason="torch 2.14 compiles these layers")
-@pytest.mark.parametrize("name", ["llava", "llava_next"])
+@pytest.mark.parametrize("name", ["llava", "llava_next", "llava_onevision", "internvl"])
 def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(make_kind, name):
     """Which is why towers of these families are refused: see below."""
     kind = make_kind(name)

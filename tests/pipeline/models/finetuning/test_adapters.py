@@ -69,7 +69,7 @@ def test_merged_weights_compute_what_the_adapters_did(kind, tmp_path):
     torch.testing.assert_close(loss(kind, merged), with_adapters, atol=1e-3, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_vl"])
+@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_vl", "internvl"])
 def test_saved_adapters_are_read_by_peft(make_kind, name, tmp_path):
     kind = make_kind(name)
     model = kind.build()

@@ -129,7 +129,7 @@ def test_only_language_layers_are_quantised_and_adapted_by_peft(kind):
     assert len(adapted) == len(linear)
 
 
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "smolvlm", "llava"])
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "smolvlm", "llava", "internvl"])
 def test_the_vision_tower_is_quantised_on_request(make_kind, name):
     kind = make_kind(name)
     model = kind.build()

@@ -116,7 +116,7 @@ def test_patches_of_pictures_follow_each_other_as_the_processor_cuts_them():
     stored = StoredImages(
         pixels=torch.from_numpy(flat),
         sizes=torch.tensor([image.shape[:2] for image in images]),
-        original_sizes=None,
+        pictures=None,
     )
     found = cut.arrange(stored, torch.float32)
     torch.testing.assert_close(found["pixel_values"], theirs["pixel_values"])

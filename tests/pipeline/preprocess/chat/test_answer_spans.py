@@ -15,6 +15,7 @@ from pipeline.preprocess.chat.tokenizer import load_chat_tokenizer
 from slurm_jobs.base.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 from tests.pipeline.kinds import (
+    INTERNVL_TEMPLATE,
     LLAVA_TEMPLATE,
     QWEN_TEMPLATE,
     SMOLVLM_TEMPLATE,
@@ -59,7 +60,12 @@ def test_the_same_tokens_are_learned_as_with_marks(tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize(
     ("kind", "marked"),
-    [("llava", LLAVA_TEMPLATE), ("smolvlm", SMOLVLM_TEMPLATE), ("qwen2_5_vl", QWEN_TEMPLATE)],
+    [
+        ("llava", LLAVA_TEMPLATE),
+        ("smolvlm", SMOLVLM_TEMPLATE),
+        ("internvl", INTERNVL_TEMPLATE),
+        ("qwen2_5_vl", QWEN_TEMPLATE),
+    ],
 )
 def test_templates_of_families_need_no_marks(kind: str, marked: str) -> None:
     found = []

@@ -300,7 +300,7 @@ def test_a_missing_or_ambiguous_template_is_reported_with_the_remedy(bare: Path)
         encoder_of(bare)
 
 
-@pytest.mark.parametrize("kind", ["smolvlm", "idefics3", "qwen2_vl", "llava"])
+@pytest.mark.parametrize("kind", ["smolvlm", "idefics3", "internvl", "qwen2_vl", "llava"])
 @pytest.mark.parametrize("role", ["user", "assistant", "system"])
 def test_an_empty_turn_is_the_same_however_it_is_written(
     tmp_path: Path, kind: str, role: str
@@ -318,7 +318,7 @@ def test_an_empty_turn_is_the_same_however_it_is_written(
     assert "Yes" in found.pop()
 
 
-@pytest.mark.parametrize("kind", ["smolvlm", "qwen2_vl", "llava_next"])
+@pytest.mark.parametrize("kind", ["smolvlm", "internvl", "qwen2_vl", "llava_next"])
 def test_an_image_alone_and_turns_in_a_row_of_the_user_are_kept(tmp_path: Path, kind: str) -> None:
     folder = write_kind(kind, tmp_path / "p")
     asked = [("user", items("a.png")), ("user", "  "), ("user", "What?")]

@@ -60,6 +60,24 @@ def test_picture_that_is_huge_before_the_cut_is_rejected_without_decoding(
     assert reason_of(raised) == "too_many_pixels"
 
 
+def test_picture_that_is_huge_as_a_square_is_rejected_without_decoding(tmp_path: Path) -> None:
+    Image.new("RGB", (3000, 1)).save(tmp_path / "a.png")
+    kind = write_kind("llava_onevision", tmp_path / "p")
+    encoder = SampleEncoder(kind, image_root=tmp_path, max_pixels=1_000_000)
+    (alone,) = encoder.images.plan(make_row(tmp_path, "a.png"))
+    assert len(alone.plan.recipes) > 1
+    with pytest.raises(SampleRejectedError, match=r"padded to 3000 x 3000; max_pixels") as raised:
+        encoder.images.plan(make_row(tmp_path, "a.png", "a.png"))
+    assert reason_of(raised) == "too_many_pixels"
+
+
+def test_padding_is_on_both_sides_of_the_shorter_side() -> None:
+    white = Image.new("RGB", (5, 2), (255, 255, 255))
+    plan = ImagePlan(recipes=(Recipe(resizes=((5, 5),), square=(9, 8, 7)),), placeholder=())
+    (array,) = carry_out(plan, {(): white}, resample=0)
+    assert array[:, 0].tolist() == [[9, 8, 7], [255] * 3, [255] * 3, [9, 8, 7], [9, 8, 7]]
+
+
 def test_tiles_may_have_more_pixels_than_a_file(tmp_path: Path) -> None:
     """The limit is one of what is decoded: SmolVLM makes every picture larger."""
     Image.new("RGB", (30, 30)).save(tmp_path / "a.png")

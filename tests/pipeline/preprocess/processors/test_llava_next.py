@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slurm_jobs.formats.processors.image_plans import LlavaNextTiles
+from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles
 
 SIDE = st.integers(1, 12_000)
 PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]

@@ -82,6 +82,14 @@ def write_folder(folder: Path, images: dict[str, object], **processor: object) -
 
 QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2VLProcessor"}
 SMOLVLM = {"image_processor_type": "SmolVLMImageProcessor", "size": {"longest_edge": 2048}}
+INTERNVL = {
+    "image_processor_type": "GotOcr2ImageProcessorFast",
+    "processor_class": "InternVLProcessor",
+    "size": {"height": 448, "width": 448},
+    "crop_to_patches": False,
+    "min_patches": 1,
+    "max_patches": 12,
+}
 LLAVA_NEXT = {"image_processor_type": "LlavaNextImageProcessor", "aspect_ratio_setting": "anyres"}
 
 
@@ -126,6 +134,16 @@ def test_smolvlms_folder_on_hubs_is_read(tmp_path: Path) -> None:
     assert len(kind.plan((1200, 800)).recipes) == 4 * 3 + 1
     assert kind.model_inputs()["num_image_tokens"] == 64
     assert (kind.model_inputs()["image_kind"], kind.tile_size) == ("tiled", 512)
+
+
+def test_internvls_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    """Its images are cut, although its file says that they are not."""
+    empty = dict.fromkeys(("crop_size", "device", "do_center_crop", "disable_grouping"))
+    folder = write_folder(tmp_path / "internvl", INTERNVL | empty, image_seq_length=256)
+    kind = read_processor(folder).images
+    assert len(kind.plan((1200, 800)).recipes) == 3 * 2 + 1
+    assert kind.plan((1200, 800)).text == "<img>" + "<IMG_CONTEXT>" * 7 * 256 + "</img>"
+    assert (kind.model_inputs()["num_image_tokens"], kind.tile_size) == (256, 448)
 
 
 def test_llava_nexts_folder_on_hubs_is_read(tmp_path: Path) -> None:
@@ -187,6 +205,22 @@ def test_values_within_the_processors_own_file_come_first(
     assert read_processor(folder).images.height == 48
 
 
+ONEVISION = {
+    "image_processor_type": "LlavaOnevisionImageProcessor",
+    "processor_class": "LlavaOnevisionProcessor",
+    "image_mean": [0.5, 0.5, 0.5],
+    "do_pad": True,
+}
+
+
+def test_llava_onevisions_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    more = {"num_image_tokens": 729, "vision_feature_select_strategy": "full"}
+    kind = read_processor(write_folder(tmp_path / "ov", ONEVISION, **more)).images
+    assert (kind.tile_size, len(kind.grids), kind.max_tiles) == (384, 36, 9)
+    assert (kind.background, kind.drops_first_token) == ((127, 127, 127), False)
+    assert kind.plan((700, 300), num_images=3).text == "<image>" * 730
+
+
 @pytest.mark.parametrize(
     ("images", "processor", "words"),
     [
@@ -205,6 +239,18 @@ def test_values_within_the_processors_own_file_come_first(
         ({**LLAVA_NEXT, "crop_size": {"height": 9, "width": 8}}, {}, "expected squares of crop_"),
         ({**LLAVA_NEXT, "image_grid_pinpoints": [[300, 224]]}, {}, "expected multiples of the siz"),
         ({**LLAVA_NEXT, "image_grid_pinpoints": [[448, 224]]}, {}, "`patch_size` is missing"),
+        ({**INTERNVL, "size": {"height": 9, "width": 8}}, {}, "size .* expected square tiles"),
+        ({**INTERNVL, "size": {"shortest_edge": 8}}, {}, "size .* expected height and width"),
+        ({**INTERNVL, "min_patches": 13}, {}, "min_patches 13; expected at most `max_pa.* 12"),
+        ({**INTERNVL, "max_patches": 10**9}, {}, "max_patches 1000000000; expected at most 1024"),
+        ({**INTERNVL, "use_thumbnail": True}, {}, "`use_thumbnail: True` is not known of GotOcr2"),
+        ({**INTERNVL, "processor_class": "GotOcr2Processor"}, {}, "'GotOcr2.* InternVLProcessor"),
+        (ONEVISION, {}, "`num_image_tokens` is missing"),
+        (ONEVISION, {"vision_aspect_ratio": "anyres"}, "'anyres', expected anyres_max_NUMBER"),
+        ({**ONEVISION, "image_mean": [2, 0, 0]}, {"num_image_tokens": 9}, "from 0 to 1"),
+        ({**ONEVISION, "image_mean": 0.5}, {"num_image_tokens": 9}, "expected three numbers"),
+        ({**ONEVISION, "image_grid_pinpoints": [[400, 384]]}, {}, "expected multiples of the siz"),
+        ({**ONEVISION, "size": {"shortest_edge": 384}}, {}, "expected height and width"),
         ({"image_processor_type": "LlavaImageProcessor", "do_pad": True}, {}, "`do_pad: True` is"),
         ({"image_processor_type": "CLIPImageProcessor"}, {}, "`patch_size` is missing"),
     ],

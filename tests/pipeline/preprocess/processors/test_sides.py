@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
     ImageRules,
-    LlavaNextTiles,
     NativeImages,
     UnfitImageError,
     check_sides,
     smart_resize,
 )
+from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 
 FIXED = {"height": 24, "width": 24, "image_token": "<image>", "num_image_tokens": 4}
 KINDS = {
@@ -35,6 +36,24 @@ KINDS = {
         num_additional_tokens=0,
         drops_first_token=False,
         image_token="<image>",
+    ),
+    "llava_onevision": LlavaOnevisionTiles(
+        tile_size=20,
+        grids=((20, 40), (40, 40)),
+        num_image_tokens=16,
+        max_tiles=2,
+        drops_first_token=False,
+        background=(0, 0, 0),
+        image_token="<image>",
+    ),
+    "internvl": InternVLTiles(
+        tile_size=20,
+        min_tiles=1,
+        max_tiles=6,
+        image_token="<image>",
+        start_token="<start>",
+        end_token="<end>",
+        num_image_tokens=3,
     ),
     "native": NativeImages(
         patch_size=14,

@@ -16,7 +16,9 @@ _KINDS = {
     builders.build_fixed: "fixed",
     builders.build_gemma3: "fixed",
     builders.build_idefics: "tiled",
+    builders.build_internvl: "tiled",
     builders.build_llava_next: "tiled",
+    builders.build_llava_onevision: "tiled",
     builders.build_native: "native",
 }
 

@@ -20,6 +20,9 @@ def models(tmp_path: Path) -> None:
         "other": {"model_type": "o", "vision_config": {}, "architectures": ["XForCausalLM"]},
         "packed": {"model_type": "qwen2", "quantization_config": {"bits": 4}},
         "nameless": {},
+        "internvl": {"model_type": "internvl", "text_config": {"model_type": "qwen3"}},
+        "experts": {"model_type": "internvl", "text_config": {"model_type": "gpt_oss"}},
+        "internvl_chat": {"model_type": "internvl_chat"},
     }
     for name, values in ({kind: {"model_type": kind} for kind in kinds.split()} | more).items():
         write_config(tmp_path / name, values)
@@ -35,6 +38,7 @@ def models(tmp_path: Path) -> None:
         "{vision: {path: siglip_vision_model}}",
         "{type: hugging_face, name: Qwen/Qwen2-VL-2B-Instruct}",
         "{type: hugging_face, path: nameless}",
+        "{type: hugging_face, path: internvl}",
     ],
 )
 def test_folders_that_may_be_right_have_no_problem(check: Check, model: str) -> None:
@@ -61,8 +65,10 @@ def test_folders_that_may_be_right_have_no_problem(check: Check, model: str) -> 
         ("{path: siglip}", "8:22", "it is the vision model alone"),
         ("{path: bert}", "8:22", "give the `model/` that a training of one exported, or set"),
         ("{type: hugging_face, path: llama}", "8:42", "it is a language model alone; those that"),
-        ("{type: hugging_face, path: bert}", "8:42", "those that can be trained are idefics3, ll"),
+        ("{type: hugging_face, path: bert}", "8:42", "those that can be trained are idefics3, in"),
         ("{type: hugging_face, path: other}", "8:42", "those that can be trained are idefics3"),
+        ("{type: hugging_face, path: experts}", "8:42", "take one with llama or qwen2 or qwen3"),
+        ("{type: hugging_face, path: internvl_chat}", "8:42", "whose name ends in -HF"),
         ("{type: hugging_face, path: siglip2}", "8:42", "it is a vision model alone; those that"),
         ("{vision: {path: qwen2_5_vl}}", "8:31", "expected a SigLIP"),
         ("{vision: {path: siglip2}}", "8:31", "SigLIP 2 of flexible resolution (NaFlex)"),
