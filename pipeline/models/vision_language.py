@@ -39,6 +39,8 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     """Number of chained targets of a sample."""
     why_vision_not_compiled: str = ""
     """Reason why layers of the vision tower cannot be compiled; empty if they can."""
+    why_language_not_compiled: str = ""
+    """Reason why layers of the language model cannot be compiled; empty if they can."""
     uses_varlen: bool = False
     """True if attention takes the bounds of packed samples and of images of varying size,
     instead of a dense mask and one call for each size."""

@@ -12,7 +12,16 @@ import torch
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import NotPossibleError, Work
 
-KINDS = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_siglip", "llava_next", "idefics3", "smolvlm")
+KINDS = (
+    "qwen2_5_vl",
+    "qwen2_vl",
+    "qwen3_vl",
+    "qwen3_5",
+    "llava_siglip",
+    "llava_next",
+    "idefics3",
+    "smolvlm",
+)
 SHORT_KINDS = ("qwen2_5_vl",)
 TOLERANCES = {"fp32": (1e-4, 1e-3), "bf16": (0.02, 0.08), "fp16": (0.005, 0.03)}
 """Of loss and of the norm of the difference of gradients, relative: some bits of each format,

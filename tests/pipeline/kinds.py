@@ -60,7 +60,7 @@ def without_marks(template: str) -> str:
 
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"),
 )
 TILE = 28
 """Side of a tile, or of LLaVA's pictures, in pixels."""
@@ -101,6 +101,7 @@ def make_processor(kind: str) -> Any:
         "qwen2_vl": (hf.Qwen2VLProcessor, qwen2, {}),
         "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
         "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
+        "qwen3_5": (hf.Qwen3VLProcessor, qwen3, {}),
     }[kind]
     tokenizer = _make_tokenizer(kind)
     return _without_video(cls)(

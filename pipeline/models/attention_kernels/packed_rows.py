@@ -19,6 +19,7 @@ from torch import nn
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from pipeline.models.attention_kernels.delta_net import has_delta_nets
 from pipeline.models.attention_kernels.varlen import KERNEL_MULTIPLE, attend_varlen
 
 _ROWS = "sdpa"
@@ -34,8 +35,8 @@ class Packing:
     bounds: torch.Tensor | None
     """int32 [num_segments + 1] on the device: bounds in the concatenated rows, from 0 to the
     number of positions. The padding of a row is a segment. None: no row has several samples."""
-    longest: int
-    """Tokens of the longest segment."""
+    lengths: tuple[int, ...]
+    """Tokens of each segment, as numbers on the host."""
     dtype: torch.dtype
     """Dtype of the computation and of masks."""
 
@@ -75,13 +76,19 @@ def attention_arguments(
     builds no mask.
 
     Args:
-        packing: None: unknown, and transformers builds a mask from positions that restart.
+        packing: None: unknown, and transformers builds a mask from positions that restart. It
+            cannot separate the states of gated delta nets (`delta_net`).
         text_config: Config of the language model.
         input_ids: [num_rows, length].
         uses_varlen: True if the kernel takes the bounds.
     """
-    if packing is None or not takes_masks(text_config):
+    if packing is None:
         return {"attention_mask": None}
+    states: dict[str, Any] = {}
+    if has_delta_nets(text_config) and packing.bounds is not None:
+        states["sample_lengths"] = packing.lengths
+    if not takes_masks(text_config):
+        return {"attention_mask": None, **states}
     windows = _windows(text_config)
     if packing.bounds is None:
         is_plain = set(windows.values()) == {None} and text_config._attn_implementation == _ROWS  # noqa: SLF001 - no public name
@@ -90,14 +97,15 @@ def attention_arguments(
         return {
             "attention_mask": _no_mask(input_ids),
             "cu_seq_lens_q": packing.bounds,
-            "max_length_q": packing.longest,
+            "max_length_q": max(packing.lengths),
+            **states,
         }
     num_rows, length = input_ids.shape
     masks = {
         kind: dense_mask(packing.bounds, packing.dtype, num_rows, length, window=window)
         for kind, window in windows.items()
     }
-    return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values()))}
+    return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values())), **states}
 
 
 def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
@@ -121,7 +129,7 @@ def _windows(text_config: Any) -> dict[str, int | None]:
 _WINDOW_IN_ALL_LAYERS = ("mistral",)
 _TAKE_MASKS = (
     *("llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"),
-    *("qwen3",),
+    *("qwen3", "qwen3_5_text"),
 )
 
 
