@@ -119,7 +119,7 @@ class CountOperators(TorchDispatchMode):
 def masks_of_rows(name: str) -> dict[str, int]:
     """Return the masks of one pass of a language model over packed rows, by masking method."""
     bounds = torch.arange(0, NUM_ROWS * LENGTH + 1, LENGTH // 4, dtype=torch.int32, device=META)
-    packing = Packing(bounds=bounds, longest=LENGTH // 4, dtype=torch.bfloat16)
+    packing = Packing(bounds=bounds, lengths=(LENGTH // 4,) * 4 * NUM_ROWS, dtype=torch.bfloat16)
     ids = torch.empty(NUM_ROWS, LENGTH, dtype=torch.int64, device=META)
     places = torch.empty(4, NUM_ROWS, LENGTH, dtype=torch.int64, device=META)
     results = {}

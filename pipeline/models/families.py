@@ -241,6 +241,7 @@ FAMILIES: Mapping[str, Family] = {
         projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
         follow_from_grids=with_learned_places,
     ),
+    "qwen3_5": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_learned_places),
 }
 """Families by `model_type`."""
 

@@ -23,6 +23,7 @@ from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from pipeline.models.attention_kernels.delta_net import has_delta_nets, keep_states_apart
 from pipeline.models.attention_kernels.image_blocks import ImageBlocks, number_images
 from pipeline.models.attention_kernels.packed_rows import (
     Packing,
@@ -43,6 +44,12 @@ from pipeline.models.vision_language import HEADS_PREFIX, TowerSizes, VisionLang
 from slurm_jobs.base.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"
+_NUM_DIMENSIONS = 3
+"""Of positions: time, height and width."""
+_BY_CHUNK = (
+    "its gated delta nets loop over samples and chunks of tokens, so that each new number of "
+    "them would be compiled again"
+)
 _LAYER_LISTS = ("layers", "layer", "blocks")
 """Names that families use for the list of a tower's layers."""
 
@@ -67,6 +74,9 @@ class HuggingFaceVLM(VisionLanguageModel):
             encode_whole_tiles(self.vision_tower)
         if hasattr(self.language_model, "_deepstack_process"):  # Qwen3-VL
             _add_features_by_place(self.language_model)
+        if has_delta_nets(self.text_config):  # Qwen3.5
+            keep_states_apart(self.language_model)
+            self.why_language_not_compiled = _BY_CHUNK
         unused = {id(parameter) for parameter in _unused_parameters(hf, family)}
         self._unused = frozenset(n for n, p in self.named_parameters() if id(p) in unused)
         for name, parameter in self.named_parameters():
@@ -82,6 +92,9 @@ class HuggingFaceVLM(VisionLanguageModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Implement `VisionLanguageModel.hidden_states`."""
         unused = torch.zeros((), device=input_ids.device)
+        if packing is None and has_delta_nets(self.text_config) and _may_be_packed(position_ids):
+            message = "samples of a packed row would share the states of gated delta nets"
+            raise ValueError(message)
         embed = self.hf.get_input_embeddings()
         embeddings = embed(input_ids)
         images: dict[str, Any] = {}
@@ -287,6 +300,11 @@ def _without_own_settings(hf: Any) -> Iterator[None]:
 def square_side(size: int | Sequence[int]) -> int:
     """Return the side of a square, of which a config has one side or both."""
     return size if isinstance(size, int) else size[0]
+
+
+def _may_be_packed(position_ids: torch.Tensor | None) -> bool:
+    """Check positions as `NativePatches.positions` makes them: packed rows have a fourth number."""
+    return position_ids is not None and len(position_ids) > _NUM_DIMENSIONS
 
 
 def _as_list(tokens: int | list[int] | None) -> list[int]:

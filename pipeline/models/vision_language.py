@@ -42,6 +42,8 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     block_layers: frozenset[str] = frozenset()
     """Kinds of layers of the language model in which the tokens of an image all see each other,
     also later ones, by their names in `layer_types` of transformers."""
+    why_language_not_compiled: str = ""
+    """Reason why layers of the language model cannot be compiled; empty if they can."""
     uses_varlen: bool = False
     """True if attention takes the bounds of packed samples and of images of varying size,
     instead of a dense mask and one call for each size."""

@@ -12,6 +12,10 @@ products of matrices, with these rules:
   backward. As in PaLM, a causal model's tokens count as if each saw all. T is a sample's length,
   not a row's: samples that share one do not see each other. So T summed over tokens is the sum of
   squares of the lengths. In layers with a sliding window a token sees at most the window.
+- A gated delta net (arXiv:2412.06464) has 3 products with its state per token: what a key reads,
+  what is written, and what a query reads. A state of H heads of K by V numbers costs 6 H K V a
+  token forward, and twice that backward. Kernels compute whole chunks of tokens at once, which
+  takes more operations. These are not counted.
 - The output head is counted for learned tokens only, because no other logits are computed.
 - The vision tower counts patches, the projector image tokens.
 - Work that is computed but not needed is not counted: padding, recomputed activations, embeddings,
@@ -26,12 +30,15 @@ from dataclasses import dataclass, field
 
 FORMULA = (
     "PaLM (arXiv:2204.02311, appendix B), 6 N + 12 L H Q T a token: 4 N of frozen weights, and "
-    "2 N and 4 L H Q T where no gradient passes; T of a sample, not of a row; the vision tower by "
-    "patches, the projector by image tokens, the head by learned tokens; no padding, nothing "
-    "computed again. "
+    "2 N and 4 L H Q T where no gradient passes; T of a sample, not of a row; 18 H K V instead of "
+    "12 L H Q T for a gated delta net; the vision tower by patches, the projector by image tokens, "
+    "the head by learned tokens; no padding, nothing computed again. "
     "mfu = model_flops / (step_s - checkpoint_s - evaluation_s - compile_s) / peak_flops_per_s"
 )
 """The formula in one sentence, for the header of step records."""
+_STATE_PRODUCTS = 3
+"""Products of a token with the state of a gated delta net: what a key reads, what is written, and
+what a query reads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +53,9 @@ class PartWork:
     other, by the number of products: 1 forward, 3 in layers with a backward pass."""
     window_width: Mapping[int, int] = field(default_factory=dict)
     """The same for layers with windowed attention."""
+    state_size: Mapping[int, int] = field(default_factory=dict)
+    """Numbers in the states of gated delta nets, summed over layers, by the number of products: 1
+    forward, 3 in layers with a backward pass."""
 
     def flops(self, num_tokens: int, *, num_pairs: int = 0, num_window_pairs: int = 0) -> float:
         """Return the operations for `num_tokens`.
@@ -55,6 +65,7 @@ class PartWork:
         seen = _total(self.attention_width) * num_pairs
         seen += _total(self.window_width) * num_window_pairs
         products = _total(self.num_weights) * num_tokens
+        products += _STATE_PRODUCTS * _total(self.state_size) * num_tokens
         # A product is a multiplication and an addition. Attention has two: of queries and keys, and
         # of their weights and values.
         return float(2 * (products + 2 * seen))

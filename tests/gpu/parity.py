@@ -13,7 +13,7 @@ from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import NotPossibleError, Work
 
 KINDS = (
-    *("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "llava_siglip"),
+    *("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_5", "llava_siglip"),
     *("llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"),
     "gemma3",
 )

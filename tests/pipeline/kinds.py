@@ -87,7 +87,7 @@ def without_marks(template: str) -> str:
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3"),
 )
 SEE_AHEAD = ("gemma3",)
 """Kinds in which tokens of an image also see later ones of it: their rows always have a mask."""
@@ -152,6 +152,7 @@ def make_processor(kind: str) -> Any:
             hf.Gemma3ImageProcessorPil(**square),
             {"image_seq_length": NUM_TILE_TOKENS},
         ),
+        "qwen3_5": (hf.Qwen3VLProcessor, qwen3, {}),
     }[kind]
     tokenizer = _make_tokenizer(kind)
     return _without_video(cls)(

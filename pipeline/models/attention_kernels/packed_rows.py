@@ -21,6 +21,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from pipeline.models.attention_kernels.delta_net import has_delta_nets
 from pipeline.models.attention_kernels.image_blocks import ImageBlocks
 from pipeline.models.attention_kernels.varlen import KERNEL_MULTIPLE, attend_varlen
 
@@ -37,8 +38,8 @@ class Packing:
     bounds: torch.Tensor | None
     """int32 [num_segments + 1] on the device: bounds in the concatenated rows, from 0 to the
     number of positions. The padding of a row is a segment. None: no row has several samples."""
-    longest: int
-    """Tokens of the longest segment."""
+    lengths: tuple[int, ...]
+    """Tokens of each segment, as numbers on the host."""
     dtype: torch.dtype
     """Dtype of the computation and of masks."""
 
@@ -54,11 +55,12 @@ def packing_of_positions(
         dtype: Dtype of the computation.
     """
     if position_ids is None:
-        return Packing(bounds=None, longest=input_ids.shape[1], dtype=dtype)
+        num_rows, length = input_ids.shape
+        return Packing(bounds=None, lengths=(length,) * num_rows, dtype=dtype)
     starts = (position_ids.flatten() == 0).nonzero().flatten()
     bounds = functional.pad(starts, (0, 1), value=input_ids.numel())
-    longest = int(bounds.diff().max())
-    return Packing(bounds=bounds.to(torch.int32), longest=longest, dtype=dtype)
+    lengths = tuple(int(length) for length in bounds.diff())
+    return Packing(bounds=bounds.to(torch.int32), lengths=lengths, dtype=dtype)
 
 
 def dense_mask(  # noqa: PLR0917 - bounds, dtype and shape are those of every mask
@@ -111,14 +113,20 @@ def attention_arguments(
     builds no mask.
 
     Args:
-        packing: None: unknown, and transformers builds a mask from positions that restart.
+        packing: None: unknown, and transformers builds a mask from positions that restart. It
+            cannot separate the states of gated delta nets (`delta_net`).
         text_config: Config of the language model.
         input_ids: [num_rows, length].
         uses_varlen: True if the kernel takes the bounds.
         images: Images whose tokens see later ones; None without any.
     """
-    if packing is None or not takes_masks(text_config):
+    if packing is None:
         return {"attention_mask": None}
+    states: dict[str, Any] = {}
+    if has_delta_nets(text_config) and packing.bounds is not None:
+        states["sample_lengths"] = packing.lengths
+    if not takes_masks(text_config):
+        return {"attention_mask": None, **states}
     windows = windows_of(text_config)
     num_rows, length = input_ids.shape
     if packing.bounds is None and images is None:
@@ -130,7 +138,8 @@ def attention_arguments(
         return {
             "attention_mask": _no_mask(input_ids),
             "cu_seq_lens_q": packing.bounds,
-            "max_length_q": packing.longest,
+            "max_length_q": max(packing.lengths),
+            **states,
         }
     bounds = packing.bounds
     if bounds is None:
@@ -140,7 +149,7 @@ def attention_arguments(
     for kind, window in windows.items():
         numbers = images.numbers if images is not None and kind in images.layers else None
         masks[kind] = dense_mask(bounds, packing.dtype, num_rows, length, window, numbers)
-    return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values()))}
+    return {"attention_mask": masks if len(masks) > 1 else next(iter(masks.values())), **states}
 
 
 def _no_mask(input_ids: torch.Tensor) -> torch.Tensor:
@@ -164,7 +173,7 @@ def windows_of(text_config: Any) -> dict[str, int | None]:
 _WINDOW_IN_ALL_LAYERS = ("mistral",)
 _TAKE_MASKS = (
     *("llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"),
-    *("qwen3", "gemma3_text"),
+    *("qwen3", "qwen3_5_text", "gemma3_text"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pipeline.models.vision_language import VisionLanguageModel
@@ -22,8 +23,10 @@ def attention_sizes(model: VisionLanguageModel) -> tuple[AttentionSizes, Attenti
     """Return the sizes of the vision tower and the language model; with weights or on "meta"."""
     sizes = []
     for tower in model.towers():
-        # Attribute names that all of transformers' attention modules have.
-        attention: Any = next(m for m in tower[0].modules() if hasattr(m, "head_dim"))
+        # Attribute names that all of transformers' attention modules have. Some layers of Qwen3.5
+        # have a delta net instead.
+        modules = chain.from_iterable(layer.modules() for layer in tower)
+        attention: Any = next(module for module in modules if hasattr(module, "head_dim"))
         num_heads = getattr(attention, "num_heads", None)
         if num_heads is None:
             num_heads = attention.config.num_attention_heads

@@ -95,8 +95,14 @@ def check_towers(model: VisionLanguageModel, config: CompileConfig) -> None:
     """Check that layers of the towers in the config can be compiled, as far as is known.
 
     Raises:
-        StageConfigError: those of the vision tower cannot.
+        StageConfigError: those of one cannot.
     """
+    if "language" in config.towers and model.why_language_not_compiled:
+        message = (
+            f"compile.towers is [{', '.join(config.towers)}], but this model's language model "
+            f"cannot be compiled: {model.why_language_not_compiled}; {_REMEDY}"
+        )
+        raise StageConfigError(message)
     if "vision" in config.towers and model.why_vision_not_compiled:
         message = (
             f"compile.towers is [{', '.join(config.towers)}], but this model's vision tower "

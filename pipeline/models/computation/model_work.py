@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from pipeline.models.attention_kernels.delta_net import is_delta_net
 from pipeline.models.finetuning.parameter_names import without_adapters
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import ModelWork, PartWork
@@ -45,11 +46,18 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
     widths: dict[tuple[str, bool], Counter[int]] = {
         (part, is_window): Counter() for part in _ORDER for is_window in (False, True)
     }
+    state_sizes: dict[str, Counter[int]] = {part: Counter() for part in _ORDER}
+    # By a name that has a place: no adapter wraps the convolution.
+    delta_nets: dict[str, Any] = {
+        f"{name}.conv1d.weight": module
+        for name, module in model.named_modules()
+        if is_delta_net(module)
+    }
     unused = model.unused_parameters()
     matrices: dict[str, Any] = {  # 4-bit ones are linear layers, too
         f"{name}.weight": module
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d)
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
         and without_adapters(f"{name}.weight") not in unused
     }
     for name, place in _places(model, matrices):
@@ -61,7 +69,10 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         num_weights[part][products] += _num_weights(module)
         is_window = part == "vision" and full is not None and place[1] not in full
         is_window |= part == "language" and place[1] in sliding
-        widths[part, is_window][3 if passes else 1] += _query_width(name, module)
+        num_products = 3 if passes else 1
+        widths[part, is_window][num_products] += _query_width(part, name, module)
+        if name in delta_nets:
+            state_sizes[part][num_products] += _state_size(delta_nets[name])
     bare = {name: learns for name, learns in learned.items() if name.endswith(_BARE_MATRICES)}
     parameters = dict(model.named_parameters()) if bare else {}
     for name, place in _places(model, bare):
@@ -72,6 +83,7 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
             num_weights=dict(num_weights[part]),
             attention_width=dict(+widths[part, False]),
             window_width=dict(+widths[part, True]),
+            state_size=dict(state_sizes[part]),
         )
         for part in _ORDER
         if part != "heads"
@@ -125,9 +137,15 @@ def _num_weights(module: Any) -> int:
     return int(module.in_channels // module.groups * module.out_channels * size)
 
 
-def _query_width(name: str, module: Any) -> int:
-    """Return heads times head size of the matrix that makes queries; 0 for any other."""
+def _query_width(part: str, name: str, module: Any) -> int:
+    """Return heads times head size, of one matrix of each attention; 0 for any other matrix."""
     leaf = name.removesuffix(".weight").removesuffix(_BASE).rpartition(".")[2]
-    if leaf == "q_proj":
+    if leaf == "o_proj":  # its input, because Qwen3.5's q_proj makes gates, too
+        return int(module.in_features)
+    if leaf == "q_proj" and part == "vision":  # these towers call the other one `out_proj`
         return int(module.out_features)
     return int(module.out_features) // 3 if leaf == "qkv" else 0  # queries, keys and values in one
+
+
+def _state_size(delta_net: Any) -> int:
+    return int(delta_net.num_v_heads * delta_net.head_k_dim * delta_net.head_v_dim)

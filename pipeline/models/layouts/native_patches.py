@@ -1,4 +1,4 @@
-"""Images of varying size, cut into patches: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+"""Images of varying size, cut into patches: Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5."""
 
 from __future__ import annotations
 

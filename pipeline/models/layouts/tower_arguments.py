@@ -53,7 +53,7 @@ def with_windows(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
 
 
 def with_learned_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
-    """Return also the weights of each patch in the learned positions, for Qwen3-VL."""
+    """Return also the weights of each patch in the learned positions, for Qwen3-VL and Qwen3.5."""
     indices, weights = get_vision_interpolation_indices_and_weights(
         grids,
         num_grid_per_side=tower.num_grid_per_side,

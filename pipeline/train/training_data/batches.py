@@ -133,7 +133,7 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
         position_ids=None if counts_on else move(batch.position_ids),
         packing=Packing(
             bounds=move(batch.segment_bounds) if batch.is_packed else None,
-            longest=int(batch.segment_bounds.diff().max()),
+            lengths=tuple(batch.segment_bounds.diff().tolist()),
             dtype=torch.float32,
         ),
         levels=None if learned.levels is None else move(learned.levels),

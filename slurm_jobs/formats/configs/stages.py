@@ -175,7 +175,8 @@ class PreprocessConfig(CheckedConfig):
     """Pixels of a resized image, instead of the processor's own limits (`min_pixels` and
     `max_pixels`, or `size.shortest_edge` and `size.longest_edge`). `{max: 1003520}` gives an image
     of Qwen2.5-VL at most 1,280 tokens. Only for processors that keep the proportions of images
-    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). Evaluation and the exported model use the same limits."""
+    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5). Evaluation and the exported model use the same
+    limits."""
     text_only: bool = False
     """Accept a manifest in which no row has a picture. Without it, such data is an error, because
     mostly the key of the picture is one that is not read. Pictures are read in any case, and rows

@@ -28,6 +28,7 @@ TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "llava_onevision": "tiled",
     "qwen2_5_vl": "native",
     "qwen2_vl": "native",
+    "qwen3_5": "native",
     "qwen3_vl": "native",
     "smolvlm": "tiled",
 }

@@ -26,7 +26,7 @@ from tests.pipeline.models.small import CONFIG, IMAGE, make_facts, make_images
 names_functions = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="Python 3.10 does not say whose method a frame runs"
 )
-QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_host_reads_no_value_of_the_device_for_the_small_model(num_pictures):
             targets=targets,
             vision=images,
             position_ids=places,
-            packing=Packing(bounds=bounds, longest=6, dtype=torch.float32),
+            packing=Packing(bounds=bounds, lengths=(6,) * 4, dtype=torch.float32),
             image_places=image_places if num_pictures else None,
         )
         reads.backward(losses.sum())

@@ -30,6 +30,11 @@ SLOW_TO_LEARN = tuple(kind for kind in KINDS if kind != "llava")
 """`make test` learns one kind here and another on two ranks; these are among the slow tests."""
 
 
+AMPLIFY = ("qwen3_5",)
+"""Kinds in which a relative change of pixels by 1e-7 changes logits by 2e-5: delta nets divide what
+they read by its size."""
+
+
 def test_logits_are_those_of_the_model_called_as_its_processor_would(kind):
     model = kind.build().eval()
     head = model.output_head()
@@ -43,7 +48,8 @@ def test_logits_are_those_of_the_model_called_as_its_processor_would(kind):
                 theirs.pop("token_type_ids", None)
             expected = model.hf(**theirs).logits
         assert inputs.input_ids.tolist() == theirs["input_ids"].tolist()
-        torch.testing.assert_close(head(hidden), expected, atol=1e-5, rtol=1e-4)
+        atol = 1e-4 if kind.name in AMPLIFY else 1e-5
+        torch.testing.assert_close(head(hidden), expected, atol=atol, rtol=1e-4)
 
 
 def test_packed_and_unpacked_losses_and_gradients_agree(kind):

@@ -17,6 +17,16 @@ from tests.pipeline.kinds import make_processor, write_kind
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 _GRIDS = [[rows * 28, columns * 28] for rows, columns in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
 _ONEVISION_GRIDS = [[rows * 28, columns * 28] for rows in (1, 2, 3) for columns in (1, 2, 3)]
+_DELTA_NETS = {
+    "head_dim": 16,
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 16,
+}
+"""Layers of Qwen3.5's language model."""
 PICTURES = ((150, 70), (60, 90), (200, 40), (100, 100))
 """Width and height."""
 ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of them."),
@@ -60,9 +70,13 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
     tokens = ("vision_start", "vision_end")
     # Qwen3-VL adds features of images behind its first layers: one more must follow to see them.
-    more = {"head_dim": 8, "num_hidden_layers": 3} if kind == "qwen3_vl" else {}
+    if kind == "qwen3_vl":
+        text |= {"head_dim": 8, "num_hidden_layers": 3}
+    if kind == "qwen3_5":
+        text |= _DELTA_NETS
+        rope["partial_rotary_factor"] = 0.5
     common = {
-        "text_config": text | {"rope_parameters": rope} | more,
+        "text_config": text | {"rope_parameters": rope},
         "image_token_id": id_of("<|image_pad|>"),
         "video_token_id": id_of("<|video_pad|>"),
         **{f"{name}_token_id": id_of(f"<|{name}|>") for name in tokens},
@@ -82,8 +96,11 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
     if kind == "qwen2_5_vl":
         windows = {"window_size": 56, "fullatt_block_indexes": [1]}
         return hf.Qwen2_5_VLConfig(vision_config=vision | windows, **common)
-    more = {"patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
-    return hf.Qwen3VLConfig(vision_config=vision | more, **common)
+    vision |= {"patch_size": 16, "num_position_embeddings": 64}
+    if kind == "qwen3_vl":
+        vision |= {"deepstack_visual_indexes": [0, 1]}
+        return hf.Qwen3VLConfig(vision_config=vision, **common)
+    return hf.Qwen3_5Config(vision_config=vision, **common)
 
 
 def _gemma3_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:

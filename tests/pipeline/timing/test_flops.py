@@ -39,6 +39,12 @@ def test_layers_with_a_sliding_window_count_the_window():
     assert model_flops(work, counts) == 12 * (8 * (100**2 + 20**2) + 64 * (100 * 30 + 20 * 20))
 
 
+def test_a_gated_delta_net_takes_three_products_with_its_state_per_token():
+    counts = WorkCounts(num_tokens=10, num_token_pairs=100)
+    assert model_flops(language({}, state_size={3: 64}), counts) == 10 * 18 * 64
+    assert model_flops(language({}, state_size={1: 64}), counts) == 10 * 6 * 64
+
+
 def test_each_part_counts_its_own():
     work = ModelWork(
         vision=PartWork(num_weights={2: 1, 3: 10}, attention_width={1: 8}, window_width={1: 4}),

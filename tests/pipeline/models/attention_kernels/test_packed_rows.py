@@ -132,14 +132,14 @@ def test_packed_rows_with_one_additive_mask_learn_what_transformers_does(kind, m
     with CountsAttention() as theirs:
         expected_loss, expected = packed_loss(kind, model)
     assert (len(ours.masks), ours.bool_masks) == (1, 0)
-    assert theirs.bool_masks == model.sizes()[1].num_layers
+    assert theirs.bool_masks == sum(hasattr(layer, "self_attn") for layer in model.towers()[1])
     assert torch.equal(loss, expected_loss)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 BOUNDS = torch.tensor([0, 5, 6, 13, 16, 32], dtype=torch.int32)
 """Of two rows of 16; the last segment is a whole row."""
-PACKING = Packing(bounds=BOUNDS, longest=16, dtype=torch.float32)
+PACKING = Packing(bounds=BOUNDS, lengths=(5, 1, 7, 3, 16), dtype=torch.float32)
 IDS = torch.zeros(2, 16, dtype=torch.int64)
 
 

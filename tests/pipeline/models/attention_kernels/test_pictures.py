@@ -16,7 +16,7 @@ from tests.pipeline.models.attention_calls import CountsAttention, build, origin
 from tests.pipeline.models.passes import gradients
 
 CPU = torch.device("cpu")
-QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 GRIDS = torch.tensor([[1, 8, 6], [1, 4, 10], [1, 8, 6], [1, 2, 4]])
 """Patches; windows of the tiny Qwen2.5-VL are 4 x 4 patches, with smaller ones at borders."""
 
@@ -71,6 +71,7 @@ CALLS = {
     # One of 12 windows of two sizes, one of pictures.
     "qwen2_5_vl": (12 + 4, 2 + 3),
     "qwen3_vl": (2 * 4, 2 * 3),
+    "qwen3_5": (2 * 4, 2 * 3),
 }
 """By transformers, and here."""
 

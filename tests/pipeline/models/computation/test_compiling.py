@@ -163,6 +163,15 @@ def test_a_vision_tower_that_cannot_be_compiled_is_refused_with_the_reason(make_
     assert count_compiled(model) == 0
 
 
+def test_a_language_model_with_delta_nets_is_refused_with_the_reason(make_kind):
+    model = make_kind("qwen3_5").build().train()
+    with pytest.raises(
+        StageConfigError, match=r"\[language\], .* each new number of them .*; leave"
+    ):
+        compile_layers(model, CompileConfig(backend="eager", towers=("language",)), CPU)
+    assert count_compiled(model) == 0
+
+
 def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(make_kind):
     language = CompileConfig(backend="eager")
     said = "eager compiles 2 layers of the language model when first called"

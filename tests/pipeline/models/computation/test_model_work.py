@@ -7,7 +7,9 @@ import dataclasses
 
 import pytest
 import torch
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from pipeline.data.batches.batch_work import count_work
 from pipeline.models.build import build_model
@@ -23,6 +25,69 @@ from tests.pipeline.models.small import loss_of as small_loss
 from tests.pipeline.models.small import make_facts, make_images
 
 CPU = RankDevice(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+
+
+@pytest.fixture(autouse=True)
+def _countable_delta_nets(monkeypatch):
+    """Delta nets whose operations torch counts as the formula does.
+
+    transformers computes more than the delta rule, for whole chunks of tokens. Torch counts the
+    weight's gradient of a depthwise convolution as that of a full one.
+    """
+    monkeypatch.setattr(modeling_qwen3_5, "torch_chunk_gated_delta_rule", delta_rule_by_token)
+    monkeypatch.setattr(modeling_qwen3_5, "causal_conv1d_fn", convolution_by_window)
+
+
+def convolution_by_window(hidden, weight, _bias, activation, **_options):
+    """The causal convolution, as products of the windows of each channel with its weights."""
+    size = weight.shape[-1]
+    windows = functional.pad(hidden, (size - 1, 0)).unfold(-1, size, 1)
+    assert activation == "silu"
+    return functional.silu(torch.einsum("bctk,ck->bct", windows, weight))
+
+
+def delta_rule_by_token(query, key, value, *, g, beta, **_options):
+    """The gated delta rule (arXiv:2412.06464, equation 10), with products that torch counts."""
+    num_sharing = value.shape[2] // key.shape[2]
+    keys, queries = (
+        functional.normalize(each.repeat_interleave(num_sharing, dim=2), dim=-1)
+        for each in (key, query)
+    )
+    state = value.new_zeros(*value.shape[::2], key.shape[-1], value.shape[-1])
+    outputs = []
+    for token in range(value.shape[1]):
+        state = state * g[:, token].exp()[..., None, None]
+        is_read = keys[:, token, :, None] @ state
+        change = beta[:, token, :, None, None] * (value[:, token, :, None] - is_read)
+        state = state + keys[:, token, :, :, None] @ change
+        outputs.append((queries[:, token, :, None] @ state)[..., 0, :])
+    return torch.stack(outputs, dim=1) / key.shape[-1] ** 0.5, None
+
+
+def test_the_convolution_by_window_is_that_of_transformers(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(2, 12, 9, generator=draw), torch.randn(12, 4, generator=draw)
+    found = convolution_by_window(hidden, weight, None, "silu")
+    monkeypatch.undo()
+    expected = modeling_qwen3_5.causal_conv1d_fn(hidden, weight, None, "silu")
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_delta_rule_by_token_is_that_of_transformers(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(1, 70, 2, 8, generator=draw) for _ in range(2))
+    value = torch.randn(1, 70, 4, 16, generator=draw)
+    gates = {
+        "g": -torch.rand(1, 70, 4, generator=draw),
+        "beta": torch.rand(1, 70, 4, generator=draw),
+    }
+    found, _ = delta_rule_by_token(query, key, value, **gates)
+    monkeypatch.undo()
+    shared = (each.repeat_interleave(2, dim=2) for each in (query, key))
+    expected, _ = modeling_qwen3_5.torch_chunk_gated_delta_rule(
+        *shared, value, **gates, use_qk_l2norm_in_kernel=True
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def build(kind):

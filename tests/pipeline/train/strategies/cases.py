@@ -42,8 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gradients sharded": {"sharding": {"accumulate": "sharded"}},
 }
 HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
-IN_STEP = ("small_vlm", *HF_KINDS, "qwen3_vl")
-"""Qwen3-VL's layers of the language model take features of images, too."""
+IN_STEP = ("small_vlm", *HF_KINDS, "qwen3_vl", "qwen3_5")
+"""Qwen3-VL's layers of the language model take features of images, too. Most of Qwen3.5's have a
+delta net."""
 TIED = "qwen2_vl"
 PARTS: dict[str, dict[str, Any]] = {
     "projector": {"learn": ["projector"]},
