@@ -42,6 +42,8 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     block_layers: frozenset[str] = frozenset()
     """Kinds of layers of the language model in which the tokens of an image all see each other,
     also later ones, by their names in `layer_types` of transformers."""
+    logit_cap: float | None = None
+    """Limit of logits, which approach it as a hyperbolic tangent; None: no limit."""
     uses_varlen: bool = False
     """True if attention takes the bounds of packed samples and of images of varying size,
     instead of a dense mask and one call for each size."""
@@ -106,7 +108,12 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing, image_places)
         hidden = hidden.flatten(0, 1)
         losses = unused + summed_cross_entropy(
-            self.output_head(), hidden[supervised], targets, levels, self.num_levels
+            self.output_head(),
+            hidden[supervised],
+            targets,
+            levels,
+            self.num_levels,
+            logit_cap=self.logit_cap,
         )
         for level, (places, answers) in (classes or {}).items():
             losses = losses + self._class_loss(level, hidden[places], answers)

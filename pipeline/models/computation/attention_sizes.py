@@ -19,11 +19,17 @@ class AttentionSizes:
 
 
 def attention_sizes(model: VisionLanguageModel) -> tuple[AttentionSizes, AttentionSizes]:
-    """Return the sizes of the vision tower and the language model; with weights or on "meta"."""
+    """Return the sizes of the vision tower and the language model; with weights or on "meta".
+
+    If they differ between layers (Gemma 4), those of the largest heads count.
+    """
     sizes = []
     for tower in model.towers():
         # Attribute names that all of transformers' attention modules have.
-        attention: Any = next(m for m in tower[0].modules() if hasattr(m, "head_dim"))
+        attentions: list[Any] = [
+            module for layer in tower for module in layer.modules() if hasattr(module, "head_dim")
+        ]
+        attention = max(attentions, key=lambda module: module.head_dim)
         num_heads = getattr(attention, "num_heads", None)
         if num_heads is None:
             num_heads = attention.config.num_attention_heads

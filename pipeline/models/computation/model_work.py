@@ -127,7 +127,8 @@ def _num_weights(module: Any) -> int:
 
 def _query_width(name: str, module: Any) -> int:
     """Return heads times head size of the matrix that makes queries; 0 for any other."""
-    leaf = name.removesuffix(".weight").removesuffix(_BASE).rpartition(".")[2]
+    path = name.removesuffix(".weight").removesuffix(_BASE)
+    leaf = path.removesuffix(".linear").rpartition(".")[2]  # Gemma 4 clips what goes in
     if leaf == "q_proj":
         return int(module.out_features)
     return int(module.out_features) // 3 if leaf == "qkv" else 0  # queries, keys and values in one

@@ -142,7 +142,7 @@ class ModelConfig(CheckedConfig):
     type: Literal["small_vlm", "hugging_face"] = "small_vlm"
     """`small_vlm`: SigLIP-type encoder, two-layer projector, Qwen2-type language model, built here.
     `hugging_face`: a model of transformers (LLaVA, LLaVA-NeXT, Idefics3, SmolVLM, Qwen2-VL,
-    Qwen2.5-VL, Qwen3-VL, Gemma 3), from `path` or `name`."""
+    Qwen2.5-VL, Qwen3-VL, Gemma 3, Gemma 4), from `path` or `name`."""
     path: InputPath | None = None
     """Folder to start from: a Hugging Face model, or a `model/` that an earlier run exported.
     Without one, a `small_vlm` starts from the folders of `vision` and `language`, or from random

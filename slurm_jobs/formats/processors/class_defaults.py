@@ -45,6 +45,16 @@ _SQUARE = {**_STEP_DEFAULTS, **_CENTRED, "size": {"height": 224, "width": 224}}
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": _CLIP,
     "Gemma3ImageProcessor": {**_SQUARE, "resample": _BILINEAR},
+    "Gemma4ImageProcessor": {
+        **_STEP_DEFAULTS,
+        "do_normalize": False,
+        "image_mean": (0.0, 0.0, 0.0),
+        "image_std": (1.0, 1.0, 1.0),
+        "resample": _BICUBIC,
+        "patch_size": 16,
+        "max_soft_tokens": 280,
+        "pooling_kernel_size": 3,
+    },
     "Idefics3ImageProcessor": _IDEFICS_DEFAULTS,
     "LlavaImageProcessor": _CLIP,
     "LlavaNextImageProcessor": {

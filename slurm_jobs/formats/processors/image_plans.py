@@ -110,7 +110,7 @@ class ImageRules(ABC):
         """Return the fields of `DatasetInfo` that describe the stored arrays."""
 
 
-_NO_INPUTS: Mapping[str, None] = dict.fromkeys(
+NO_INPUTS: Mapping[str, None] = dict.fromkeys(
     (
         "image_kind",
         "image_height",
@@ -121,6 +121,7 @@ _NO_INPUTS: Mapping[str, None] = dict.fromkeys(
         "temporal_patch_size",
     )
 )
+"""Fields of `DatasetInfo` that `ImageRules.model_inputs` gives, each without a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +152,7 @@ class FixedImages(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "fixed",
             "image_height": self.height,
             "image_width": self.width,
@@ -219,7 +220,7 @@ class IdeficsTiles(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "tiled",
             "image_height": self.tile_size,
             "image_width": self.tile_size,
@@ -326,7 +327,7 @@ class LlavaNextTiles(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "tiled",
             "image_height": self.tile_size,
             "image_width": self.tile_size,
@@ -380,7 +381,7 @@ class NativeImages(ImageRules):
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""
         return {
-            **_NO_INPUTS,
+            **NO_INPUTS,
             "image_kind": "native",
             "patch_size": self.patch_size,
             "merge_size": self.merge_size,

@@ -21,6 +21,7 @@ size. `native`: one, of its own size."""
 
 TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "gemma3": "fixed",
+    "gemma4": "native",
     "idefics3": "tiled",
     "llava": "fixed",
     "llava_next": "tiled",
@@ -39,6 +40,7 @@ WHOLE_TYPES = tuple(TAKEN_IMAGES)
 MADE_IMAGES: Mapping[str, ImageKind] = {
     "CLIPImageProcessor": "fixed",
     "Gemma3ImageProcessor": "fixed",
+    "Gemma4ImageProcessor": "native",
     "Idefics3ImageProcessor": "tiled",
     "LlavaImageProcessor": "fixed",
     "LlavaNextImageProcessor": "tiled",

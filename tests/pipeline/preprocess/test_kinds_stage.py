@@ -112,7 +112,7 @@ def test_data_set_says_what_its_images_are(kind: str, manifest: Path, tmp_path: 
         side = info.patch_size * info.merge_size
         assert info.image_height is info.image_width is None
         assert all(size % side == 0 for image in images for size in image.shape[:2])
-        assert info.temporal_patch_size == 2
+        assert info.temporal_patch_size == (1 if kind == "gemma4" else 2)
     assert info.num_image_tokens == {"idefics3": NUM_TILE_TOKENS, "smolvlm": NUM_TILE_TOKENS}.get(
         kind, 4 if kind in FIXED else None
     )

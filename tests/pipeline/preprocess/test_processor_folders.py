@@ -23,7 +23,7 @@ from tests.pipeline.build import make_context, run_consolidate, run_preprocess
 from tests.pipeline.kinds import encode_as_hugging_face, make_processor, write_kind
 
 NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-OTHERS = ("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm", "gemma3")
+OTHERS = ("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm", "gemma3", "gemma4")
 LIMITS = {"min": 10_000, "max": 20_000}
 SIZES = ((30, 40), (110, 110), (400, 300), (1000, 90))
 
@@ -103,7 +103,7 @@ def test_a_processor_without_such_limits_is_refused_with_its_own(kind: str, tmp_
     with pytest.raises(StageConfigError, match="image_pixels limits images that keep") as caught:
         run_preprocess(tmp_path / "prep", config)
     key = {"llava_next": "image_grid_pinpoints", "llava_siglip": "size, one", "llava": "crop_size"}
-    key["gemma3"] = "size, one"
+    key |= {"gemma3": "size, one", "gemma4": "max_soft_tokens"}
     assert key.get(kind, "size.longest_edge") in str(caught.value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_jobs.formats.processors.gemma_images import Gemma4Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -35,6 +36,13 @@ KINDS = {
         num_additional_tokens=0,
         drops_first_token=False,
         image_token="<image>",
+    ),
+    "gemma4": Gemma4Images(
+        patch_size=4,
+        merge_size=3,
+        max_tokens=70,
+        image_token="<image>",
+        marks=("<start>", "<end>"),
     ),
     "native": NativeImages(
         patch_size=14,
