@@ -18,6 +18,8 @@ def summed_cross_entropy(
     targets: torch.Tensor,
     levels: torch.Tensor | None = None,
     num_levels: int = 1,
+    *,
+    logit_cap: float | None = None,
 ) -> torch.Tensor:
     """Return the cross-entropy summed over the tokens of each level, in nats.
 
@@ -29,6 +31,7 @@ def summed_cross_entropy(
         targets: int64 [num_tokens].
         levels: int64 [num_tokens]; None if there is one level.
         num_levels: Number of levels.
+        logit_cap: See `VisionLanguageModel.logit_cap`.
 
     Returns:
         float32 [num_levels]; every parameter of the head has a gradient, zero without a token.
@@ -36,22 +39,27 @@ def summed_cross_entropy(
     if levels is None:
         levels = torch.zeros_like(targets)
     if len(targets) <= CHUNK:
-        return _of_chunk(head, hidden, targets, levels, num_levels)
+        return _of_chunk(head, hidden, targets, levels, num_levels, logit_cap)
     pieces = zip(hidden.split(CHUNK), targets.split(CHUNK), levels.split(CHUNK), strict=True)
     losses = [
-        checkpoint(_of_chunk, head, *piece, num_levels, use_reentrant=False) for piece in pieces
+        checkpoint(_of_chunk, head, *piece, num_levels, logit_cap, use_reentrant=False)
+        for piece in pieces
     ]
     return torch.stack(losses).sum(0)
 
 
-def _of_chunk(
+def _of_chunk(  # noqa: PLR0917 - `checkpoint` passes them by position
     head: nn.Module,
     hidden: torch.Tensor,
     targets: torch.Tensor,
     levels: torch.Tensor,
     num_levels: int,
+    logit_cap: float | None,
 ) -> torch.Tensor:
-    losses = functional.cross_entropy(head(hidden).float(), targets, reduction="none")
+    logits = head(hidden).float()
+    if logit_cap is not None:
+        logits = logit_cap * torch.tanh(logits / logit_cap)
+    losses = functional.cross_entropy(logits, targets, reduction="none")
     if num_levels == 1:
         return losses.sum()[None]
     # A product, because adding by index is not deterministic on GPUs.

@@ -139,10 +139,13 @@ def check_config(model: HuggingFaceVLM) -> None:
         "image token": (config.image_token_id, info.image_token_id),
     }
     if info.image_kind == "native":
+        # Gemma 4 pools, and takes each image once.
+        merge_size = getattr(vision, "pooling_kernel_size", None) or vision.spatial_merge_size
+        repeats = getattr(vision, "temporal_patch_size", 1)
         pairs |= {
             "patch size in pixels": (vision.patch_size, info.patch_size),
-            "merge size in patches": (vision.spatial_merge_size, info.merge_size),
-            "temporal patch size": (vision.temporal_patch_size, info.temporal_patch_size),
+            "merge size in patches": (merge_size, info.merge_size),
+            "temporal patch size": (repeats, info.temporal_patch_size),
         }
     else:
         pairs["image size in pixels"] = (square_side(vision.image_size), info.image_height)

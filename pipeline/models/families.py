@@ -20,6 +20,7 @@ from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.layouts.native_patches import NativePatches
+from pipeline.models.layouts.padded_patches import PADDING, PaddedPatches
 from pipeline.models.layouts.tiles import AnyresTiles, StackedImages, TilesInOneRow
 from pipeline.models.layouts.tower_arguments import (
     FollowFromGrids,
@@ -50,6 +51,13 @@ class Family:
     none."""
     find_block_layers: Callable[[Any], frozenset[str]] | None = None
     """Maps the language model's config to `VisionLanguageModel.block_layers`; None: none."""
+    unused_modules: tuple[str, ...] = ()
+    """Prefixes of the names of parameters that images and text do not use."""
+    language_inputs: Callable[[Any, torch.Tensor], Mapping[str, torch.Tensor]] | None = None
+    """Maps the model of transformers and int64 [num_rows, length] token ids to further arguments
+    of the language model."""
+    caps_logits: bool = False
+    """True if logits are limited by `final_logit_softcapping` of the language model's config."""
     why_vision_not_compiled: str = ""
     """Reason why layers of the vision tower cannot be compiled; empty if they can."""
     follow_from_grids: FollowFromGrids | None = None
@@ -102,6 +110,40 @@ def _shuffled_tiles(config: Any, facts: DataFacts) -> StackedImages:
     return _stacked(config, facts)
 
 
+def _gemma4(config: Any, facts: DataFacts) -> PaddedPatches:
+    text = config.get_text_config()
+    if text.use_bidirectional_attention == "all" or text.enable_moe_block:
+        cause = (
+            "enable_moe_block is true in config.json: experts cannot be trained here"
+            if text.enable_moe_block
+            else "use_bidirectional_attention is 'all' in config.json: each token of this model "
+            "sees all others, as in a model for embeddings, so it cannot learn to write"
+        )
+        raise StageConfigError(cause)
+    assert facts.info.patch_size is not None  # of a `native` data set
+    assert facts.info.merge_size is not None
+    return PaddedPatches(
+        scale=facts.pixel_scale,
+        patch_size=facts.info.patch_size,
+        merge_size=facts.info.merge_size,
+    )
+
+
+def _gemma4_block_layers(text_config: Any) -> frozenset[str]:
+    sees_ahead = text_config.use_bidirectional_attention == "vision"
+    return frozenset({"sliding_attention"}) if sees_ahead else frozenset()
+
+
+def _per_layer_inputs(hf: Any, input_ids: torch.Tensor) -> Mapping[str, torch.Tensor]:
+    """Return the embeddings of each layer; those of image tokens are those of padding."""
+    text = hf.config.get_text_config()
+    if not text.hidden_size_per_layer_input:
+        return {}
+    is_image = input_ids == hf.config.image_token_id
+    words = input_ids.masked_fill(is_image, text.pad_token_id)
+    return {"per_layer_inputs": hf.get_decoder().get_per_layer_inputs(words)}
+
+
 def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
     if not all(facts.info.image_mean):
         message = (
@@ -146,6 +188,45 @@ def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWith
     tiles = pixel_values[0].to(model.dtype)
     hidden = model.vision_model(pixel_values=tiles, return_dict=True).last_hidden_state
     return BaseModelOutputWithPooling(pooler_output=model.connector(hidden))
+
+
+def _encode_padded_images(
+    model: Any,
+    pixel_values: torch.Tensor,
+    image_position_ids: torch.Tensor,
+    image_grids: torch.Tensor,
+) -> BaseModelOutputWithPooling:
+    """Return the features of padded images; transformers would read back which are padding.
+
+    Args:
+        model: Gemma4Model.
+        pixel_values: [num_images, num_patches, values].
+        image_position_ids: int64 [num_images, num_patches, 2].
+        image_grids: int64 [num_images, 2] on the host: rows and columns of patches.
+    """
+    tower = model.vision_tower
+    side = tower.config.pooling_kernel_size
+    is_padding = (image_position_ids == PADDING).all(dim=-1)
+    embeddings = tower.patch_embedder(pixel_values, image_position_ids, is_padding)
+    num_patches = pixel_values.shape[1]
+    mask = None
+    if int(image_grids.prod(dim=1).min()) < num_patches:
+        mask = (~is_padding)[:, None, None, :].expand(-1, 1, num_patches, -1)
+    encoded = tower.encoder(
+        inputs_embeds=embeddings, attention_mask=mask, pixel_position_ids=image_position_ids
+    )
+    pooled = []
+    for patches, (rows, columns) in zip(
+        encoded.last_hidden_state, image_grids.tolist(), strict=True
+    ):
+        squares = patches[: rows * columns].view(rows // side, side, columns // side, side, -1)
+        pooled.append(squares.float().mean(dim=(1, 3)).flatten(0, 1))
+    # As in transformers, in its precisions.
+    features = torch.cat(pooled).to(embeddings.dtype).float() * tower.pooler.root_hidden_size
+    if tower.config.standardize:
+        features = (features - tower.std_bias.float()) * tower.std_scale.float()
+    projected = model.embed_vision(inputs_embeds=features.to(embeddings.dtype))
+    return BaseModelOutputWithPooling(pooler_output=projected)
 
 
 def encode_whole_tiles(tower: Any) -> None:
@@ -224,6 +305,17 @@ FAMILIES: Mapping[str, Family] = {
         projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
         has_feature_layer=True,
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
+    ),
+    "gemma4": Family(
+        image_kind="native",
+        make_layout=_gemma4,
+        projector=("model.embed_vision.",),
+        image_marks="mm_token_type_ids",
+        find_block_layers=_gemma4_block_layers,
+        unused_modules=("model.audio_tower.", "model.embed_audio."),
+        language_inputs=_per_layer_inputs,
+        caps_logits=True,
+        encode_images=_encode_padded_images,
     ),
     "idefics3": _IDEFICS3,
     "internvl": Family(

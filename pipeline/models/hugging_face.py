@@ -37,6 +37,7 @@ from pipeline.models.families import Family, encode_whole_tiles
 from pipeline.models.generation import Prompt, arrange_prompts, before, pad_left
 from pipeline.models.image_tokens import find_places, put_features, rows_and_columns, zero_of
 from pipeline.models.layouts.image_layout import ImageLayout, VisionInputs
+from pipeline.models.layouts.padded_patches import GRIDS
 from pipeline.models.layouts.tower_arguments import plain_arguments, tower_arguments
 from pipeline.models.position_limits import max_positions
 from pipeline.models.tied_weights import without_tied
@@ -69,8 +70,10 @@ class HuggingFaceVLM(VisionLanguageModel):
         if family.follow_from_grids is not None and self.attention_name == "sdpa":
             attend_pictures_by_segment(self.vision_tower)
         align_products(self.vision_tower)
-        _restore_scales(hf)
-        if family.encode_images is not None:
+        _restore_buffers(hf)
+        if family.caps_logits:
+            self.logit_cap = self.text_config.final_logit_softcapping
+        if family.encode_images is not None and family.image_kind == "tiled":
             encode_whole_tiles(self.vision_tower)
         if hasattr(self.language_model, "_deepstack_process"):  # Qwen3-VL
             _add_features_by_place(self.language_model)
@@ -120,6 +123,8 @@ class HuggingFaceVLM(VisionLanguageModel):
         apart = attention_arguments(
             packing, self.text_config, input_ids, uses_varlen=self.uses_varlen, images=blocks
         )
+        if self.family.language_inputs is not None:
+            images |= self.family.language_inputs(self.hf, input_ids)
         # SYNC: without `packing`, or for a language model that may not take masks, transformers
         # checks whether rows are packed. tests/pipeline/models/test_grids.py counts it.
         hidden = self.language_model(
@@ -185,7 +190,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         return {f"hf.{name}": f"hf.{target}" for name, target in tied.items()}
 
     def unused_parameters(self) -> frozenset[str]:
-        """Return the parameters of layers after the one that features are taken from."""
+        """Return the parameters of layers after that of features, and of other modalities."""
         return self._unused
 
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
@@ -260,6 +265,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
         input_ids, mask = pad_left(prompts, pad_id, device)
         vision = plain_arguments(arrange_prompts(prompts, self.layout, device, dtype), device)
+        vision.pop(GRIDS, None)
         if self.family.image_marks:
             vision[self.family.image_marks] = (input_ids == self.hf.config.image_token_id).int()
         settings = GenerationConfig(
@@ -346,12 +352,16 @@ def _add_features_by_place(language: Any) -> None:
     language._deepstack_process = add  # noqa: SLF001
 
 
-def _restore_scales(hf: Any) -> None:
-    """Restore the factors of Gemma's embeddings, which loading rounds to the files' precision.
+def _restore_buffers(hf: Any) -> None:
+    """Keep buffers in fp32, whatever the files' precision, as they are without weights.
 
-    All ranks must have them alike, also those that read no files.
+    All ranks must have them alike, also those that read no files. Loading rounds the factors of
+    Gemma's embeddings, which are in no file.
     """
     for module in hf.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.is_floating_point():
+                setattr(module, name, buffer.float())
         scale = getattr(module, "scalar_embed_scale", None)
         if scale is not None:
             module.embed_scale = torch.full((), scale, device=module.embed_scale.device)
@@ -382,7 +392,10 @@ def _layers(tower: nn.Module) -> list[nn.Module]:
 
 
 def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:
-    """Yield the parameters after the feature layer: they never have a gradient."""
+    """Yield the parameters that affect no output, as those after the feature layer."""
+    for name, parameter in hf.named_parameters():
+        if name.startswith(family.unused_modules):
+            yield parameter
     if not family.has_feature_layer:
         return
     chosen = hf.config.vision_feature_layer

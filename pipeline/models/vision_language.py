@@ -44,6 +44,8 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     also later ones, by their names in `layer_types` of transformers."""
     why_language_not_compiled: str = ""
     """Reason why layers of the language model cannot be compiled; empty if they can."""
+    logit_cap: float | None = None
+    """Limit of logits, which approach it as a hyperbolic tangent; None: no limit."""
     uses_varlen: bool = False
     """True if attention takes the bounds of packed samples and of images of varying size,
     instead of a dense mask and one call for each size."""
@@ -108,7 +110,12 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing, image_places)
         hidden = hidden.flatten(0, 1)
         losses = unused + summed_cross_entropy(
-            self.output_head(), hidden[supervised], targets, levels, self.num_levels
+            self.output_head(),
+            hidden[supervised],
+            targets,
+            levels,
+            self.num_levels,
+            logit_cap=self.logit_cap,
         )
         for level, (places, answers) in (classes or {}).items():
             losses = losses + self._class_loss(level, hidden[places], answers)

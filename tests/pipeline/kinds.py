@@ -73,6 +73,16 @@ INTERNVL_TEMPLATE = (
     "{% else %}{{ item['text'] }}{% endif %}{% endfor %}<|im_end|>{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+GEMMA4_TEMPLATE = (
+    "{{ bos_token }}{%- for message in messages -%}"
+    "{%- set role = 'model' if message['role'] == 'assistant' else message['role'] -%}"
+    "{{ '<|turn>' + role + '\n' }}"
+    "{%- for item in message['content'] -%}{%- if item['type'] == 'image' -%}"
+    "{{ '<|image|>' }}{%- else -%}{{ item['text'] | trim }}{%- endif -%}{%- endfor -%}"
+    "{{ '<turn|>\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|turn>model\n' }}{%- endif -%}"
+)
+"""In what it renders without tools and thoughts, that of the published Gemma 4."""
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -87,9 +97,9 @@ def without_marks(template: str) -> str:
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "gemma4"),
 )
-SEE_AHEAD = ("gemma3",)
+SEE_AHEAD = ("gemma3", "gemma4")
 """Kinds in which tokens of an image also see later ones of it: their rows always have a mask."""
 CAUSAL = tuple(kind for kind in KINDS if kind not in SEE_AHEAD)
 TILE = 28
@@ -153,6 +163,11 @@ def make_processor(kind: str) -> Any:
             {"image_seq_length": NUM_TILE_TOKENS},
         ),
         "qwen3_5": (hf.Qwen3VLProcessor, qwen3, {}),
+        "gemma4": (
+            hf.Gemma4Processor,
+            hf.Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70),
+            {},
+        ),
     }[kind]
     tokenizer = _make_tokenizer(kind)
     return _without_video(cls)(
@@ -170,17 +185,23 @@ def _without_video(cls: type) -> type:
     if "video_processor" not in cls.get_attributes():
         return cls
 
+    whole = cls.get_attributes()
+    others = {"video_processor", "feature_extractor"} & set(whole)
+    known = ["image_processor", "tokenizer"]
+
     def get_attributes(_cls: type) -> list[str]:
-        return ["image_processor", "tokenizer"]
+        return known
 
     def check(self: Any, name: str, argument: object) -> object:
-        if name == "video_processor":
+        if name in others:
             return None
         return cls.check_argument_for_proper_class(self, name, argument)
 
     @functools.wraps(cls.__init__)  # what is saved follows from its signature
     def init(self: Any, **options: object) -> None:
-        cls.__init__(self, video_processor=None, **options)
+        known[:] = whole if "feature_extractor" in whole else known
+        cls.__init__(self, **dict.fromkeys(others), **options)
+        known[:] = ["image_processor", "tokenizer"]
 
     members = {
         "get_attributes": classmethod(get_attributes),
@@ -236,6 +257,16 @@ def _make_tokenizer(kind: str) -> Any:
             "context_image_token": "<IMG_CONTEXT>",
             "video_token": "<video>",
         }
+    elif kind == "gemma4":
+        images = {"boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>"}
+        sounds = {"boa_token": "<|audio>", "eoa_token": "<audio|>", "audio_token": "<|audio|>"}
+        names = {
+            "bos_token": "<bos>",
+            "eos_token": "<turn|>",
+            "pad_token": "<pad>",
+            "extra_special_tokens": images | sounds,
+        }
+        more, template = ["<|turn>", "<|video|>"], GEMMA4_TEMPLATE
     elif kind.startswith("llava"):
         names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
         more, template = ["<image>"], LLAVA_TEMPLATE
@@ -294,9 +325,18 @@ def normalise_as_hugging_face(kind: str, image: np.ndarray) -> np.ndarray:
     return images.normalize(rescaled, images.image_mean, images.image_std)
 
 
+def convert_image_to_patches(image: np.ndarray, side: int) -> np.ndarray:
+    from transformers.models.gemma4 import image_processing_pil_gemma4
+
+    return image_processing_pil_gemma4.convert_image_to_patches(image, side)
+
+
 def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
     """`pixel_values` of one row, made of what we store of its images."""
     floats = [normalise_as_hugging_face(kind, image) for image in images]
+    if kind == "gemma4":
+        side = make_processor(kind).image_processor.patch_size
+        return np.concatenate([convert_image_to_patches(image, side) for image in floats])
     if not kind.startswith("qwen"):
         return np.stack(floats)
     processor = make_processor(kind).image_processor
@@ -307,6 +347,8 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
 def pixel_values_of_hugging_face(kind: str, encoded: dict[str, Any]) -> np.ndarray:
     """Those of one row, without the batch's axis and without tiles that only fill up."""
     values = np.asarray(encoded["pixel_values"])
+    if kind == "gemma4":  # filled up to the most patches
+        return values[np.asarray(encoded["image_position_ids"])[..., 0] >= 0]
     if kind in (
         "llava_next",
         "llava_onevision",

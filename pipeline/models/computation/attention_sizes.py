@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from pipeline.models.vision_language import VisionLanguageModel
@@ -20,13 +19,18 @@ class AttentionSizes:
 
 
 def attention_sizes(model: VisionLanguageModel) -> tuple[AttentionSizes, AttentionSizes]:
-    """Return the sizes of the vision tower and the language model; with weights or on "meta"."""
+    """Return the sizes of the vision tower and the language model; with weights or on "meta".
+
+    If they differ between layers (Gemma 4), those of the largest heads count.
+    """
     sizes = []
     for tower in model.towers():
         # Attribute names that all of transformers' attention modules have. Some layers of Qwen3.5
-        # have a delta net instead.
-        modules = chain.from_iterable(layer.modules() for layer in tower)
-        attention: Any = next(module for module in modules if hasattr(module, "head_dim"))
+        # have a delta net instead, and those of Gemma 4 differ in size.
+        attentions: list[Any] = [
+            module for layer in tower for module in layer.modules() if hasattr(module, "head_dim")
+        ]
+        attention = max(attentions, key=lambda module: module.head_dim)
         num_heads = getattr(attention, "num_heads", None)
         if num_heads is None:
             num_heads = attention.config.num_attention_heads

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from pipeline.models.vision_language import VisionLanguageModel
+from slurm_jobs.base.errors import StageConfigError
 
 
 def keep_residual_in_fp32(model: VisionLanguageModel, device: torch.device) -> None:
@@ -26,7 +27,18 @@ def keep_residual_in_fp32(model: VisionLanguageModel, device: torch.device) -> N
     Args:
         model: Before sharding; may be on "meta".
         device: Device of the computation.
+
+    Raises:
+        StageConfigError: layers multiply the sum itself, which rounds it to fp16 (Gemma 4 with
+            embeddings per layer).
     """
+    if getattr(model.text_config, "hidden_size_per_layer_input", None):
+        message = (
+            "precision is fp16, but each layer of this language model multiplies the sum of all "
+            "layers before it, which may exceed the range of fp16 (65,504): set `precision: bf16` "
+            "or `fp32`"
+        )
+        raise StageConfigError(message)
     for tower in model.towers():
         tower[0].register_forward_pre_hook(_cast_first_input)
     if device.type == "cpu":

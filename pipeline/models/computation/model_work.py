@@ -139,10 +139,11 @@ def _num_weights(module: Any) -> int:
 
 def _query_width(part: str, name: str, module: Any) -> int:
     """Return heads times head size, of one matrix of each attention; 0 for any other matrix."""
-    leaf = name.removesuffix(".weight").removesuffix(_BASE).rpartition(".")[2]
-    if leaf == "o_proj":  # its input, because Qwen3.5's q_proj makes gates, too
+    path = name.removesuffix(".weight").removesuffix(_BASE)
+    leaf = path.removesuffix(".linear").rpartition(".")[2]  # Gemma 4 clips what goes in
+    if leaf == "o_proj" and part == "language":  # its input: Qwen3.5's q_proj makes gates, too
         return int(module.in_features)
-    if leaf == "q_proj" and part == "vision":  # these towers call the other one `out_proj`
+    if leaf == "q_proj" and part == "vision":  # some of these towers call the other one `out_proj`
         return int(module.out_features)
     return int(module.out_features) // 3 if leaf == "qkv" else 0  # queries, keys and values in one
 

@@ -141,7 +141,8 @@ def load_hugging_face(
     source, hf_config = source_of(config), read_hugging_face_config(config)
     family = find_family(hf_config.model_type, source)
     check_image_kind(family, hf_config.model_type, facts.info)
-    options = {"dtype": dtype, "attn_implementation": config.attention, **_access(config)}
+    attention = _attention_of_parts(config.attention, hf_config)
+    options = {"dtype": dtype, "attn_implementation": attention, **_access(config)}
     hf = load_whole(
         AutoModelForImageTextToText, source, remedy=_remedy(config), config=hf_config, **options
     )
@@ -230,12 +231,20 @@ def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> 
             hf = AutoModelForImageTextToText.from_config(
                 hf_config,
                 dtype=torch.float32,
-                attn_implementation=config.attention,
+                attn_implementation=_attention_of_parts(config.attention, hf_config),
                 trust_remote_code=config.trust_remote_code,
             )
     except (ValueError, RuntimeError, ImportError) as error:
         raise _not_loaded(source_of(config), error, _remedy(config)) from error
     return HuggingFaceVLM(hf.train(), family, facts)
+
+
+def _attention_of_parts(attention: str, hf_config: Any) -> str | dict[str, str]:
+    """Return the attention for transformers: towers for sounds, which stay unused, are `eager`."""
+    if getattr(hf_config, "audio_config", None) is None:
+        return attention
+    by_part = dict.fromkeys(("", "text_config", "vision_config"), attention)
+    return by_part | {"audio_config": "eager"}
 
 
 def _access(config: ModelConfig) -> dict[str, Any]:

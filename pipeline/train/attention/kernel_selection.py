@@ -18,6 +18,7 @@ from transformers.integrations.sdpa_attention import use_gqa_in_sdpa
 
 from pipeline.models.computation.attention_sizes import AttentionSizes, attention_sizes
 from pipeline.models.layouts.native_patches import NativePatches
+from pipeline.models.layouts.padded_patches import PaddedPatches
 from pipeline.models.vision_language import VisionLanguageModel
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class AttentionUse:
     sizes_differ: bool = False
     """True if its rows are images of varying size."""
     images_need_mask: bool = False
-    """True if all rows with images have the mask, packed or not."""
+    """True if all rows with images have the mask, packed or not, or padded images have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +98,8 @@ def uses_of(
         sizes=vision,
         dtype=dtype,
         is_causal=False,
-        has_mask=False,
+        has_mask=isinstance(model.layout, PaddedPatches),
+        images_need_mask=isinstance(model.layout, PaddedPatches),
         sizes_differ=isinstance(model.layout, NativePatches),
     )
     of_rows = AttentionUse(
@@ -118,7 +120,8 @@ def find_kernels(
     Only the implementation `sdpa` uses PyTorch's selection. With `uses_varlen` attention takes
     bounds instead of a mask, and for images of varying size.
     """
-    if uses_varlen and (use.has_mask or use.sizes_differ):
+    takes_bounds = use.sizes_differ or (use.has_mask and not use.images_need_mask)
+    if uses_varlen and takes_bounds:
         return AttentionFound(use=use, kernel="varlen", kernel_otherwise="varlen")
     if attention_name != "sdpa":
         return AttentionFound(use=use, kernel=attention_name, kernel_otherwise=attention_name)

@@ -142,7 +142,8 @@ class ModelConfig(CheckedConfig):
     type: Literal["small_vlm", "hugging_face"] = "small_vlm"
     """`small_vlm`: SigLIP-type encoder, two-layer projector, Qwen2-type language model, built here.
     `hugging_face`: a model of transformers (LLaVA, LLaVA-NeXT, LLaVA-OneVision, Idefics3,
-    SmolVLM, InternVL, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5, Gemma 3), from `path` or `name`."""
+    SmolVLM, InternVL, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5, Gemma 3, Gemma 4), from `path` or
+    `name`."""
     path: InputPath | None = None
     """Folder to start from: a Hugging Face model, or a `model/` that an earlier run exported.
     Without one, a `small_vlm` starts from the folders of `vision` and `language`, or from random

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeGuard
 
 from slurm_jobs.base.errors import StageDataError
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
-from slurm_jobs.formats.processors.gemma_images import Gemma3Images
+from slurm_jobs.formats.processors.gemma_images import Gemma3Images, Gemma4Images
 from slurm_jobs.formats.processors.image_plans import (
     Colour,
     FixedImages,
@@ -23,6 +23,8 @@ from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 
 _GEMMA3_TOKENS = 256
 """`image_seq_length` of transformers' Gemma3Processor, if none is given."""
+_GEMMA4_TOKENS = (70, 140, 280, 560, 1120)
+"""`_SUPPORTED_SOFT_TOKENS` of transformers' Gemma4ImageProcessor."""
 _IDEFICS_TOKENS = 169
 """`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
 _INTERNVL_TOKENS = 256
@@ -188,6 +190,24 @@ def build_gemma3(described: Described) -> Gemma3Images:
             described.token("eoi_token", "<end_of_image>"),
         ),
         num_image_tokens=described.token_number("image_seq_length", default=_GEMMA3_TOKENS),
+    )
+
+
+def build_gemma4(described: Described) -> Gemma4Images:
+    """Return the rules for images of their own proportions: Gemma 4.
+
+    Raises:
+        StageConfigError: a value is invalid.
+    """
+    max_tokens = described.count("max_soft_tokens")
+    if max_tokens not in _GEMMA4_TOKENS:
+        described.refuse("max_soft_tokens", f"expected one of {_GEMMA4_TOKENS}")
+    return Gemma4Images(
+        patch_size=described.count("patch_size"),
+        merge_size=described.count("pooling_kernel_size"),
+        max_tokens=max_tokens,
+        image_token=described.token("image_token", "<|image|>"),
+        marks=(described.token("boi_token", "<|image>"), described.token("eoi_token", "<image|>")),
     )
 
 
@@ -372,6 +392,11 @@ BUILDERS: Mapping[str, Builder] = {
     "GotOcr2ImageProcessor": Builder(
         build=build_internvl,
         processor_classes=frozenset({"InternVLProcessor"}),
+    ),
+    "Gemma4ImageProcessor": Builder(
+        build=build_gemma4,
+        processor_classes=frozenset({"Gemma4Processor"}),
+        more_keys=frozenset({"size"}),  # its processor does not read it
     ),
     "Idefics3ImageProcessor": _IDEFICS,
     "LlavaImageProcessor": _FIXED,

@@ -54,6 +54,16 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "min_patches": 1,
         "max_patches": 12,
     },
+    "Gemma4ImageProcessor": {
+        **_STEP_DEFAULTS,
+        "do_normalize": False,
+        "image_mean": (0.0, 0.0, 0.0),
+        "image_std": (1.0, 1.0, 1.0),
+        "resample": _BICUBIC,
+        "patch_size": 16,
+        "max_soft_tokens": 280,
+        "pooling_kernel_size": 3,
+    },
     "Idefics3ImageProcessor": _IDEFICS_DEFAULTS,
     "LlavaImageProcessor": _CLIP,
     "LlavaNextImageProcessor": {

@@ -74,6 +74,8 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
     given = {key: value for key, value in images.items() if value is not None}
     values = {**CLASS_DEFAULTS[name], **given}
     _check_pixels(name, given, images_file)
+    if not values["do_normalize"]:  # of a class that leaves this to its model
+        values |= {"image_mean": 0, "image_std": 1}
     described = Described(
         images=values,
         images_file=images_file,
@@ -120,7 +122,7 @@ def _check_pixels(name: str, given: Mapping[str, Any], file: Path) -> None:
             )
             raise StageDataError(message)
     for key in _STEPS:
-        if given.get(key) is False:
+        if given.get(key) is False and CLASS_DEFAULTS[name][key]:
             message = (
                 f"{file}: `{key}` is false, but images are always resized, and their pixels "
                 f"rescaled and normalised for the model; a processor without this step is not "

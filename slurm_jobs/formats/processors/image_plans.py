@@ -131,7 +131,7 @@ NO_INPUTS: Mapping[str, None] = dict.fromkeys(
         "temporal_patch_size",
     )
 )
-"""Fields of `DatasetInfo` that describe the stored arrays."""
+"""Fields of `DatasetInfo` that `ImageRules.model_inputs` gives, each without a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

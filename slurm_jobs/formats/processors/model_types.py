@@ -21,6 +21,7 @@ size. `native`: one, of its own size."""
 
 TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "gemma3": "fixed",
+    "gemma4": "native",
     "idefics3": "tiled",
     "internvl": "tiled",
     "llava": "fixed",
@@ -56,6 +57,7 @@ MADE_IMAGES: Mapping[str, ImageKind] = {
     "CLIPImageProcessor": "fixed",
     "Gemma3ImageProcessor": "fixed",
     "GotOcr2ImageProcessor": "tiled",
+    "Gemma4ImageProcessor": "native",
     "Idefics3ImageProcessor": "tiled",
     "LlavaImageProcessor": "fixed",
     "LlavaNextImageProcessor": "tiled",

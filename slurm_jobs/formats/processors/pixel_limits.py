@@ -13,6 +13,7 @@ _SIZE_KEYS: Mapping[str, str] = {
     "CLIPImageProcessor": "size and crop_size, one size for all images",
     "Gemma3ImageProcessor": "size, one size for all images",
     "GotOcr2ImageProcessor": "max_patches, the most tiles of an image, and size of its tiles",
+    "Gemma4ImageProcessor": "max_soft_tokens, the most tokens of an image",
     "Idefics3ImageProcessor": "size.longest_edge, and max_image_size.longest_edge for its tiles",
     "LlavaImageProcessor": "size and crop_size, one size for all images",
     "LlavaNextImageProcessor": "image_grid_pinpoints, a list of grids of tiles",
@@ -38,7 +39,7 @@ def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[st
         PixelLimitsError: the processor has no such limits, or they leave no size for an image.
     """
     name = image_processor_class(images)
-    if MADE_IMAGES.get(name) != "native":
+    if name in _SIZE_KEYS or name not in MADE_IMAGES:
         limit = f"its limit is {_SIZE_KEYS[name]}" if name in _SIZE_KEYS else "it has none of these"
         message = (
             f"image_pixels limits images that keep their proportions (Qwen2-VL, Qwen2.5-VL, "

@@ -36,3 +36,16 @@ def test_loss_of_each_level_is_that_of_its_tokens(num_tokens):
         own = levels == level
         expected = summed_cross_entropy(head, hidden[own], targets[own])
         torch.testing.assert_close(found[level : level + 1], expected, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("num_tokens", [5, CHUNK + 5])
+def test_capped_logits_approach_the_limit_in_every_chunk(num_tokens):
+    draw = torch.Generator().manual_seed(0)
+    head = torch.nn.Linear(8, 20)
+    hidden = 20 * torch.randn(num_tokens, 8, generator=draw)
+    targets = torch.randint(0, 20, (num_tokens,), generator=draw)
+    capped = 3.0 * torch.tanh(head(hidden) / 3.0)
+    expected = functional.cross_entropy(capped, targets, reduction="sum")
+    (found,) = summed_cross_entropy(head, hidden, targets, logit_cap=3.0)
+    torch.testing.assert_close(found, expected)
+    assert abs(found - summed_cross_entropy(head, hidden, targets)[0]) > 1

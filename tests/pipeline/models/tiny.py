@@ -54,6 +54,8 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
         return _qwen_config(kind, text, id_of, tied=tied)
     if kind == "gemma3":
         return _gemma3_config(text, id_of, tied=tied)
+    if kind == "gemma4":
+        return _gemma4_config(text, id_of, tied=tied)
     if kind == "internvl":
         text |= {"model_type": language or "qwen3", "head_dim": 8}
         return _internvl_config(text, id_of("<IMG_CONTEXT>"), tied=tied)
@@ -131,6 +133,44 @@ def _internvl_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -
         text_config=text | {"tie_word_embeddings": tied},
         image_token_id=image_token_id,
         image_seq_length=4,
+        tie_word_embeddings=tied,
+    )
+
+
+def _gemma4_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
+    """All that differs from Gemma 3, and a tower for sounds, which nothing here uses."""
+    import transformers as hf
+
+    kinds = ["sliding_attention", "full_attention"] * 2
+    language = {
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "layer_types": kinds,
+        "sliding_window": 12,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "hidden_size_per_layer_input": 4,
+        "vocab_size_per_layer_input": text["vocab_size"],
+        "use_double_wide_mlp": True,
+        "use_bidirectional_attention": "vision",
+        "final_logit_softcapping": 3.0,
+    }
+    vision = _SIZES | {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
+    vision |= {"patch_size": 4, "pooling_kernel_size": 3, "position_embedding_size": 240}
+    vision |= {"use_clipped_linears": True, "standardize": True}
+    sounds = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sounds |= {"subsampling_conv_channels": [8, 4], "output_proj_dims": 16}
+    return hf.Gemma4Config(
+        text_config=text | language | {"model_type": "gemma4_text"},
+        vision_config=vision | {"model_type": "gemma4_vision"},
+        audio_config=sounds | {"model_type": "gemma4_audio"},
+        image_token_id=id_of("<|image|>"),
+        boi_token_id=id_of("<|image>"),
+        eoi_token_id=id_of("<image|>"),
+        video_token_id=id_of("<|video|>"),
+        audio_token_id=id_of("<|audio|>"),
+        boa_token_id=id_of("<|audio>"),
+        eoa_token_index=id_of("<audio|>"),
         tie_word_embeddings=tied,
     )
 

@@ -32,6 +32,7 @@ OTHERS = (
     "smolvlm",
     "internvl",
     "gemma3",
+    "gemma4",
 )
 LIMITS = {"min": 10_000, "max": 20_000}
 SIZES = ((30, 40), (110, 110), (400, 300), (1000, 90))
@@ -112,8 +113,8 @@ def test_a_processor_without_such_limits_is_refused_with_its_own(kind: str, tmp_
     with pytest.raises(StageConfigError, match="image_pixels limits images that keep") as caught:
         run_preprocess(tmp_path / "prep", config)
     key = {"llava_next": "image_grid_pinpoints", "llava_siglip": "size, one", "llava": "crop_size"}
-    key["gemma3"] = "size, one"
     key |= {"internvl": "max_patches", "llava_onevision": "image_grid_pinpoints"}
+    key |= {"gemma3": "size, one", "gemma4": "max_soft_tokens"}
     assert key.get(kind, "size.longest_edge") in str(caught.value)
 
 

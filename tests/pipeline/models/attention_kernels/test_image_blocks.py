@@ -163,10 +163,23 @@ def test_tokens_of_an_image_see_later_ones_of_it(make_kind, name):
     assert (whole[first:] - causal[first:]).abs().max() > 1e-2
 
 
-def test_a_model_without_causal_text_is_refused_by_name(make_kind, tmp_path):
-    kind = make_kind("gemma3")
-    config = tiny_config("gemma3")
-    config.text_config.use_bidirectional_attention = True
+@pytest.mark.parametrize(
+    ("name", "setting", "words"),
+    [
+        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
+        ("gemma4", {"use_bidirectional_attention": "all"}, "attention is 'all' in config.json"),
+        ("gemma4", {"enable_moe_block": True}, "enable_moe_block is true .* experts cannot be"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_by_name(
+    make_kind, tmp_path, name, setting, words
+):
+    kind = make_kind(name)
+    config = tiny_config(name)
+    sizes = {"num_experts": 2, "top_k_experts": 1, "moe_intermediate_size": 8}
+    for key, value in (sizes | setting).items():
+        if hasattr(config.text_config, key):
+            setattr(config.text_config, key, value)
     config.save_pretrained(tmp_path)
-    with pytest.raises(StageConfigError, match="use_bidirectional_attention is true"):
+    with pytest.raises(StageConfigError, match=words):
         make_unloaded(replace(kind.config, path=str(tmp_path)), kind.facts, torch.device("meta"))

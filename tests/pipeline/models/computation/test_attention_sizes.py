@@ -16,7 +16,9 @@ def test_pytorch_is_asked_what_the_model_asks_of_it(kind, packed):
     rows = [samples] if packed else [[sample] for sample in samples]
     calls, _ = calls_and_loss(model, kind.batch(model, rows))
     has_mask = packed or bool(model.block_layers)
-    assert calls == expected_calls(model, has_mask=has_mask)
+    expected = expected_calls(model, has_mask=has_mask)
+    assert expected <= calls
+    assert (expected == calls) == (kind.name != "gemma4")  # whose layers have heads of two sizes
 
 
 def test_kernels_are_chosen_with_and_without_a_mask_if_rows_may_be_packed(make_kind):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
 from pipeline.train.training_data.batches import to_device
+from slurm_jobs.base.errors import StageConfigError
+from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.passes import CPU
 
 
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "gemma4"], indirect=True)
 def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind):
-    """As in the Qwen2 family, where layers add up to more than fp16 holds."""
+    """As in the Qwen2 family, where layers add up to more than fp16 holds.
+
+    Gemma 4 with embeddings per layer is refused in fp16: its layers also multiply the sum itself.
+    """
     hidden = {}
     for keeps in (False, True):
         model = kind.build().half()
@@ -28,3 +35,8 @@ def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind):
             )
     assert torch.isfinite(hidden[True]).all()
     assert not torch.isfinite(hidden[False]).any()
+
+
+def test_layers_that_multiply_the_residual_are_refused_in_fp16(make_kind):
+    with pytest.raises(StageConfigError, match="may exceed the range of fp16"):
+        keep_residual_in_fp32(make_kind("gemma4").build(), CPU.device)

@@ -112,7 +112,9 @@ def ratio(kind, model):
 
     Layers on which nothing depends are run by transformers, and are no work of the model.
     """
-    batch = kind.batch(model, [[kind.samples()[1]]])  # a row without padding
+    # A row without padding; images of Gemma 4 are padded unless there is only one.
+    sample = kind.samples()[0 if kind.name == "gemma4" else 1]
+    batch = kind.batch(model, [[sample]])
     with FlopCounterMode(display=False) as counter:
         loss_of(model, to_device(batch, CPU, model.layout)).backward()
     counted = counter.get_flop_counts()

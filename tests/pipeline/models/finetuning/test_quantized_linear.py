@@ -159,6 +159,8 @@ def test_weights_stored_as_bf16_are_quantised_as_their_fp32_copies(kind, tmp_pat
     assert models[0].hf.config.to_dict() == models[1].hf.config.to_dict()
     assert tensors[0].keys() == tensors[1].keys()
     for name, tensor in tensors[0].items():
+        if "audio_tower" in name:  # unused
+            continue
         assert tensor.dtype == tensors[1][name].dtype, name
         assert torch.equal(tensor, tensors[1][name]), name
 

@@ -179,6 +179,30 @@ def test_gemma3s_folder_on_hubs_is_read(tmp_path: Path) -> None:
     assert read_processor(folder, own).images.written == "\n\n<b><i><e>\n\n"
 
 
+GEMMA4 = {
+    "image_processor_type": "Gemma4ImageProcessor",
+    "do_normalize": False,
+    "image_seq_length": 280,
+    "max_soft_tokens": 280,
+}
+
+
+def test_gemma4s_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    """Its pixels are only scaled to 0..1."""
+    folder = write_folder(tmp_path / "gemma", GEMMA4, processor_class="Gemma4Processor")
+    processor = read_processor(folder)
+    placeholder = (("<|image>", 1), ("<|image|>", 266), ("<image|>", 1))
+    assert processor.images.plan((4032, 3024)).placeholder == placeholder
+    assert (processor.image_mean, processor.image_std) == ((0.0,) * 3, (1.0,) * 3)
+    assert processor.images.model_inputs()["temporal_patch_size"] == 1
+
+
+def test_numbers_of_tokens_that_gemma4_was_not_made_for_are_refused(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "gemma", {**GEMMA4, "max_soft_tokens": 100})
+    with pytest.raises(StageConfigError, match=r"max_soft_tokens 100; expected one of \(70, 140"):
+        read_processor(folder)
+
+
 def test_crops_of_gemma3s_images_are_refused_by_name(tmp_path: Path) -> None:
     crops = {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 4}
     folder = write_folder(tmp_path / "gemma", {**GEMMA3, **crops})

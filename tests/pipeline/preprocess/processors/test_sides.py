@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
+from slurm_jobs.formats.processors.gemma_images import Gemma4Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -54,6 +55,13 @@ KINDS = {
         start_token="<start>",
         end_token="<end>",
         num_image_tokens=3,
+    ),
+    "gemma4": Gemma4Images(
+        patch_size=4,
+        merge_size=3,
+        max_tokens=70,
+        image_token="<image>",
+        marks=("<start>", "<end>"),
     ),
     "native": NativeImages(
         patch_size=14,
