@@ -24,14 +24,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
-_ROW = '{"image": "a.png", "text": "words"}\n'
+_ROWS = '{"image": "a.png", "text": "words"}\n' * 2000
+"""More than `check` reads, so that it does not know how many there are."""
 STAND_INS = {
     "clusters/ours.yaml": "scheduler: slurm\n",
     "data/a.png": "GIF89a",
-    "data/train.jsonl": _ROW,
-    "data/heldout.jsonl": _ROW,
-    "data/colour.jsonl": _ROW,
-    "data/size.jsonl": _ROW,
+    "data/train.jsonl": _ROWS,
+    "data/heldout.jsonl": _ROWS,
+    "data/colour.jsonl": _ROWS,
+    "data/size.jsonl": _ROWS,
     "helpers/__init__.py": "",
     "models/qwen2-vl/config.json": '{"model_type": "qwen2_5_vl"}',
     "tables/codes.csv": "",
