@@ -1,4 +1,4 @@
-"""Language models within families that are published with several, and those that are refused."""
+"""Towers and language models within whole models: those that are taken, and those refused."""
 
 from __future__ import annotations
 
@@ -65,6 +65,17 @@ def test_a_language_model_of_experts_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(values))
     words = f"its language model is of type '{language}', which cannot be trained within"
     with pytest.raises(StageConfigError, match=words):
+        load_model(tmp_path, kind.facts)
+
+
+def test_pixtrals_vision_tower_within_a_llava_is_refused(
+    make_kind: Callable[[str], Kind], tmp_path: Path
+) -> None:
+    kind = make_kind("llava_siglip")
+    values = json.loads((kind.model_dir / "config.json").read_text())
+    values["vision_config"]["model_type"] = "pixtral"
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(StageConfigError, match=r"its vision tower is that of Pixtral, which"):
         load_model(tmp_path, kind.facts)
 
 
