@@ -121,6 +121,14 @@ def wrong_whole_model(values: Mapping[str, Any]) -> str | None:
             f"model_type is {kind!r}, a form of the model that only its own code can load: "
             f"{_FORM_OF_OTHER_CODE[kind]}"
         )
+    vision_config = values.get("vision_config")
+    vision = vision_config.get("model_type") if isinstance(vision_config, Mapping) else None
+    if kind == "llava" and vision == "pixtral":
+        return (
+            "its vision tower is that of Pixtral, which takes images of their own size with a "
+            "token at the end of each row. `preprocess` cannot make these: take a LLaVA with CLIP "
+            "or SigLIP, or a model of another family"
+        )
     text_config = values.get("text_config")
     if kind not in LANGUAGE_TYPES or not isinstance(text_config, Mapping):
         return None

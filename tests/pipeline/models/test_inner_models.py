@@ -1,4 +1,4 @@
-"""Language models within families that are published with several, and those that are refused."""
+"""Towers and language models within whole models: those that are taken, and those refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from pipeline.models.attention_kernels.packed_rows import takes_masks
-from pipeline.models.build import load_model
+from pipeline.models.build import load_model, make_unloaded
 from pipeline.train.training_data.batches import to_device
 from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.model_parts import ModelConfig
 from slurm_jobs.formats.processors.model_types import LANGUAGE_TYPES, wrong_whole_model
 from tests.pipeline.kinds import encode_as_hugging_face
 from tests.pipeline.models.conftest import Kind
@@ -65,6 +66,43 @@ def test_a_language_model_of_experts_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(values))
     words = f"its language model is of type '{language}', which cannot be trained within"
     with pytest.raises(StageConfigError, match=words):
+        load_model(tmp_path, kind.facts)
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "words"),
+    [
+        ("", {"vision_feature_layer": -2}, "vision_feature_layer is -2, .* trained with -1"),
+        ("", {"vision_feature_select_strategy": "full"}, "is 'full', .* trained with 'default'"),
+        ("vision_config", {"use_mask_token": True}, "use_mask_token is True"),
+        ("vision_config", {"image_size": [28, 14]}, r"width in vision_config\.image_size is 14"),
+        ("vision_config", {"patch_size": [7, 14]}, r"width in vision_config\.patch_size is 14"),
+    ],
+)
+def test_an_internvl_whose_features_are_no_square_of_its_tile_is_refused(
+    make_kind: Callable[[str], Kind],
+    tmp_path: Path,
+    part: str,
+    changes: dict[str, object],
+    words: str,
+) -> None:
+    kind = make_kind("internvl")
+    values = json.loads((kind.model_dir / "config.json").read_text())
+    (values[part] if part else values).update(changes)
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    config = ModelConfig(type="hugging_face", path=str(tmp_path))
+    with pytest.raises(StageConfigError, match=words):
+        make_unloaded(config, kind.facts, torch.device("meta"))
+
+
+def test_pixtrals_vision_tower_within_a_llava_is_refused(
+    make_kind: Callable[[str], Kind], tmp_path: Path
+) -> None:
+    kind = make_kind("llava_siglip")
+    values = json.loads((kind.model_dir / "config.json").read_text())
+    values["vision_config"]["model_type"] = "pixtral"
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(StageConfigError, match=r"its vision tower is that of Pixtral, which"):
         load_model(tmp_path, kind.facts)
 
 
