@@ -21,9 +21,7 @@ def test_patches_and_their_places_are_those_of_the_processor():
     draw = np.random.default_rng(0)
     images = [draw.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
     flat = np.concatenate([image.reshape(-1, 3) for image in images])
-    stored = StoredImages(
-        pixels=torch.from_numpy(flat), sizes=torch.tensor(SIZES), original_sizes=None
-    )
+    stored = StoredImages(pixels=torch.from_numpy(flat), sizes=torch.tensor(SIZES), pictures=None)
     found = LAYOUT.arrange(stored, torch.float32)
     processor = Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70)
     theirs = processor(images, return_tensors="pt")
@@ -36,7 +34,7 @@ def test_shorter_images_are_padded_to_the_longest_of_the_batch():
     stored = StoredImages(
         pixels=torch.full((12 * 24 + 12 * 12, 3), 255, dtype=torch.uint8),
         sizes=torch.tensor([[12, 24], [12, 12]]),
-        original_sizes=None,
+        pictures=None,
     )
     found = LAYOUT.arrange(stored, torch.float32)
     values, places = found["pixel_values"], found["image_position_ids"]
