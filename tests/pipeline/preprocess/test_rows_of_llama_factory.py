@@ -1,4 +1,4 @@
-"""Learned tokens of Alpaca's rows against LLaMA-Factory's own, where it is installed."""
+"""Learned tokens of Alpaca's rows against LLaMA-Factory's own (0.9.5), where it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from pipeline.preprocess.manifest import read_manifest
 from tests.pipeline.kinds import make_processor, write_kind
 
 pytest.importorskip(
-    "llamafactory.data", reason="LLaMA-Factory is not installed; `pip install llamafactory`"
+    "llamafactory.data",
+    reason="LLaMA-Factory cannot be imported; install it, and set DISABLE_VERSION_CHECK=1",
+    exc_type=ImportError,
 )
 
 CUP = {"instruction": "What is this?", "input": "", "output": "A red cup."}

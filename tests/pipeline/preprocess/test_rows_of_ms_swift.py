@@ -1,4 +1,4 @@
-"""Messages of ms-swift's rows against ms-swift's own, where it is installed."""
+"""Messages of ms-swift's rows against ms-swift's own (4.6), where it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learned tokens of TRL's rows against TRL's own collator, where TRL is installed."""
+"""Learned tokens of TRL's rows against TRL's own collator (1.16), where TRL is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pipeline.preprocess.manifest import read_manifest
 from tests.pipeline.kinds import make_processor, write_kind
 
 sft_trainer = pytest.importorskip(
-    "trl.trainer.sft_trainer", reason="TRL is not installed; `pip install trl` into this Python"
+    "trl.trainer.sft_trainer",
+    reason="TRL is not installed; `pip install trl`",
+    exc_type=ImportError,
 )
 
 
