@@ -60,8 +60,10 @@ def without_marks(template: str) -> str:
 
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"),
 )
+EXPERT_KINDS = ("qwen3_vl_moe", "qwen3_5_moe")
+"""Mixtures of experts, whose weights are in no linear layers."""
 TILE = 28
 """Side of a tile, or of LLaVA's pictures, in pixels."""
 NUM_TILE_TOKENS = 4
@@ -102,6 +104,8 @@ def make_processor(kind: str) -> Any:
         "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
         "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
         "qwen3_5": (hf.Qwen3VLProcessor, qwen3, {}),
+        "qwen3_vl_moe": (hf.Qwen3VLProcessor, qwen3, {}),
+        "qwen3_5_moe": (hf.Qwen3VLProcessor, qwen3, {}),
     }[kind]
     tokenizer = _make_tokenizer(kind)
     return _without_video(cls)(

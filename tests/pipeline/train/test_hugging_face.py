@@ -14,7 +14,7 @@ from pipeline.train import evaluate
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
-SLOW_KINDS = ("llava_siglip", "llava_next", "smolvlm", "qwen3_vl", "qwen3_5")
+SLOW_KINDS = ("llava_siglip", "llava_next", "smolvlm", "qwen3_vl", "qwen3_5", "qwen3_5_moe")
 KINDS = ("qwen2_5_vl", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS))
 
 
