@@ -276,6 +276,12 @@ _QWEN2_VL = Family(
     why_vision_not_compiled=_BY_PICTURE,
     follow_from_grids=lengths_and_places,
 )
+_QWEN3_VL = dataclasses.replace(
+    _QWEN2_VL,
+    projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
+    follow_from_grids=with_learned_places,
+)
+_QWEN3_5 = dataclasses.replace(_QWEN2_VL, follow_from_grids=with_learned_places)
 
 FAMILIES: Mapping[str, Family] = {
     "gemma3": Family(
@@ -328,12 +334,10 @@ FAMILIES: Mapping[str, Family] = {
     "smolvlm": _IDEFICS3,
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_windows),
-    "qwen3_vl": dataclasses.replace(
-        _QWEN2_VL,
-        projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
-        follow_from_grids=with_learned_places,
-    ),
-    "qwen3_5": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_learned_places),
+    "qwen3_vl": _QWEN3_VL,
+    "qwen3_vl_moe": _QWEN3_VL,
+    "qwen3_5": _QWEN3_5,
+    "qwen3_5_moe": _QWEN3_5,
 }
 """Families by `model_type`."""
 

@@ -16,6 +16,7 @@ products of matrices, with these rules:
   what is written, and what a query reads. A state of H heads of K by V numbers costs 6 H K V a
   token forward, and twice that backward. Kernels compute whole chunks of tokens at once, which
   takes more operations. These are not counted.
+- Of the experts of a layer, only those that a token uses are counted.
 - The output head is counted for learned tokens only, because no other logits are computed.
 - The vision tower counts patches, the projector image tokens.
 - Work that is computed but not needed is not counted: padding, recomputed activations, embeddings,

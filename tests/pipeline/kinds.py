@@ -97,11 +97,14 @@ def without_marks(template: str) -> str:
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
-    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3", "gemma4"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"),
+    *("gemma3", "gemma4"),
 )
 SEE_AHEAD = ("gemma3", "gemma4")
 """Kinds in which tokens of an image also see later ones of it: their rows always have a mask."""
 CAUSAL = tuple(kind for kind in KINDS if kind not in SEE_AHEAD)
+EXPERT_KINDS = ("qwen3_vl_moe", "qwen3_5_moe")
+"""Mixtures of experts, whose weights are in no linear layers."""
 TILE = 28
 """Side of a tile, or of LLaVA's pictures, in pixels."""
 NUM_TILE_TOKENS = 4
@@ -168,6 +171,8 @@ def make_processor(kind: str) -> Any:
             hf.Gemma4ImageProcessorPil(patch_size=4, max_soft_tokens=70),
             {},
         ),
+        "qwen3_vl_moe": (hf.Qwen3VLProcessor, qwen3, {}),
+        "qwen3_5_moe": (hf.Qwen3VLProcessor, qwen3, {}),
     }[kind]
     tokenizer = _make_tokenizer(kind)
     return _without_video(cls)(

@@ -13,6 +13,12 @@ from typing import Any
 from torch import nn
 
 from pipeline.models.attention_kernels.delta_net import is_delta_net
+from pipeline.models.computation.experts import (
+    EXPERT_PARAMETERS,
+    is_experts,
+    is_router,
+    num_used_weights,
+)
 from pipeline.models.finetuning.parameter_names import without_adapters
 from pipeline.models.vision_language import VisionLanguageModel
 from pipeline.timing.flops import ModelWork, PartWork
@@ -23,6 +29,7 @@ _BARE_MATRICES = (".mm_input_projection_weight",)
 """Ends of the names of matrices that are no module of their own: Gemma 3's projector."""
 _ORDER = ("vision", "projector", "language", "head", "heads")
 """Order in which a gradient cannot pass from an earlier part to a later one."""
+_MATRIX_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _Place = tuple[int, int]
 """In a pass: index of the part, and of the layer in it; -1 is before all layers."""
 
@@ -53,20 +60,14 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         for name, module in model.named_modules()
         if is_delta_net(module)
     }
-    unused = model.unused_parameters()
-    matrices: dict[str, Any] = {  # 4-bit ones are linear layers, too
-        f"{name}.weight": module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
-        and without_adapters(f"{name}.weight") not in unused
-    }
+    matrices = _matrices(model)
     for name, place in _places(model, matrices):
         part, module = _ORDER[place[0]], matrices[name]
         # The output head's input needs no gradient if only the head is trained.
         passes = first < place or (first == place and part != "head")
         is_pixels = part == "vision" and not isinstance(module, nn.Linear)
-        products = 1 + module.weight.requires_grad + (passes and not is_pixels)
-        num_weights[part][products] += _num_weights(module)
+        products = 1 + learned[name] + (passes and not is_pixels)
+        num_weights[part][products] += _num_weights(model, name, module)
         is_window = part == "vision" and full is not None and place[1] not in full
         is_window |= part == "language" and place[1] in sliding
         num_products = 3 if passes else 1
@@ -101,6 +102,21 @@ def _sliding_layers(text_config: Any) -> frozenset[int]:
     return frozenset(n for n, kind in enumerate(kinds) if kind == "sliding_attention")
 
 
+def _matrices(model: VisionLanguageModel) -> dict[str, Any]:
+    """Return the modules of the matrices that affect an output, by the parameters' names."""
+    unused = model.unused_parameters()
+    matrices: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        weight = f"{name}.weight"
+        has_matrix = isinstance(module, _MATRIX_MODULES) or is_router(module)  # in 4 bits, too
+        if has_matrix and without_adapters(weight) not in unused:
+            matrices[weight] = module
+        if is_experts(module):
+            for parameter in EXPERT_PARAMETERS:
+                matrices[f"{name}.{parameter}"] = module
+    return matrices
+
+
 def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
     """Yield names of parameters, in order of definition, with their places.
 
@@ -129,10 +145,15 @@ def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[
         yield name, (part, layer)
 
 
-def _num_weights(module: Any) -> int:
-    """Return the number of weights, without the weight itself, which may be packed or sharded."""
+def _num_weights(model: VisionLanguageModel, name: str, module: Any) -> int:
+    """Return the weights that a token uses, by sizes: a weight may be packed or sharded."""
     if isinstance(module, nn.Linear):
         return module.in_features * module.out_features
+    if is_experts(module):
+        num_experts_per_token: int = model.text_config.num_experts_per_tok
+        return num_used_weights(module, name.rpartition(".")[2], num_experts_per_token)
+    if is_router(module):
+        return int(module.weight.numel())
     size = math.prod(module.kernel_size)
     return int(module.in_channels // module.groups * module.out_channels * size)
 

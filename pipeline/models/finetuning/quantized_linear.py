@@ -21,6 +21,7 @@ from bitsandbytes.functional import QuantState, dequantize_4bit, quantize_4bit
 from torch import nn
 from transformers import PreTrainedConfig
 
+from pipeline.models.computation.experts import is_experts
 from pipeline.models.finetuning.packed_linear import STORAGE_DTYPES, PackedLinear, quantized_layers
 from pipeline.models.finetuning.target_layers import find_targets, refuse_tied
 from pipeline.models.vision_language import VisionLanguageModel
@@ -143,6 +144,22 @@ class QuantizedLinear(PackedLinear, bnb.nn.Linear4bit):
         nn.Module._save_to_state_dict(self, destination, prefix, keep_vars)  # noqa: SLF001
 
 
+def _refuse_experts(root: nn.Module) -> None:
+    """Refuse a model most of whose weights would stay in fp32.
+
+    Raises:
+        StageConfigError: it is a mixture of experts.
+    """
+    experts = [module for module in root.modules() if is_experts(module)]
+    if experts:
+        num_weights = sum(weight.numel() for module in experts for weight in module.parameters())
+        message = (
+            f"quantize: {num_weights:,} weights of the model are those of experts, which are no "
+            "linear layers and cannot be stored in 4 bits: leave `quantize` out"
+        )
+        raise StageConfigError(message)
+
+
 def quantize_model(
     model: VisionLanguageModel, config: QuantizeConfig, device: torch.device
 ) -> None:
@@ -154,9 +171,11 @@ def quantize_model(
         device: Device of the computation. The last bits may depend on its type.
 
     Raises:
-        StageConfigError: a pattern matches no linear layer, or matches the embeddings.
+        StageConfigError: a pattern matches no linear layer, or matches the embeddings; or the
+            model has experts.
     """
     root: Any = model.root()
+    _refuse_experts(root)
     names = find_targets(model, config.targets, "quantize.targets", only_used=False)
     for pattern in config.skip:
         if not fnmatch.filter(names, pattern):

@@ -30,7 +30,9 @@ TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "qwen2_5_vl": "native",
     "qwen2_vl": "native",
     "qwen3_5": "native",
+    "qwen3_5_moe": "native",
     "qwen3_vl": "native",
+    "qwen3_vl_moe": "native",
     "smolvlm": "tiled",
 }
 """Kinds of images that a whole model takes, by `model_type`."""

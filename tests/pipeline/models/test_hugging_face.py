@@ -30,7 +30,7 @@ SLOW_TO_LEARN = tuple(kind for kind in KINDS if kind != "llava")
 """`make test` learns one kind here and another on two ranks; these are among the slow tests."""
 
 
-AMPLIFY = ("qwen3_5",)
+AMPLIFY = ("qwen3_5", "qwen3_5_moe")
 """Kinds in which a relative change of pixels by 1e-7 changes logits by 2e-5: delta nets divide what
 they read by its size."""
 

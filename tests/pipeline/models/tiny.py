@@ -27,6 +27,12 @@ _DELTA_NETS = {
     "linear_value_head_dim": 16,
 }
 """Layers of Qwen3.5's language model."""
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
 PICTURES = ((150, 70), (60, 90), (200, 40), (100, 100))
 """Width and height."""
 ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of them."),
@@ -72,9 +78,11 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
     tokens = ("vision_start", "vision_end")
     # Qwen3-VL adds features of images behind its first layers: one more must follow to see them.
-    if kind == "qwen3_vl":
+    if kind.startswith("qwen3_vl"):
         text |= {"head_dim": 8, "num_hidden_layers": 3}
-    if kind == "qwen3_5":
+    if kind.endswith("_moe"):
+        text |= _EXPERTS
+    if kind.startswith("qwen3_5"):
         text |= _DELTA_NETS
         rope["partial_rotary_factor"] = 0.5
     common = {
@@ -99,10 +107,15 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
         windows = {"window_size": 56, "fullatt_block_indexes": [1]}
         return hf.Qwen2_5_VLConfig(vision_config=vision | windows, **common)
     vision |= {"patch_size": 16, "num_position_embeddings": 64}
-    if kind == "qwen3_vl":
+    if kind.startswith("qwen3_vl"):
         vision |= {"deepstack_visual_indexes": [0, 1]}
-        return hf.Qwen3VLConfig(vision_config=vision, **common)
-    return hf.Qwen3_5Config(vision_config=vision, **common)
+    config = {
+        "qwen3_vl": hf.Qwen3VLConfig,
+        "qwen3_vl_moe": hf.Qwen3VLMoeConfig,
+        "qwen3_5": hf.Qwen3_5Config,
+        "qwen3_5_moe": hf.Qwen3_5MoeConfig,
+    }[kind]
+    return config(vision_config=vision, **common)
 
 
 def _gemma3_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:

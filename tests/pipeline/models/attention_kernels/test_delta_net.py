@@ -24,9 +24,9 @@ LENGTHS = (70, 3, 130, 1)
 """More and fewer tokens than a chunk of 64, and than the convolution reads."""
 
 
-@pytest.fixture
-def kind(make_kind) -> Kind:
-    return make_kind("qwen3_5")
+@pytest.fixture(params=["qwen3_5", "qwen3_5_moe"])
+def kind(request, make_kind) -> Kind:
+    return make_kind(request.param)
 
 
 @pytest.fixture(params=["dense", "varlen"])

@@ -118,7 +118,8 @@ def test_qwen_vision_layers_recompile_per_number_of_sizes_without_borders(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("qwen2_vl", marks=pytest.mark.slow), "qwen2_5_vl", "qwen3_vl"]
+    "name",
+    [pytest.param("qwen2_vl", marks=pytest.mark.slow), "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],
 )
 def test_qwen_vision_layers_compile_once_where_attention_takes_borders(make_kind, name):
     kind = make_kind(name)

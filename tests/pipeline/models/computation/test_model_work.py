@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe
 
 from pipeline.data.batches.batch_work import count_work
 from pipeline.models.build import build_model
@@ -34,8 +35,9 @@ def _countable_delta_nets(monkeypatch):
     transformers computes more than the delta rule, for whole chunks of tokens. Torch counts the
     weight's gradient of a depthwise convolution as that of a full one.
     """
-    monkeypatch.setattr(modeling_qwen3_5, "torch_chunk_gated_delta_rule", delta_rule_by_token)
-    monkeypatch.setattr(modeling_qwen3_5, "causal_conv1d_fn", convolution_by_window)
+    for modeling in (modeling_qwen3_5, modeling_qwen3_5_moe):
+        monkeypatch.setattr(modeling, "torch_chunk_gated_delta_rule", delta_rule_by_token)
+        monkeypatch.setattr(modeling, "causal_conv1d_fn", convolution_by_window)
 
 
 def convolution_by_window(hidden, weight, _bias, activation, **_options):
@@ -92,7 +94,10 @@ def test_the_delta_rule_by_token_is_that_of_transformers(monkeypatch):
 
 def build(kind):
     config = dataclasses.replace(kind.config, attention="eager")
-    return build_model(config, kind.facts, seed=0)
+    model = build_model(config, kind.facts, seed=0)
+    # Torch counts no grouped products of experts.
+    model.hf.set_experts_implementation("eager")
+    return model
 
 
 def counts_of(kind, model, batch, window_tokens=100_000):

@@ -17,7 +17,7 @@ from pipeline.models.finetuning.packed_linear import (
 )
 from pipeline.models.finetuning.quantized_linear import quantize_model
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig, QuantizeConfig
-from tests.pipeline.kinds import KINDS
+from tests.pipeline.kinds import EXPERT_KINDS, KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.finetuning.test_adapters import loss, shake
 from tests.pipeline.models.small import CONFIG, make_facts
@@ -26,7 +26,8 @@ CPU = torch.device("cpu")
 NF4 = QuantizeConfig()
 LORA = AdaptersConfig(rank=4, alpha=8.0)
 FEW = ("qwen2_5_vl", "smolvlm", "llava_siglip")
-FIRST_FEW = (*FEW, *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k not in FEW))
+OTHERS = [kind for kind in KINDS if kind not in (*FEW, *EXPERT_KINDS)]
+FIRST_FEW = (*FEW, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS))
 
 
 @pytest.fixture(params=FIRST_FEW)

@@ -26,7 +26,7 @@ from pipeline.models.finetuning.quantized_linear import QuantizedLinear, quantiz
 from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
-from tests.pipeline.kinds import KINDS
+from tests.pipeline.kinds import EXPERT_KINDS, KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.finetuning.test_adapters import loss
 from tests.pipeline.models.passes import CPU as RANK_DEVICE
@@ -37,7 +37,8 @@ NF4 = QuantizeConfig()
 LORA = AdaptersConfig(rank=4, alpha=8.0)
 STORAGES = ("uint8", "bf16", "fp16")
 FEW = ("qwen2_5_vl", "smolvlm", "llava_siglip")
-FIRST_FEW = (*FEW, *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k not in FEW))
+OTHERS = [kind for kind in KINDS if kind not in (*FEW, *EXPERT_KINDS)]
+FIRST_FEW = (*FEW, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS))
 
 
 @pytest.fixture(params=FIRST_FEW)

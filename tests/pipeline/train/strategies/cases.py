@@ -42,9 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gradients sharded": {"sharding": {"accumulate": "sharded"}},
 }
 HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
-IN_STEP = ("small_vlm", *HF_KINDS, "qwen3_vl", "qwen3_5")
+IN_STEP = ("small_vlm", *HF_KINDS, "qwen3_vl", "qwen3_5", "qwen3_5_moe")
 """Qwen3-VL's layers of the language model take features of images, too. Most of Qwen3.5's have a
-delta net."""
+delta net, and those of the last have experts."""
 TIED = "qwen2_vl"
 PARTS: dict[str, dict[str, Any]] = {
     "projector": {"learn": ["projector"]},

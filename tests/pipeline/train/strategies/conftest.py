@@ -14,7 +14,7 @@ from pipeline.models.computation.torch_versions import can_shard_whole_numbers
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.train.conftest import run_ranks
 
-KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl", "qwen3_vl", "qwen3_5")
+KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")
 """The small model takes the pictures of the first."""
 TIMEOUT_S = 900  # ends what hangs: all cases take 200 s on a slow machine that others use
 NO_PACKED_SHARDS = (
