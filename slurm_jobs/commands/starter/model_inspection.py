@@ -12,7 +12,7 @@ from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.commands.starter.data_inspection import expanded
 from slurm_jobs.commands.starter.starter_facts import Model
 from slurm_jobs.formats.processors.folder import read_processor
-from slurm_jobs.formats.processors.gemma_images import Gemma3Images
+from slurm_jobs.formats.processors.gemma_images import Gemma3Images, Gemma4Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -79,6 +79,10 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
             wrapping=("", ""),
             num_image_tokens=256,
         ),
+    ),
+    (
+        r"gemma-4-",
+        Gemma4Images(patch_size=16, merge_size=3, max_tokens=280, image_token="", marks=("", "")),
     ),
 )
 """Image limits of published models by their names on the hub, from their processors."""
