@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import transformers
+from transformers import cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo
@@ -120,6 +122,12 @@ def _gemma4(config: Any, facts: DataFacts) -> PaddedPatches:
             "sees all others, as in a model for embeddings, so it cannot learn to write"
         )
         raise StageConfigError(cause)
+    if text.num_kv_shared_layers and not hasattr(cache_utils, "KVSharingDict"):
+        message = (
+            "layers of this model share keys, which this version of transformers "
+            f"({transformers.__version__}) loses if the layers are sharded: install 5.23 or later"
+        )
+        raise StageConfigError(message)
     assert facts.info.patch_size is not None  # of a `native` data set
     assert facts.info.merge_size is not None
     return PaddedPatches(

@@ -17,7 +17,7 @@ from slurm_jobs.commands.starter.starter_facts import Model
 from slurm_jobs.formats.configs.stages import ChatTemplateName
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.folder import read_processor
-from slurm_jobs.formats.processors.gemma_images import Gemma3Images
+from slurm_jobs.formats.processors.gemma_images import Gemma3Images, Gemma4Images
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -110,6 +110,10 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
             wrapping=("", ""),
             num_image_tokens=256,
         ),
+    ),
+    (
+        r"gemma-4-",
+        Gemma4Images(patch_size=16, merge_size=3, max_tokens=280, image_token="", marks=("", "")),
     ),
 )
 """Image limits of published models by their names on the hub, from their processors."""

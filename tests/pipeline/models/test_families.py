@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from transformers import cache_utils
 
-from pipeline.models.build import load_model
+from pipeline.models.build import load_model, make_unloaded
 from slurm_jobs.base.errors import StageConfigError
 
 
@@ -20,3 +22,10 @@ def test_model_of_an_unknown_type_or_none_is_refused(make_kind, tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(StageConfigError, match=r"no readable config\.json"):
         load_model(tmp_path, facts)
+
+
+def test_shared_keys_are_refused_if_transformers_loses_them(make_kind, monkeypatch):
+    kind = make_kind("gemma4")
+    monkeypatch.delattr(cache_utils, "KVSharingDict")
+    with pytest.raises(StageConfigError, match=r"share keys, .* install 5\.23 or later"):
+        make_unloaded(kind.config, kind.facts, torch.device("meta"))

@@ -13,7 +13,7 @@ NAMES = (
     *("Qwen/Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen3-VL-2B-Instruct"),
     *("HuggingFaceTB/SmolVLM-256M-Instruct", "HuggingFaceM4/Idefics3-8B-Llama3"),
     *("llava-hf/llava-v1.6-mistral-7b-hf", "llava-hf/llava-1.5-7b-hf"),
-    *("google/gemma-3-4b-it", "google/medgemma-4b-it"),
+    *("google/gemma-3-4b-it", "google/medgemma-4b-it", "google/gemma-4-E2B-it"),
     *("OpenGVLab/InternVL3_5-8B-HF", "llava-hf/llava-onevision-qwen2-7b-ov-hf"),
 )
 NATIVE = NAMES[:3]
