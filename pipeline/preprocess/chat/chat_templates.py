@@ -4,9 +4,10 @@ The precedence is that of `AutoProcessor` in transformers 5 (`processing_utils.p
 `get_processor_dict`): a key of processor_config.json, `chat_template.json`,
 `chat_template.jinja` with `additional_chat_templates/`, and last the tokenizer's own.
 
-The replacements are for templates that print no end of turn after an answer. They render
-questions like the published templates, and end each answer with the tokenizer's `eos_token`, as
-the models were trained. They are a module because compute nodes have only this package.
+The replacements are for templates that print no end of turn after an answer, or print thoughts
+before some answers only. They render questions like the published templates, and end each answer
+with the token at which generation stops. They are a module because compute nodes have only this
+package.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ _TEXTS = (
     "{%- for item in message['content'] if item['type'] == 'text' -%}"
     "{{- item['text'] -}}{%- if not loop.last -%}{{- ' ' -}}{%- endif -%}{%- endfor -%}"
 )
+_NO_THOUGHT = "<think>\\n\\n</think>\\n\\n"
+"""What Qwen3.5 is given before an answer without a thought (`enable_thinking=False`)."""
 _LEARNED = "{%- generation -%}{{- ' ' -}}" + _TEXTS + "{{- eos_token -}}{%- endgeneration -%}"
 
 REPLACEMENTS: Mapping[ChatTemplateName, str] = {
@@ -69,9 +72,22 @@ REPLACEMENTS: Mapping[ChatTemplateName, str] = {
         "{%- else -%}{{- '[INST] ' -}}" + _IMAGES + _TEXTS + "{{- ' [/INST]' -}}"
         "{%- endif -%}{%- endfor -%}"
     ),
+    "qwen3.5": (
+        "{%- for message in messages -%}{{- '<|im_start|>' + message['role'] + '\\n' -}}"
+        "{%- if message['role'] == 'assistant' -%}{{- '" + _NO_THOUGHT + "' -}}{%- generation -%}"
+        "{%- for item in message['content'] -%}{{- item['text'] -}}{%- endfor -%}"
+        "{{- '<|im_end|>' -}}{%- endgeneration -%}"
+        "{%- else -%}{%- for item in message['content'] -%}{%- if item['type'] == 'image' -%}"
+        "{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}"
+        "{%- else -%}{{- item['text'] -}}{%- endif -%}{%- endfor -%}"
+        "{{- '<|im_end|>' -}}{%- endif -%}{{- '\\n' -}}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}"
+        "{{- '<|im_start|>assistant\\n" + _NO_THOUGHT + "' -}}{%- endif -%}"
+    ),
 }
 """Templates by the name in the stage's `chat_template`. `llava-1.5` is also for LLaVA-NeXT with
-Vicuna."""
+Vicuna. `qwen3.5` gives each answer an empty thought, where the published template gives one only to
+the answers after the last question."""
 assert set(REPLACEMENTS) == set(get_args(ChatTemplateName))
 
 

@@ -120,8 +120,9 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
 _HUB_TEMPLATES: tuple[tuple[str, ChatTemplateName], ...] = (
     (r"llava-v?1\.5|llava-v1\.6-vicuna", "llava-1.5"),
     (r"llava-v1\.6-mistral", "llava-next-mistral"),
+    (r"qwen3\.[5-9]", "qwen3.5"),
 )
-"""Published models by their names on the hub whose template prints no end of turn."""
+"""Published models by their names on the hub whose own template cannot be trained with."""
 _LLAVA_TEMPLATES: Mapping[str, ChatTemplateName] = {
     "llama": "llava-1.5",
     "mistral": "llava-next-mistral",
@@ -177,7 +178,9 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
 
 
 def _template_for(folder: Path, values: Mapping[str, Any]) -> ChatTemplateName | None:
-    """Return the replacement of a LLaVA's template; None if its own prints an end of turn."""
+    """Return the replacement of a model's template; None if its own can be trained with."""
+    if str(values.get("model_type")).startswith("qwen3_5"):
+        return "qwen3.5" if any("<think>" in text for text in _templates_in(folder)) else None
     language = values.get("text_config")
     if values.get("model_type") not in {"llava", "llava_next"} or not isinstance(language, dict):
         return None

@@ -79,4 +79,4 @@ class Model:
     is_small_vlm: bool = False
     """True for the small models that `train` exports."""
     chat_template: ChatTemplateName | None = None
-    """Template to set, because that of the model prints no end of turn."""
+    """Template to set, because that of the model cannot be trained with."""

@@ -75,7 +75,7 @@ DEFAULT_MAX_IMAGE_MB = 512
 TooLong = Literal["drop", "truncate_text", "error"]
 ImageFormat = Literal["png", "jpeg", "webp", "webp_lossless", "raw"]
 ImageDecoding = Literal["exact", "fine", "fast"]
-ChatTemplateName = Literal["llava-1.5", "llava-next-mistral"]
+ChatTemplateName = Literal["llava-1.5", "llava-next-mistral", "qwen3.5"]
 """Chat templates that come with this package (`pipeline.preprocess.chat.chat_templates`)."""
 
 DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
@@ -157,9 +157,9 @@ class PreprocessConfig(CheckedConfig):
     models/Qwen2.5-0.5B-Instruct}`."""
     chat_template: ChatTemplateName | InputPath | None = None
     """Chat template instead of the one in the processor's folder: a file (Jinja), or one of this
-    package: `llava-1.5` (also for LLaVA-NeXT with Vicuna), `llava-next-mistral`. The published
-    templates of these models print no end of turn, so a model would never learn to stop. The
-    exported model gets this template, too. For a processor of two folders set its `template`."""
+    package: `llava-1.5` (also for LLaVA-NeXT with Vicuna), `llava-next-mistral`, `qwen3.5`. The
+    published templates of these models cannot be trained with. The exported model gets this
+    template, too. For a processor of two folders set its `template`."""
     image_root: InputPath | None = None
     """Folder that relative image paths start from; by default the manifest's own folder. Members of
     archives (tar or zip) are written `photos.tar::cats/1.jpg`."""

@@ -212,6 +212,48 @@ def test_a_replacement_renders_like_its_template_and_ends_answers(
     assert chat.tokenizer.decode(chat.encode_prompt(asked).input_ids) == f"<s>{own}"
 
 
+THINKING = (
+    "{%- set last = messages | map(attribute='role') | list -%}"
+    "{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\n' -}}"
+    "{%- if m.role == 'assistant' and 'user' not in last[loop.index:] -%}"
+    "{{- '<think>\n\n</think>\n\n' -}}{%- endif -%}"
+    "{%- for item in m.content -%}{%- if item.type == 'image' -%}"
+    "{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}"
+    "{%- else -%}{{- item.text | trim -}}{%- endif -%}{%- endfor -%}{{- '<|im_end|>\n' -}}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}"
+    "{%- if enable_thinking is defined and enable_thinking is false -%}"
+    "{{- '<think>\n\n</think>\n\n' -}}{%- else -%}{{- '<think>\n' -}}{%- endif -%}{%- endif -%}"
+)
+"""As Qwen3.5's: a thought before the answers after the last question, and in the prompt."""
+
+
+def test_qwen_3_5_is_trained_as_if_it_were_asked_without_thinking(tmp_path: Path) -> None:
+    own = make_processor("qwen3_5")
+    own.tokenizer.add_tokens(["\n\n", "<think>", "</think>"])  # one token each, as in Qwen's
+    own.chat_template = own.tokenizer.chat_template = THINKING
+    own.save_pretrained(tmp_path / "p")
+    with pytest.raises(StageConfigError):
+        encoder_of(tmp_path / "p")
+    own.chat_template = own.tokenizer.chat_template = REPLACEMENTS["qwen3.5"]
+    own.save_pretrained(tmp_path / "q")
+    text, learned = rendered(tmp_path / "q", WHAT, CUP, SURE, YES)
+    assert learned == ["A cup<|im_end|>", "Yes<|im_end|>"]
+    assert text.count("<|im_start|>assistant\n<think>\n\n</think>\n\n") == 2
+    asked = [
+        {"role": "system", "content": items("Be brief.")},
+        {"role": "user", "content": [{"type": "image"}, *items("What?")]},
+    ]
+    published = own.tokenizer.apply_chat_template(
+        asked,
+        chat_template=THINKING,
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+    )
+    chat = encoder_of(tmp_path / "q").chat
+    assert chat.tokenizer.decode(chat.encode_prompt(asked).input_ids) == published
+
+
 def test_a_chat_template_for_a_processor_of_two_folders_is_refused() -> None:
     values = {"manifest": "m.csv", "processor": {"images": "a", "text": "b"}}
     with pytest.raises(ValueError, match=r"give `processor\.template` instead"):

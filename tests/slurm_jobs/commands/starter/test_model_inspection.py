@@ -61,7 +61,9 @@ def test_the_address_of_a_model_on_the_hub_is_its_name(url: str) -> None:
         ("llava-hf/llava-1.5-7b-hf", "llava-1.5"),
         ("llava-hf/llava-v1.6-vicuna-7b-hf", "llava-1.5"),
         ("llava-hf/llava-v1.6-mistral-7b-hf", "llava-next-mistral"),
+        ("Qwen/Qwen3.5-9B", "qwen3.5"),
         ("Qwen/Qwen2.5-VL-3B-Instruct", None),
+        ("Qwen/Qwen3-VL-4B-Instruct", None),
     ],
 )
 def test_a_published_llava_gets_a_template_that_ends_its_turns(
@@ -85,6 +87,8 @@ def test_a_published_llava_gets_a_template_that_ends_its_turns(
         ("llava llama", "chat_template.json", '{"chat_template": "{{ text }}</s>"}', None),
         ("llava qwen2", "chat_template.jinja", "{{ text }} ", None),
         ("qwen2_vl llama", "chat_template.jinja", "{{ text }} ", None),
+        ("qwen3_5 qwen3_5_text", "chat_template.jinja", "<think>{{ text }}", "qwen3.5"),
+        ("qwen3_5_moe qwen3_5_moe_text", "chat_template.jinja", "{{ text }}", None),
     ],
 )
 def test_a_folder_of_llava_gets_that_template_unless_its_own_ends_turns(
