@@ -41,7 +41,10 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
     assumed to pass through a whole layer if anything in it, or before it, is trained. That
     slightly overestimates where only adapters are in the first such layer.
     """
-    learned = {name: value.requires_grad for name, value in model.named_parameters()}
+    parameters = dict(
+        model.named_parameters(remove_duplicate=False)
+    )  # a tied head has its own name
+    learned = {name: value.requires_grad for name, value in parameters.items()}
     trained = (place for name, place in _places(model, learned) if learned[name])
     first = min(trained, default=(len(_ORDER), 0))
     hf_config = getattr(getattr(model, "hf", None), "config", None)
@@ -75,7 +78,6 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         if name in delta_nets:
             state_sizes[part][num_products] += _state_size(delta_nets[name])
     bare = {name: learns for name, learns in learned.items() if name.endswith(_BARE_MATRICES)}
-    parameters = dict(model.named_parameters()) if bare else {}
     for name, place in _places(model, bare):
         products = 1 + bare[name] + (first <= place)
         num_weights[_ORDER[place[0]]][products] += parameters[name].numel()
