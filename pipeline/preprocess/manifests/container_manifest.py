@@ -33,7 +33,7 @@ class ContainerManifest:
         self._files = container.files
         self._options = options
         self._facts = [facts_of(file) for file in self._files]
-        self._rows = container.make_rows()
+        self._rows = container.rows
         self.num_rows = len(self._rows) if limit is None else min(limit, len(self._rows))
         self.fingerprint = self._hash()
         if self.fingerprint_now() != self.fingerprint:

@@ -93,7 +93,7 @@ def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
             return first_table_rows(path, options)
         container = find_container(path)
         if container is not None:
-            rows = enumerate(container.make_rows()[:MAX_ROWS])
+            rows = enumerate(container.rows[:MAX_ROWS])
             origins = [(RowOrigin(row=row, line=None, manifest=path), value) for row, value in rows]
             return [read_row(origin, value, options) for origin, value in origins]
         if path.is_file():

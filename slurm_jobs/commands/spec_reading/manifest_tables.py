@@ -46,7 +46,7 @@ def table_facts(manifest: str) -> TableFacts | None:
     except (OSError, ValueError):  # does not exist yet, or is not accessible
         return None
     if container is not None:
-        return TableFacts(names=container.columns, has_rows=bool(container.make_rows()))
+        return TableFacts(names=container.columns, has_rows=bool(container.rows))
     if table is None or not has_pyarrow():
         return None
     import pyarrow as pa

@@ -82,7 +82,7 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         table = find_table(manifest)
         container = find_container(manifest) if table is None else None
         if container is not None:
-            return Data(manifest=as_named, num_rows=len(container.make_rows()))
+            return Data(manifest=as_named, num_rows=len(container.rows))
         count = count_text_rows(manifest) if table is None else count_table_rows(table)
     except NoContainerError as error:
         message = f"{manifest}{error}"

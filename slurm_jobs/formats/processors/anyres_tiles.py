@@ -53,12 +53,7 @@ class LlavaNextTiles(ImageRules):
 
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
-        return {
-            **NO_INPUTS,
-            "image_kind": "tiled",
-            "image_height": self.tile_size,
-            "image_width": self.tile_size,
-        }
+        return _inputs_of_tiles(self.tile_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,12 +109,16 @@ class LlavaOnevisionTiles(ImageRules):
 
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`; the number of an image's tokens depends on its size."""
-        return {
-            **NO_INPUTS,
-            "image_kind": "tiled",
-            "image_height": self.tile_size,
-            "image_width": self.tile_size,
-        }
+        return _inputs_of_tiles(self.tile_size)
+
+
+def _inputs_of_tiles(tile_size: int) -> Mapping[str, Any]:
+    return {
+        **NO_INPUTS,
+        "image_kind": "tiled",
+        "image_height": tile_size,
+        "image_width": tile_size,
+    }
 
 
 def _best_grid(size: Size, grids: Sequence[Size]) -> Size:

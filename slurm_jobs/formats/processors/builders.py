@@ -257,23 +257,29 @@ def build_idefics(described: Described) -> IdeficsTiles:
     )
 
 
+def _read_square(described: Described) -> int:
+    """Return the side of a tile; both sides are given."""
+    expected = "expected height and width (in pixels), and nothing else"
+    height, width = described.counts("size", ("height", "width"), expected)
+    if height != width:
+        described.refuse("size", "expected square tiles")
+    return height
+
+
 def build_internvl(described: Described) -> InternVLTiles:
     """Return the rules for the tiles of the nearest grid and the whole image: InternVL.
 
     Raises:
         StageConfigError: a value is missing or invalid.
     """
-    expected = "expected height and width (in pixels), and nothing else"
-    height, width = described.counts("size", ("height", "width"), expected)
-    if height != width:
-        described.refuse("size", "expected square tiles")
+    tile_size = _read_square(described)
     min_tiles, max_tiles = described.count("min_patches"), described.count("max_patches")
     if max_tiles > _MOST_TILES:
         described.refuse("max_patches", f"expected at most {_MOST_TILES} tiles of an image")
     if min_tiles > max_tiles:
         described.refuse("min_patches", f"expected at most `max_patches`, which is {max_tiles}")
     return InternVLTiles(
-        tile_size=height,
+        tile_size=tile_size,
         min_tiles=min_tiles,
         max_tiles=max_tiles,
         image_token=described.token("context_image_token", "<IMG_CONTEXT>"),
@@ -309,10 +315,7 @@ def build_llava_onevision(described: Described) -> LlavaOnevisionTiles:
     Raises:
         StageConfigError: a value is missing or invalid.
     """
-    expected = "expected height and width (in pixels), and nothing else"
-    height, width = described.counts("size", ("height", "width"), expected)
-    if height != width:
-        described.refuse("size", "expected square tiles")
+    tile_size = _read_square(described)
     processor = described.processor
     aspect_ratio = processor.get("vision_aspect_ratio", _ONEVISION_RATIO)
     limit = re.fullmatch(r"anyres_max_([1-9]\d{0,3})", str(aspect_ratio))
@@ -323,8 +326,8 @@ def build_llava_onevision(described: Described) -> LlavaOnevisionTiles:
         )
         raise StageDataError(message)
     return LlavaOnevisionTiles(
-        tile_size=height,
-        grids=_read_grids(described, height),
+        tile_size=tile_size,
+        grids=_read_grids(described, tile_size),
         num_image_tokens=described.token_number("num_image_tokens"),
         max_tiles=int(limit[1]),
         drops_first_token=processor.get("vision_feature_select_strategy") == "default",

@@ -1,21 +1,14 @@
 """Calls of Slurm commands that only ask: their environment and their errors."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.base.errors import SchedulerError
 from slurm_jobs.schedulers.slurm_commands import ask
+from tests.slurm_jobs.schedulers.commands_folder import commands
 
-
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on PATH."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
+__all__ = ["commands"]
 
 
 def _write_command(folder: Path, name: str, lines: str) -> None:

@@ -19,8 +19,11 @@ from slurm_jobs.schedulers.slurm_environment import (
 from slurm_jobs.worker.job_identity import RANK_VARIABLES
 from slurm_jobs.worker.rank_command import rank_environment
 from tests.contexts import make_context
+from tests.slurm_jobs.schedulers.commands_folder import commands
 from tests.slurm_jobs.worker.orders import order as make_order
 from tests.slurm_variables import NAMES
+
+__all__ = ["commands"]
 
 HOSTILE = dict.fromkeys(NAMES, "1") | {"HOME": "/home/me", "PATH": os.environ["PATH"]}
 WHICH_SLURM = {"SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"}
@@ -121,15 +124,6 @@ def test_srun_keeps_a_variable_that_the_spec_sets() -> None:
     assert step_environment({"SRUN_INPUT": "none"}, {"SRUN_INPUT": "none"}) == {
         "SRUN_INPUT": "none"
     }
-
-
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on PATH; each command that it gets writes its environment to `COMMAND.env`."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
 
 
 def _write_command(folder: Path, name: str, lines: str) -> None:

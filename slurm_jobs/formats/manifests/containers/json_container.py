@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,8 @@ class Container:
 
     files: tuple[Path, ...]
     columns: tuple[str, ...]
-    make_rows: Callable[[], list[Any]]
-    """Return all rows; values that are no mappings are bad rows."""
+    rows: list[Any]
+    """All rows; values that are no mappings are bad rows."""
 
 
 def find_container(path: Path) -> Container | None:
@@ -55,7 +55,7 @@ def find_container(path: Path) -> Container | None:
         return Container(
             files=(path,),
             columns=coco_captions.COLUMNS,
-            make_rows=lambda: coco_captions.coco_rows(values),
+            rows=coco_captions.coco_rows(values),
         )
     if vqa_questions.is_questions(values) or vqa_questions.is_answers(values):
         return _vqa(path, values)
@@ -68,10 +68,13 @@ def _read_object(path: Path) -> Mapping[str, Any] | None:
         return None
     with open_regular(path) as stream:
         head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
-    first_line, _, rest = head.partition(b"\n")
-    is_json_lines = bool(rest.strip()) and first_line.rstrip().endswith(b"}")
-    if is_json_lines or not head.lstrip().startswith(b"{"):
-        return None
+        if not head.lstrip().startswith(b"{"):
+            return None
+        # Rows of JSON lines may be long: a line that ends an object, with more after it, is one.
+        stream.seek(0)
+        first_line = stream.readline(MAX_CONTAINER_BYTES)
+        if first_line.rstrip().endswith(b"}") and stream.read(_HEAD_BYTES).strip():
+            return None
     if not _BEGINNING.match(head):
         if read_data_sets(path) is not None:
             message = (
@@ -122,5 +125,5 @@ def _vqa(path: Path, values: Mapping[str, Any]) -> Container:
     return Container(
         files=files,
         columns=vqa_questions.COLUMNS,
-        make_rows=lambda: vqa_questions.vqa_rows(*pair),
+        rows=vqa_questions.vqa_rows(*pair),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.formats.manifests.containers import json_container
 from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.messages import RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
@@ -46,7 +47,7 @@ def _rows(path: Path) -> list[tuple[str, ...]]:
     container = find_container(path)
     assert container is not None
     rows = []
-    for number, value in enumerate(container.make_rows()):
+    for number, value in enumerate(container.rows):
         row = read_row(RowOrigin(row=number, line=None, manifest=path), value, RowOptions())
         texts = [message.text for message in row.messages]
         rows.append((*row.image_paths, *texts) if not row.problem else (row.problem,))
@@ -100,6 +101,15 @@ def test_questions_without_their_one_file_of_answers_are_refused(
         _write(tmp_path, f"a{number}.json", ANSWERS)
     with pytest.raises(NoContainerError, match=f"questions in VQA's format, and {words}"):
         find_container(_write(tmp_path, "q.json", QUESTIONS))
+
+
+def test_long_json_lines_that_begin_like_a_container_are_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_container, "MAX_CONTAINER_BYTES", 300_000)
+    row = json.dumps({"images": ["data:image/png;base64," + "A" * 200_000], "text": "x"})
+    (tmp_path / "m.json").write_text(f"{row}\n{row}\n")
+    assert find_container(tmp_path / "m.json") is None
 
 
 @pytest.mark.parametrize(
