@@ -87,7 +87,7 @@ def saving_nothing() -> Iterator[None]:
     spend.
     """
     from pipeline.train import stage
-    from pipeline.train.checkpoints.timed_saver import TimedSaver
+    from pipeline.train.checkpoints.measured_saver import MeasuredSaver
 
     def export_nothing(_model: Any, output_dir: Path, **_: Any) -> Path:
         folder = output_dir / "model"
@@ -95,7 +95,7 @@ def saving_nothing() -> Iterator[None]:
         return folder
 
     with (
-        mock.patch.object(TimedSaver, "save", return_value=None),
+        mock.patch.object(MeasuredSaver, "save", return_value=None),
         mock.patch.object(stage, "export_model", export_nothing),
     ):
         yield

@@ -5,8 +5,8 @@ reads one endless stream: epoch after epoch, each in a different order. Global b
 `stream[n * G : (n + 1) * G]`, so every pack comes exactly once per epoch and no batch is short:
 the last batch of an epoch is filled up with the first packs of the next. A global batch is cut
 into lanes of equal size, and each rank takes a run of lanes. The content of a batch depends on
-the seed and on G, never on the number of ranks. The position after any step follows from the
-step alone.
+the seed, on G and, if work is dealt, on the number of lanes, never on the number of ranks. The
+position after any step follows from the step alone.
 
 An epoch's order is computed where it is read, so starting anywhere costs the same whatever the
 number of packs.
@@ -130,15 +130,16 @@ def dealt_order(
         first, last = whole_batches(epoch, num_packs, group_size)
         pieces = [np.empty(0, dtype=np.int64)]
         while start < stop:
-            if start < first:
+            if start < first:  # packs that complete a batch of the epoch before
                 taken = min(first, stop)
                 piece = shuffled(epoch, start, taken)
             elif start < last:
-                begin = start - (start - first) % window_size
-                end = min(begin + window_size, last)
-                taken = min(end, stop)
-                piece = dealt_window(epoch, begin, end)[start - begin : taken - begin]
-            else:
+                window_start = start - (start - first) % window_size
+                window_stop = min(window_start + window_size, last)
+                taken = min(window_stop, stop)
+                window = dealt_window(epoch, window_start, window_stop)
+                piece = window[start - window_start : taken - window_start]
+            else:  # packs that begin a batch which the next epoch completes
                 taken = stop
                 piece = shuffled(epoch, start, taken)
             pieces.append(piece)
@@ -149,7 +150,10 @@ def dealt_order(
 
 
 def whole_batches(epoch: int, num_packs: int, global_batch_size: int) -> tuple[int, int]:
-    """Return the first and last (exclusive) offset of packs that share no batch across epochs."""
+    """Return the first and last (exclusive) offset in the epoch of packs that fill whole batches.
+
+    The batches at its two ends are shared with the epochs before and after.
+    """
     epoch_start = epoch * num_packs  # in the stream
     num_to_next_batch = (-epoch_start) % global_batch_size
     first = min(num_to_next_batch, num_packs)

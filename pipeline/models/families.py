@@ -93,7 +93,7 @@ def _all_layers(_text_config: Any) -> frozenset[str]:
 
 
 def _shuffled_tiles(config: Any, facts: DataFacts) -> StackedImages:
-    """Check that the features of a tile are a square, which the model makes a smaller one of."""
+    """Check that the features of a tile form a square, which InternVL folds into a smaller one."""
     vision = config.vision_config
     needs: dict[str, tuple[Any, Any]] = {
         "vision_feature_layer": (config.vision_feature_layer, -1),
@@ -138,6 +138,7 @@ def _gemma4(config: Any, facts: DataFacts) -> PaddedPatches:
 
 
 def _gemma4_block_layers(text_config: Any) -> frozenset[str]:
+    """Return the kinds of layers in which all tokens of an image see each other."""
     sees_ahead = text_config.use_bidirectional_attention == "vision"
     return frozenset({"sliding_attention"}) if sees_ahead else frozenset()
 
@@ -169,6 +170,7 @@ def _anyres(config: Any, facts: DataFacts) -> AnyresTiles:
 
 
 def _anyres_alone(config: Any, facts: DataFacts) -> AnyresTiles:
+    """Return the layout of LLaVA-OneVision, in which only a sample's single picture has tiles."""
     return dataclasses.replace(_anyres(config, facts), counts_pictures=True)
 
 
@@ -187,7 +189,7 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
 
 
 def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-    """Return the features of tiles without padding, which transformers would search for.
+    """Return the features of tiles. transformers would first search for padding; there is none.
 
     Args:
         model: Idefics3Model or SmolVLMModel.

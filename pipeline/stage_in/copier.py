@@ -16,7 +16,7 @@ from pipeline.data.disk_format.index import is_sound_index
 from pipeline.stage_in.copy_plan import SPARE_BYTES, CopyPlan, plan_copy
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.store import Lease, Store
-from pipeline.stage_in.verified_copy import copy_verified, is_intact
+from pipeline.stage_in.verified_copy import copy_verified, is_intact, unreadable
 from slurm_jobs.base.errors import StageError, StageStoppedError
 from slurm_jobs.base.processes.stop_requests import stop_requested
 from slurm_jobs.formats.configs.training_parts import StagingConfig
@@ -65,7 +65,7 @@ class Copier:
         self.num_copied = 0
         """Number of shards so far."""
         self.num_to_copy = 0
-        """Planned shards; damaged shards from before the last boot are added."""
+        """Planned shards."""
 
     def plan(self) -> bool:
         """Evict, reserve, and copy the index; False while another process copies.
@@ -80,7 +80,7 @@ class Copier:
                 return False
             self._lease.clean()
             has_index = self._has_index()
-            if not has_index:  # so a damaged one is not read, if the disk has no room for another
+            if not has_index:  # no reader may find a damaged one if it cannot be replaced
                 (self._lease.folder / INDEX_NAME).unlink(missing_ok=True)
             plan = self._plan_shards(has_index=has_index)
         if not has_index:
@@ -108,8 +108,10 @@ class Copier:
             seen: object = None
             while not self._is_planned and not self.plan():
                 self.check_stop()
-                if seen != (seen := self._lease.progress()):
+                progress = self._lease.progress()
+                if progress != seen:
                     self._beat()  # another process's copy may take an hour
+                seen = progress
                 self._closed.wait(_TURN_POLL_S)
             self._work()
         except OSError as error:
@@ -129,7 +131,7 @@ class Copier:
             self.plan()
         except OSError as error:
             self._give_up(error)
-            self._lease.end_copying()  # while this training reads, another's copy need not wait
+            self._lease.end_copying()  # this process does not copy, so another may
             return
         self._thread = threading.Thread(
             target=self._run_in_background, name="stage-in", daemon=True
@@ -159,6 +161,13 @@ class Copier:
         file = self._lease.folder / INDEX_NAME
         return is_sound_index(file, info.index, num_samples=info.num_samples)
 
+    def _index_bytes(self) -> int:
+        source = self._source / INDEX_NAME
+        try:
+            return source.stat().st_size
+        except OSError as error:
+            raise unreadable(source, error) from error
+
     def _copy_index(self) -> None:
         """Copy the index before any shard; a damaged one is left to its readers."""
         target = self._lease.folder / INDEX_NAME
@@ -171,7 +180,10 @@ class Copier:
         here: list[ShardInfo] = []
         missing: list[ShardInfo] = []
         for shard in self._info.shards:
-            (here if present.get(shard.name) == shard.num_bytes else missing).append(shard)
+            if present.get(shard.name) == shard.num_bytes:
+                here.append(shard)
+            else:
+                missing.append(shard)
         if not here:
             lease.note_boot()
         elif not lease.of_this_boot():
@@ -180,7 +192,7 @@ class Copier:
             (lease.folder / SHARDS_DIR / shard.name).unlink(missing_ok=True)  # of a wrong size
         others = self._store.others(lease.folder.name)
         cap_bytes = None if self._config.max_gb is None else int(self._config.max_gb * 1e9)
-        kept_bytes = 0 if has_index else (self._source / INDEX_NAME).stat().st_size
+        kept_bytes = 0 if has_index else self._index_bytes()
         room = self._store.room(lease.folder.name, cap_bytes, others, kept_bytes=kept_bytes)
         plan = plan_copy(missing, room, others)
         for fingerprint in plan.evicted:
@@ -196,6 +208,8 @@ class Copier:
         except StageStoppedError:
             log.info("staging in stopped: %d shards copied", self.num_copied)
         except StageError as error:
+            with self._lock:
+                self.failure = self.failure or error  # `run` also raises what it finds as it plans
             log.error("staging in failed: %s", error)  # noqa: TRY400 - raised where it is read, too
         else:
             duration_s = time.perf_counter() - start_s

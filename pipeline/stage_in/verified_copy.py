@@ -108,11 +108,8 @@ def _reading(source: Path) -> Iterator[io.FileIO]:
     """
     try:
         reader = io.FileIO(source)
-    except FileNotFoundError as error:
-        message = f"{source}: missing; run consolidate again"
-        raise StageError(message) from error
     except OSError as error:
-        raise _unreadable(source, error) from error
+        raise unreadable(source, error) from error
     with reader:
         with suppress(OSError):  # advice: not every file system supports it
             os.posix_fadvise(reader.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -127,8 +124,11 @@ def _read_into(reader: io.FileIO, buffer: memoryview, source: Path) -> int:
     try:
         return reader.readinto(buffer)
     except OSError as error:
-        raise _unreadable(source, error) from error
+        raise unreadable(source, error) from error
 
 
-def _unreadable(source: Path, error: OSError) -> StageError:
+def unreadable(source: Path, error: OSError) -> StageError:
+    """Return the error for a file of the shared file system that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return StageError(f"{source}: missing; run consolidate again")
     return StageError(f"{source}: the file cannot be read: {error.strerror}")

@@ -1,4 +1,4 @@
-"""Training loop: one page, each host-device synchronisation marked SYNC.
+"""Training loop, with each synchronisation of host and device marked SYNC.
 
 The host waits for the device once per step, for the previous step: the device has a whole step
 queued meanwhile. Models wait within the passes a few times per microbatch, with any number of
@@ -9,7 +9,8 @@ on all ranks (`pipeline.train.verdict`). The host reads that one step later, bef
 the next update: under fp16 it counts the skip and continues, otherwise the attempt fails. At a
 checkpoint, a stop, an evaluation and the last step it reads the verdict before anything else.
 
-The ranks agree on stop and checkpoint requests, so that no rank enters a collective alone.
+The ranks agree on stop and checkpoint requests (`save_decision`), so that no rank enters a
+collective alone.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ import torch
 from pipeline.data.batch import Batch
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.attention.varlen_check import check_attention
+from pipeline.train.checkpoints.save_decision import Boundary
 from pipeline.train.not_finite import not_finite, too_many_skips
 from pipeline.train.optimizer.gradient_clipping import clip_gradients
 from pipeline.train.optimizer.learning_rate import learning_rate_at, set_learning_rate
-from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.strategy_checks.effect import check_gradients
 from pipeline.train.training_data.batches import (
     Copied,
@@ -39,8 +40,6 @@ from pipeline.train.training_data.batches import (
     make_counter,
 )
 from pipeline.train.verdict import QueuedVerdict, judge
-from slurm_jobs.base.processes.stop_requests import stop_requested
-from slurm_jobs.formats.configs.training_parts import CheckpointConfig
 
 if TYPE_CHECKING:
     from pipeline.train.trainer import Trainer
@@ -52,7 +51,6 @@ Watch = Callable[[range], Iterable[int]]
 Report = Callable[[int, StepOutcome, StepCounts, float, float], None]
 """Called once for each step: steps done, of all phases; the outcome; this rank's counts; its
 wait for data, seconds; when the step ended, by `time.monotonic`."""
-_S_PER_MIN = 60.0
 
 
 class StepBatches(Protocol):
@@ -66,7 +64,7 @@ class StepBatches(Protocol):
 
 
 class StepSaver(Protocol):
-    """Saves checkpoints between steps; see `TimedSaver`."""
+    """Saves checkpoints between steps; see `MeasuredSaver`."""
 
     def save(self, step: int, loss: float, *, must_end: bool) -> None:
         """Save the state after `step` steps; a collective."""
@@ -79,64 +77,6 @@ class StepSaver(Protocol):
     def has_ended_here(self) -> bool:
         """Check whether a background save has ended on this rank."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Agreement:
-    """Decision, equal on every rank."""
-
-    save: bool
-    must_end: bool
-    """The save must be complete before anything else is done."""
-    stop: bool
-    upload_ended: bool
-    """A background save has ended everywhere: its result can be read."""
-
-
-class Boundary:
-    """Agreement of all ranks after each step, by one small collective of the hosts.
-
-    Only rank 0's clock decides when to save.
-    """
-
-    def __init__(
-        self,
-        ranks: Ranks,
-        config: CheckpointConfig,
-        num_steps: int,
-        has_upload_ended: Callable[[], bool] = lambda: False,
-        *,
-        is_stop_requested: Callable[[], bool] = stop_requested,
-        read_clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ranks = ranks
-        self._config = config
-        self._num_steps = num_steps
-        self._is_stop_requested = is_stop_requested
-        self._has_upload_ended = has_upload_ended
-        self._read_clock_s = read_clock_s
-        self._last_save_s = read_clock_s()
-
-    def agree(self, num_steps_done: int) -> Agreement:
-        """Sum the ranks' requests; every rank must call it after every step, counted with it."""
-        every_min, every = self._config.every_min, self._config.every_steps
-        is_time = (
-            self._ranks.rank == 0
-            and every_min is not None
-            and self._read_clock_s() - self._last_save_s >= every_min * _S_PER_MIN
-        )
-        requests = (self._is_stop_requested(), is_time, self._has_upload_ended())
-        num_stops, is_due, num_ended = self._ranks.sums([float(each) for each in requests])
-        is_last = num_steps_done == self._num_steps
-        is_wanted = num_stops or is_due or is_last or (every and num_steps_done % every == 0)
-        if is_wanted:
-            self._last_save_s = self._read_clock_s()
-        return Agreement(
-            save=bool(is_wanted),
-            must_end=is_last or bool(num_stops),
-            stop=bool(num_stops) and not is_last,
-            upload_ended=num_ended == self._ranks.num_ranks,
-        )
 
 
 class CopyAhead:
@@ -247,13 +187,13 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             ended_s=time.monotonic(),
         )
         # Each step is reported once: in the branch below, or else by `_conclude` in the next step.
-        # Then there is a next step, because `agree` saves after the last one and at a stop.
+        # A step left to `_conclude` has a successor: `agree` saves after the last and at a stop.
         outcome = None
         evaluate = trainer.evaluate_held_out
         is_evaluation_due = evaluate is not None and phase.config.evaluate.is_evaluation_due(
             number + 1, ends_phase=step + 1 == phase.num_steps
         )
-        if agreed.save or agreed.stop or is_evaluation_due:
+        if agreed.save or is_evaluation_due:
             outcome = _read(trainer, previous)  # SYNC: the next actions need the weights anyway
             loss = _finite_or(outcome.loss, loss)
             if agreed.save:
@@ -261,7 +201,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
                 saved_loss = outcome.loss if loss is None else loss
                 saver.save(step + 1, saved_loss, must_end=agreed.must_end)
                 recorder.lap("checkpoint_s")
-            # At a stop the next attempt does it first.
+            # At a stop, the next attempt does this evaluation first.
             if evaluate is not None and is_evaluation_due and not agreed.stop:
                 evaluate(number + 1)
                 recorder.lap("evaluation_s")

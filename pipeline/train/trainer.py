@@ -38,8 +38,8 @@ from pipeline.timing.recorder import StepRecorder
 from pipeline.train.checkpoints.checkpoint_record import Identity, Work
 from pipeline.train.checkpoints.last_of_phase import conclude
 from pipeline.train.checkpoints.lasting_config import fingerprint, lasting_config
+from pipeline.train.checkpoints.measured_saver import make_saver
 from pipeline.train.checkpoints.restoring import Restored, restore
-from pipeline.train.checkpoints.timed_saver import make_saver
 from pipeline.train.checkpoints.training_state import Checkpoints, LaterPhase, TrainingState
 from pipeline.train.device.device_memory import read_device_memory
 from pipeline.train.device.numa_cores import near_cores
@@ -255,8 +255,8 @@ class Trainer:
                 spans=job.spans,
                 packs_dirs=(source.packs_dir, job.context.output_dir / PACKS_DIR),
             )
-            trial = replace(trial, config=choose_batching(trial, folder))
-            config = settle_microbatches(trial, folder)
+            batched = choose_batching(trial, folder)
+            config = settle_microbatches(replace(trial, config=batched), folder)
             plan = plan_reading(
                 config,
                 dataset,
@@ -271,7 +271,7 @@ class Trainer:
             dataset=dataset,
             plan=plan,
             num_steps=steps_to_make(config, plan),
-            first_step=self.num_steps,
+            first_step=self.num_steps,  # of the phases planned so far
         )
         self.planned.append(planned)
         return planned
@@ -357,9 +357,11 @@ class Trainer:
             return BatchReader(
                 dataset, phase.plan, rank=ranks.rank, start_step=start_step, **options
             )
-        shards, locate = own_shards(dataset)
+        locate: Callable[[str], str]
         if config.stream.urls:
             shards, locate = expand_urls(config.stream.urls), str
+        else:
+            shards, locate = own_shards(dataset)
         stream = ShardStream(
             urls=shards,
             locate=locate,
@@ -409,11 +411,11 @@ class Trainer:
             follows=follows,
         )
 
-    def _training(self, num_phases: int) -> str:
+    def _fingerprint_of_first(self, num_phases: int) -> str:
         """Return the fingerprint of the training that consists of the first `num_phases` phases.
 
-        Attempts with equal ones can continue each other's checkpoints. Its results stay valid if
-        only later phases change.
+        Attempts with equal fingerprints can continue each other's checkpoints. That of one phase is
+        as it was before there were phases.
         """
         parts = [
             {"config": phase.lasting, "data": phase.dataset.info.fingerprint}
@@ -422,9 +424,9 @@ class Trainer:
         return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
 
     def _last_steps(self) -> dict[str, int]:
-        """Return steps at the end of each phase, by the training that ends with it."""
+        """Map the fingerprint of the training up to a phase to the number of its last step."""
         return {
-            self._training(num_phases): phase.last_step
+            self._fingerprint_of_first(num_phases): phase.last_step
             for num_phases, phase in enumerate(self.planned, start=1)
         }
 
@@ -442,7 +444,7 @@ class Trainer:
             context.timing_dir,
             self.ranks.rank,
             {
-                "training": self._training(len(self.planned)),
+                "training": self._fingerprint_of_first(len(self.planned)),
                 "num_ranks": self.ranks.num_ranks,
                 "local_rank": context.local_rank,
                 "node_name": context.node_name,
@@ -461,7 +463,7 @@ class Trainer:
                         "name": phase.phase.name,
                         "first_step": phase.first_step,
                         "num_steps": phase.num_steps,
-                        "training": self._training(num_phases),
+                        "training": self._fingerprint_of_first(num_phases),
                     }
                     for num_phases, phase in enumerate(self.planned, start=1)
                 ],
@@ -514,7 +516,9 @@ class Trainer:
             "seed": first.seed,
         }
         with self.job.spans.span("trackers_start"):
-            self._trackers.start(num_steps_done, self._training(len(self.planned)), settings)
+            self._trackers.start(
+                num_steps_done, self._fingerprint_of_first(len(self.planned)), settings
+            )
 
 
 def describe_flops(rank_device: RankDevice, name: str) -> dict[str, Any]:

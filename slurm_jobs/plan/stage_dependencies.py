@@ -53,7 +53,7 @@ def _note(name: str, parent: str, why: str) -> str:
     return f"`{name}` waits for all of `{parent}` (afterok instead of aftercorr): {why}"
 
 
-def not_side_by_side(name: str, parent: str) -> str:
+def note_on_different_cut(name: str, parent: str) -> str:
     """Return the note on arrays whose jobs are cut or packed differently."""
     return _note(name, parent, "their jobs do not hold the same slices in the same elements")
 

@@ -30,7 +30,7 @@ from slurm_jobs.formats.config import DependencyKind
 from slurm_jobs.formats.records import ParentStage
 from slurm_jobs.formats.records.job_key import JobKey
 from slurm_jobs.plan.planned import Plan, PlannedJob
-from slurm_jobs.plan.stage_dependencies import Slices, corresponds, not_side_by_side
+from slurm_jobs.plan.stage_dependencies import Slices, corresponds, note_on_different_cut
 from slurm_jobs.run.parents import Parents, SubmittedJob
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run_folder.ledger import append_entry
@@ -68,22 +68,23 @@ def job_dependencies(
     dependencies: dict[DependencyKind, list[JobKey]] = {}
     slices = frozenset(job.slices)
     for dependency in plan.stage(job.stage).after:
-        parents = [done for done in submitted if done.stage == dependency.stage]
+        parents = [earlier for earlier in submitted if earlier.stage == dependency.stage]
         active = connections.active.get(dependency.stage, {})
         if dependency.kind != "aftercorr":
-            keys = [*(done.job for done in parents), *active]
+            keys = [*(parent.job for parent in parents), *active.keys()]
             _add(dependencies, dependency.kind, keys)
             continue
-        for done in parents:
-            if slices.intersection(done.planned.slices):
-                is_by_element = side_by_side(job, done.planned)
-                _add(dependencies, "aftercorr" if is_by_element else "afterok", [done.job])
+        for parent in parents:
+            if slices.intersection(parent.planned.slices):
+                is_by_element = side_by_side(job, parent.planned)
+                _add(dependencies, "aftercorr" if is_by_element else "afterok", [parent.job])
+        # Slurm compares elements by number, and those of a running job may be cut otherwise.
         _add(dependencies, "afterok", [key for key, others in active.items() if slices & others])
     _add(dependencies, "afterany", connections.ending.get(job.stage, ()))
     if job.after_active:
         _add(dependencies, "afterany", connections.active.get(job.stage, ()))
     if job.after_previous:
-        previous = [done.job for done in submitted if done.stage == job.stage]
+        previous = [earlier.job for earlier in submitted if earlier.stage == job.stage]
         _add(dependencies, "afterany", previous[-1:])
     return dependencies
 
@@ -105,20 +106,18 @@ def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tu
     """Return notes on jobs that wait for more than the spec asks for."""
     notes = [d.instead for stage in plan.stages for d in stage.after if d.instead]
     for job in plan.jobs:
-        above = [d.stage for d in plan.stage(job.stage).after if d.kind == "aftercorr"]
-        notes += [
-            not_side_by_side(job.stage, other.stage)
-            for other in plan.jobs
-            if other.stage in above
-            and not frozenset(job.slices).isdisjoint(other.slices)
-            and not side_by_side(job, other)
-        ]
-        notes += [
-            f"`{job.stage}` waits for all of `{name}` that runs now (afterok instead of aftercorr)"
-            for name in above
-            for slices in connections.active.get(name, {}).values()
-            if not slices.isdisjoint(job.slices)
-        ]
+        parents = [d.stage for d in plan.stage(job.stage).after if d.kind == "aftercorr"]
+        for other in plan.jobs:
+            is_parent = other.stage in parents and not set(job.slices).isdisjoint(other.slices)
+            if is_parent and not side_by_side(job, other):
+                notes.append(note_on_different_cut(job.stage, other.stage))
+        for name in parents:
+            active = connections.active.get(name, {}).values()
+            if any(not slices.isdisjoint(job.slices) for slices in active):
+                notes.append(
+                    f"`{job.stage}` waits for all of `{name}` that runs now (afterok instead of "
+                    "aftercorr)"
+                )
         if job.after_previous:
             num_arrays = sum(other.stage == job.stage for other in plan.jobs)
             notes.append(
@@ -317,7 +316,8 @@ def submit_plan(
         for job in plan.jobs:
             dependencies = job_dependencies(plan, job, submitted, connections)
             parents.refuse_gone(job, dependencies)
-            # Not after the intent, which would take the slices from the other command's jobs.
+            # Checked before the intent is written: if another command has taken over, the intent
+            # would take the slices from that command's jobs.
             refuse_if_lost(turn, newest)
             order = make_order(context, plan, job, secrets.token_hex(4))
             _write_intent(paths, order, dependencies, scheduler.render(order, dependencies))

@@ -23,6 +23,7 @@ as alive, and no command replaces it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -74,7 +75,7 @@ def agree(words: Words, *, acts: bool) -> AgreedState:
     is_fresh = _is_fresh(words.age_s)
     accounted = words.accounted
     if words.controlled is not None:
-        return AgreedState(task=_newer(words.controlled, accounted))
+        return AgreedState(task=_with_accounting(words.controlled, accounted))
     if words.controller == "answered":
         if is_fresh and lives(accounted):
             return AgreedState(task=accounted, doubt="controller forgot")
@@ -83,18 +84,18 @@ def agree(words: Words, *, acts: bool) -> AgreedState:
     is_open |= words.controller == "unreachable" and is_fresh and words.queued is None
     doubt: Doubt | None = "controller silent" if is_open else None
     if words.queued is not None:
-        return AgreedState(task=_newer(words.queued, accounted), doubt=doubt)
+        return AgreedState(task=_with_accounting(words.queued, accounted), doubt=doubt)
     if is_open:
         return AgreedState(task=accounted, doubt=doubt)
     return _ended(accounted, None)
 
 
 def _is_fresh(age_s: float) -> bool:
-    """Check for a fresh job; one that seems to be of a later time has another clock's time."""
+    """Check for a fresh job. A negative age means only that the clocks of two machines differ."""
     return abs(age_s) < AGREE_S
 
 
-def _newer(task: TaskAccounting, accounted: TaskAccounting | None) -> TaskAccounting:
+def _with_accounting(task: TaskAccounting, accounted: TaskAccounting | None) -> TaskAccounting:
     """Return the accounting's entry if both have ended: it has exit code and usage."""
     return task if accounted is None or lives(task) or lives(accounted) else accounted
 
@@ -135,7 +136,7 @@ def to_confirm(question: Question, sources: JobSources, now_unix_s: float) -> li
     """
     queued = {key.job for key in sources.queued}
     queued_alive = {key.job for key, task in sources.queued.items() if lives(task)}
-    only_accounted_alive = {
+    only_accounted_alive = {  # of an array in part, so that squeue may list other elements of it
         key.job
         for key, task in sources.accounted.items()
         if lives(task) and key not in sources.queued
@@ -166,7 +167,7 @@ def answer_of(question: Question, sources: JobSources, now_unix_s: float) -> Ans
         submitted_unix_s = question.open_jobs.get(key.name)
         outcome = agree(
             Words(
-                age_s=AGREE_S if submitted_unix_s is None else now_unix_s - submitted_unix_s,
+                age_s=math.inf if submitted_unix_s is None else now_unix_s - submitted_unix_s,
                 queued=sources.queued.get(key),
                 accounted=sources.accounted.get(key),
                 controller=_controller_on(key.job, sources),

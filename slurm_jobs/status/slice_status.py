@@ -132,8 +132,8 @@ def slice_status(
         records: records of its stage.
         answer: answer of the scheduler.
         is_submitting: a command is about to submit what is not submitted yet.
-        several_partitions: its job may start in any of them, and is pending for the reason of the
-            one that was tried last.
+        several_partitions: its job names several partitions. Slurm then gives the reason of the one
+            that it tried last, although the job may start in another.
     """
     if intent is None or intent.refused is not None:
         why = f": {intent.refused}" if intent is not None else ""
@@ -169,14 +169,15 @@ def slice_status(
     if task is None:
         return _without_task(known, intent, answer, is_submitting=is_submitting)
     known = replace(known, source=task.source, start_unix_s=task.start_unix_s)
+    if task.state == "FAILED" and _local_scheduler_explains(task):
+        # It was not started, so neither attempts nor other slices explain it.
+        return _ended(known, task, intent, failed)
     if task.state in PENDING_STATES:
         of_task = _pending(known, task, several_partitions=several_partitions)
     elif task.state in RUNNING_STATES:
         of_task = _running(known, task, intent, failed)
     else:
         of_task = _ended(known, task, intent, failed)
-    if task.state == "FAILED" and _local_scheduler_explains(task):
-        return of_task  # it was not started, so neither attempts nor other slices explain it
     if outcome == "stopped" and of_task.status == "failed":
         return replace(of_task, reason=STOPPED_AND_LEFT, cause="stopped and left", ending=None)
     is_in_progress = attempt > 0 and ending is None
@@ -204,11 +205,12 @@ def _pending(known: SliceStatus, task: TaskAccounting, *, several_partitions: bo
         reason = "the local runner has ended; `resume` starts one"
         return replace(known, status="stranded", reason=reason, cause="no runner")
     wait, meaning = wait_of(task.state, task.reason)
-    if wait == "unmet":  # for good, so also the word of sacct counts, which dates from earlier
+    if wait == "unmet":  # it stays so, so sacct may say it, too, whose answer may be old
         return replace(known, status="stranded", reason=NEVER, wait=wait)
     may_start_in_another = several_partitions and wait in {"never", "blocked"}
     is_current = task.source in _CURRENT
-    if not wait or may_start_in_another or not is_current:
+    is_wait_certain = wait and is_current and not may_start_in_another
+    if not is_wait_certain:
         return replace(known, status="waiting", reason=task.reason)
     reason = task.reason or task.state
     if meaning:
@@ -313,10 +315,10 @@ def _of_shared_task(
     """
     another_has_begun = another_is_in_progress = False
     for other in intent.slices_of_same_element(status.slice_index):
-        if other != status.slice_index:
-            attempt, ending = newest_attempt(other, intent, records)
-            another_has_begun |= attempt > 0
-            another_is_in_progress |= attempt > 0 and ending is None
+        attempt, ending = newest_attempt(other, intent, records)
+        if other != status.slice_index and attempt > 0:
+            another_has_begun = True
+            another_is_in_progress = another_is_in_progress or ending is None
     if status.status == "failed" and not status.attempt and another_has_begun:
         return replace(status, reason=f"{status.state} before its turn came")
     if status.status == "running" and another_is_in_progress:
@@ -329,9 +331,9 @@ def _of_shared_task(
 def _without_task(
     known: SliceStatus, intent: Intent, answer: Answer, *, is_submitting: bool
 ) -> SliceStatus:
-    """Return the status of a slice without a record of an end whose job no source lists.
+    """Return the status of a slice that neither completed nor failed, whose job no source lists.
 
-    An attempt may have left the record of its start.
+    An attempt may have left the record of its start, or that it stopped.
     """
     job = known.job
     if known.slice_index in intent.cancelled_slices:
@@ -341,13 +343,13 @@ def _without_task(
             return replace(known, status="waiting", reason="it is being submitted")
         reason = "its submission was cut off; `resume` looks for the job and continues"
         return replace(known, status="unknown", reason=reason)
-    if job in answer.doubts or job.job in answer.doubts:
+    if job in answer.doubts or job.job in answer.doubts:  # the element, or its whole array
         reason = "no source of Slurm says yet whether it lives"
         return replace(known, status="running" if known.attempt else "waiting", reason=reason)
     unreachable = ", ".join(problem.source for problem in answer.problems)
-    lags = answer.lagging.get(job)
-    if lags is not None:
-        reason = f"squeue no longer knows it, and sacct lags behind: it still says {lags}"
+    stale_state = answer.lagging.get(job)
+    if stale_state is not None:
+        reason = f"squeue no longer knows it, and sacct lags behind: it still says {stale_state}"
     elif unreachable:
         reason = f"no source knows it, and {unreachable} could not be queried"
     else:
@@ -355,7 +357,7 @@ def _without_task(
     if known.attempt:
         reason = f"it started, has no completion record, and {reason}"
         return replace(known, status="unknown", source="record", reason=reason)
-    if lags is None and not unreachable:
+    if stale_state is None and not unreachable:
         # squeue forgets such a task within minutes, and sacct of Slurm 22.05 never has it.
         reason += " (an array task that was cancelled while it waited looks like this)"
         reason += "; `resume` runs it"

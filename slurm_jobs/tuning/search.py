@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
 from slurm_jobs.report.comparison.speed_verdict import Verdict
 from slurm_jobs.tuning.budget_needs import (
     MARGIN,
@@ -24,7 +25,7 @@ from slurm_jobs.tuning.budget_needs import (
 )
 from slurm_jobs.tuning.knobs import PREFETCH, Proposal, propose
 from slurm_jobs.tuning.pairs import MIN_REPEATS, TrialPairs, afford, pairs_of
-from slurm_jobs.tuning.trial_config import WARMUP_STEPS, problem_with, with_changes
+from slurm_jobs.tuning.trial_config import problem_with, with_changes
 from slurm_jobs.tuning.trial_lengths import (
     CLOSING_TRIALS,
     PROBE_STEPS,
@@ -165,9 +166,12 @@ def progress_of(facts: Facts, trials: Sequence[Trial]) -> TuningProgress:
     control = state.pairs(_DATA)
     if not control.is_over and state.affords_control(control):
         return TuningProgress(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
-    if control.is_broken or not control.first:
-        why = control.failures[-1].failure if control.failures else BUDGET
+    if control.is_broken or (not control.first and control.failures):
+        why = control.failures[-1].failure
         return TuningProgress(probe=probe, problem=f"the training as it is no longer runs: {why}")
+    if not control.first:
+        problem = f"{BUDGET} before the training as it is was measured; give a larger --budget"
+        return TuningProgress(probe=probe, problem=problem)
     state.causes = causes = _causes(control.first[0], probe)
     ask = _decide_knobs(state)
     comparison = f"{_CLOSING} {_name((), state.kept)}"  # more may be kept after a resume

@@ -10,12 +10,11 @@ from typing import Any
 from slurm_jobs.base.files import plain_json
 from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.command_stages import TuneConfig
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
 from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.configs.training_phases import as_training
 from slurm_jobs.tuning.trial_model import Ask, Change
 
-WARMUP_STEPS = 5
-"""Excluded from every trial, as in the report and `compare`."""
 READ_EVERY_S = 0.25
 """Trials are short, and the report's rules on node load need ten readings."""
 _PROFILED_STEPS = 4

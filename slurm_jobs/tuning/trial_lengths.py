@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
 from slurm_jobs.report.steps.newest_steps import MIN_STEPS
 from slurm_jobs.tuning.pairs import MIN_REPEATS
-from slurm_jobs.tuning.trial_config import WARMUP_STEPS
 from slurm_jobs.tuning.trial_model import Trial
 
 PROBE_STEPS = WARMUP_STEPS + MIN_STEPS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.base.errors import StageError
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
 from slurm_jobs.report.comparison.plain_steps import speed_of
 from slurm_jobs.report.inputs.run_inputs import StageInputs
 from slurm_jobs.report.inputs.timing_records import read_profiles, read_readings, read_timings
@@ -15,7 +16,6 @@ from slurm_jobs.report.numbers.trainings.training_numbers import TRAIN_RUN, trai
 from slurm_jobs.report.rules.rule_table import find
 from slurm_jobs.report.steps.attempt_steps import split_attempts
 from slurm_jobs.tuning.knobs import by_strength
-from slurm_jobs.tuning.trial_config import WARMUP_STEPS
 from slurm_jobs.tuning.trial_model import TrialFinding
 
 _NO_REMEDY = ("queue-wait", "around-the-steps")

@@ -54,8 +54,9 @@ from slurm_jobs.worker.stacks import REQUEST_SIGNAL
 STOP_TIME_FACTOR = 1.5
 """Ranks are asked to stop this many times their measured stopping time before the limit."""
 STOP_TIME_LOOK_S = 1.0
-KILL_WAIT_S = 8.0
-"""Time that the other ranks may take to end after one has failed."""
+RANK_KILL_WAIT_S = 8.0
+"""Time from SIGTERM to SIGKILL for ranks that this attempt ends itself: after one has failed or
+stalled, or when a later attempt waits. A job that Slurm stops has Slurm's KillWait."""
 POLL_S = 0.05
 _EARLY_SIGNAL_S = 90.0
 """Slurm may send the stop signal a minute earlier than `signal_lead_s` says (sbatch(1), --signal),
@@ -170,7 +171,7 @@ class RankProcesses:
         codes = [process.returncode for process in self._processes]
         pid = os.getpid()
         if -signal.SIGKILL in codes and not self._environment.is_slurm and os.getsid(0) == pid:
-            kill_session(pid, spare=pid)  # what killed keepers left; under Slurm the step does this
+            kill_session(pid, spare=pid)  # processes of killed keepers; srun's step ends its own
         if not self._was_fenced_off:
             return self._final_end(codes)
         if self._has_killed and self._environment.is_slurm:
@@ -189,6 +190,7 @@ class RankProcesses:
             exit_codes,
             was_asked=self.stop_signalled,
             has_killed=self._has_killed,
+            after_sigterm=self.term_signalled,
         )
         if self.stop_request in {"stop signal", "time limit"} and is_preempted(self._environment):
             self.stop_request = "preemption"
@@ -198,7 +200,7 @@ class RankProcesses:
         if not self.term_signalled:
             return end
         if end.outcome == "completed" and self._order.shell is not None:
-            # The rank ended just before the signal reached its keeper, if not before the signal.
+            # The command may have ended before SIGTERM, complete, or by it, half done.
             end = RanksEnd(
                 outcome="failed",
                 exit_code=TERMINATED_EXIT_CODE,
@@ -208,11 +210,7 @@ class RankProcesses:
             )
         if end.outcome != "failed":
             return end
-        reason = end.reason
-        if self._has_killed and end.kind == "gone":
-            killed = f"did not end within {KILL_WAIT_S:g} s, and was killed"
-            reason = reason.replace(f"ended without a record {GONE}", killed)
-        return replace(end, reason=AFTER_SIGTERM + reason, after_sigterm=True)
+        return replace(end, reason=AFTER_SIGTERM + end.reason, after_sigterm=True)
 
     def _wait(self) -> None:
         """Pass signals on until all ranks have ended, and kill those that do not end in time."""
@@ -231,17 +229,17 @@ class RankProcesses:
                     self._has_killed = True
                     self._signal_all(signal.SIGKILL)
             elif self._must_make_way():
-                kill_at_s = time.monotonic() + KILL_WAIT_S
+                kill_at_s = time.monotonic() + RANK_KILL_WAIT_S
                 self._signal_all(signal.SIGTERM)
-            elif self._has_ended_stalled_ranks():  # through their keepers, after `DUMP_S`
-                kill_at_s = time.monotonic() + DUMP_S + KILL_WAIT_S
+            elif self._ends_stalled_ranks():  # through their keepers, after `DUMP_S`
+                kill_at_s = time.monotonic() + DUMP_S + RANK_KILL_WAIT_S
             elif any(codes):  # a rank has failed, and the others may wait for it without end
-                kill_at_s = time.monotonic() + KILL_WAIT_S
+                kill_at_s = time.monotonic() + RANK_KILL_WAIT_S
                 self._signal_all(signal.SIGTERM)
             elif self.term_signalled and not self._environment.is_slurm:
                 # The ranks have got that SIGTERM. Slurm itself sends SIGKILL after a wait of its
                 # own (a preempted job may have minutes to save), but the local runner may be dead.
-                kill_at_s = time.monotonic() + KILL_WAIT_S
+                kill_at_s = time.monotonic() + RANK_KILL_WAIT_S
             time.sleep(POLL_S)
 
     def _await_exit_records(self) -> None:
@@ -281,7 +279,7 @@ class RankProcesses:
         self._was_fenced_off = self._is_fenced_off()
         return self._was_fenced_off
 
-    def _has_ended_stalled_ranks(self) -> bool:
+    def _ends_stalled_ranks(self) -> bool:
         """Request stacks if no rank makes progress for long; return whether the keepers end them.
 
         The request is a signal to the keepers. They also end their ranks if `stalled.json` exists,
@@ -386,7 +384,8 @@ class RankProcesses:
     def _variables(self, rank: int | None) -> dict[str, str]:
         """Return the environment of rank `rank` or of a step's srun.
 
-        Ranks of srun would prefer inherited identity variables to those of srun.
+        The identity variables of this process are removed for srun, because the ranks that it
+        starts would use them instead of their own.
         """
         options = {key.replace("_", "-") for key in self._order.resources.slurm}
         variables = step_environment(os.environ, self._order.environment, options)
@@ -412,11 +411,13 @@ def read_end(
     *,
     was_asked: bool = False,
     has_killed: bool = False,
+    after_sigterm: bool = False,
 ) -> RanksEnd:
     """Return how the attempt in `task_dir` ended, from the records of its ranks.
 
     It counts as stopped only if it `was_asked` to stop, or one of its ranks was. `has_killed`: the
-    supervisor has killed ranks that did not end after another one had failed.
+    supervisor has killed ranks that did not end in time, `after_sigterm` because Slurm or a user
+    ended the job.
     """
     ends: dict[int, dict[str, Any]] = {}
     is_keeper_lost = False
@@ -433,19 +434,21 @@ def read_end(
     if failed or missing:
         failure = _first_failed(failed)
         if failure is None:
-            failure = _missing(task_dir, missing[0], num_ranks, exit_codes)
+            failure = _missing(
+                task_dir, missing[0], num_ranks, exit_codes, is_killed=has_killed and after_sigterm
+            )
         elif missing and failure.kind == "collective" and not has_killed:
             peer = _missing(task_dir, missing[0], num_ranks, exit_codes)
             failure = replace(failure, reason=f"{failure.reason}; {peer.reason}")
-        # A process that exits removes the record of the rows that it works on.
+        # A record that is still there names the rows that a killed process worked on.
         rows = rows_in_progress(task_dir)
         return replace(failure, reason=f"{failure.reason}; {rows}") if rows else failure
     stopped = [end for end in ends.values() if end["stopped"]]
     if stopped:
         was_rank_asked = any(end["asked"] for end in ends.values())
         return _stopped_end(stopped, was_asked=was_asked or was_rank_asked)
-    if any(exit_codes) and not is_keeper_lost:  # a lost keeper explains its code, and srun's
-        code = _first_failure(exit_codes)
+    if any(exit_codes) and not is_keeper_lost:  # a lost keeper already explains a nonzero code
+        code = _shell_exit_code(exit_codes)
         reason = f"All ranks ended well, but the step ended with exit code {code}."
         return RanksEnd(outcome="failed", exit_code=code, reason=reason, kind="exit code")
     return _completed_end([end for end in ends.values() if end.get("note")])
@@ -502,11 +505,11 @@ def _end_without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
 
 
 def _first_failed(failed: Sequence[Mapping[str, Any]]) -> RanksEnd | None:
-    """Return the failure of the rank that failed first; None if none of them has a record.
+    """Return the failure of the rank that failed first; None if `failed` is empty.
 
-    If that is a failed collective, the cause is an exception that another rank had raised before
-    the process of the first one ended: peers may end before the rank whose connection they lose.
-    An exception after that end may come from the signals that end the other ranks.
+    If that rank's failure is a failed collective, the cause is an exception that another rank had
+    raised before the process of the first one ended: peers may end before the rank whose connection
+    they lose. An exception after that end may come from the signals that end the other ranks.
     """
     in_order = sorted(failed, key=lambda end: end["ended_unix_s"])
     if not in_order:
@@ -557,13 +560,20 @@ def _how_ended(code: int) -> str:
     return f"was killed by signal {-code}"
 
 
-def _first_failure(exit_codes: list[int]) -> int:
+def _shell_exit_code(exit_codes: list[int]) -> int:
     """Return the first nonzero code as a shell shows it (128 + n for signal n); 1 if none."""
     code = next((code for code in exit_codes if code), 1)
     return code if code > 0 else 128 - code
 
 
-def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
+def _missing(
+    task_dir: Path,
+    rank: int,
+    num_ranks: int,
+    exit_codes: list[int],
+    *,
+    is_killed: bool = False,
+) -> RanksEnd:
     """Return the outcome for a rank without an exit record, whose keeper or node is gone.
 
     A keeper that the supervisor started itself has run, and its exit code is known. Of a keeper
@@ -575,8 +585,11 @@ def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -
     if started_path(task_dir, rank).exists():
         node = read_json(started_path(task_dir, rank))["node"]
         reason = f"{rank_place(rank, node)} ended without a record {GONE}"
+        if is_killed:
+            limit = f"{RANK_KILL_WAIT_S:g} s"
+            reason = f"{rank_place(rank, node)} did not end within {limit}, and was killed"
         kind = "gone"
-    elif len(exit_codes) == num_ranks:
+    elif len(exit_codes) == num_ranks:  # this process itself started the keepers
         how = _how_ended(exit_codes[rank])
         reason = f"{keeper} {how} before it had noted the rank's start"
     elif context_path(task_dir, rank).exists():
@@ -588,7 +601,7 @@ def _missing(task_dir: Path, rank: int, num_ranks: int, exit_codes: list[int]) -
         )
     return RanksEnd(
         outcome="failed",
-        exit_code=_first_failure(exit_codes),
+        exit_code=_shell_exit_code(exit_codes),
         failed_rank=rank,
         failed_node=node,
         reason=reason,

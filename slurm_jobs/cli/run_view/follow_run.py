@@ -38,8 +38,8 @@ def watch(
 ) -> tuple[RunStatus | None, int]:
     """Follow a run until it ends; return its status (None if the user interrupted) and exit code.
 
-    `prints_failures`: leave on the screen which slices failed; False if the caller prints them at
-    the end, and only their number is shown until then.
+    The caller prints the failures at the end, so the last view has only their number.
+    `prints_failures`: without a terminal, print each one when it is first seen, too.
     """
     from slurm_jobs.cli.terminal.console import page_console
 
@@ -49,7 +49,7 @@ def watch(
             (last,) = deque(_views(run_dir), maxlen=1)
             status = last.status
         elif console.is_terminal and not console.is_dumb_terminal:
-            status = _follow_live(run_dir, console, keeps_failure=prints_failures)
+            status = _follow_live(run_dir, console)
         else:
             status = _follow_lines(run_dir, prints_failures=prints_failures)
     except KeyboardInterrupt:
@@ -74,7 +74,7 @@ def _views(
     )
 
 
-def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> RunStatus:
+def _follow_live(run_dir: Path, console: Console) -> RunStatus:
     from rich.live import Live
 
     views = _views(run_dir, with_failure=True)
@@ -89,8 +89,7 @@ def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> Run
         for view in views:  # noqa: B007 - the function above shows it
             live.refresh()
         ended = True
-        if not keeps_failure:
-            view = replace(view, failure=None)
+        view = replace(view, failure=None)
     return view.status
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from slurm_jobs.status.run_status import StageStatus
-from slurm_jobs.cli.run_view.stages_table import STYLES, stages_table, title_text
+from slurm_jobs.cli.run_view.stages_table import stages_table, title_text
+from slurm_jobs.cli.run_view.status_styles import STYLES
 
 MAX_GRID_ROWS = 20
 """Rows for one array; more do not help to find failures."""

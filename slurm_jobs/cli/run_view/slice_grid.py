@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+from slurm_jobs.cli.run_view.status_styles import CELL_STYLES
 from slurm_jobs.status.slice_status import Status
 
 if TYPE_CHECKING:
@@ -27,15 +28,6 @@ LETTERS: dict[Status, str] = {
     "completed": "C",
 }
 """Worst first: a cell shows the first status that one of its slices has."""
-_CELL_STYLES: dict[Status, str] = {
-    "failed": "bold white on red",
-    "unknown": "bold white on magenta",
-    "stranded": "black on yellow",
-    "cancelled": "black on yellow",
-    "running": "black on cyan",
-    "waiting": "dim",
-    "completed": "black on green",
-}
 _RANK = {status: rank for rank, status in enumerate(LETTERS)}
 GROUP = 10
 """Cells between two gaps, so that a cell's number can be counted."""
@@ -84,7 +76,7 @@ def grid_lines(statuses: Sequence[Status], *, width: int, max_rows: int) -> list
         line.append(f"{first:>{len(str(len(statuses) - 1))}}", style="dim")
         for number, status in enumerate(row):
             line.append(" " if number % GROUP == 0 else "")
-            line.append(LETTERS[status], style=_CELL_STYLES[status])
+            line.append(LETTERS[status], style=CELL_STYLES[status])
         lines.append(line)
     return lines
 
@@ -97,7 +89,7 @@ def legend(statuses: Sequence[Status], *, slices_per_cell: int) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     for status, letter in LETTERS.items():
         if status in present:
-            line.append(letter, style=_CELL_STYLES[status])
+            line.append(letter, style=CELL_STYLES[status])
             line.append(f" {status}  ", style="dim")
     if slices_per_cell > 1:
         line.append(f"a cell is {slices_per_cell} slices, the worst shows", style="dim")

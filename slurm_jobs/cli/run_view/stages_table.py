@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.run_view.run_snapshot import RunView
+from slurm_jobs.cli.run_view.status_styles import STYLES
 from slurm_jobs.cli.terminal.numbers_in_words import age_text, clock_text, duration_text
 from slurm_jobs.status.slice_status import Status
 
@@ -15,15 +16,6 @@ if TYPE_CHECKING:
     from slurm_jobs.status.run_status import StageStatus
 
 
-STYLES: dict[Status, str] = {
-    "completed": "green",
-    "running": "cyan",
-    "waiting": "dim",
-    "failed": "bold red",
-    "cancelled": "yellow",
-    "stranded": "yellow",
-    "unknown": "magenta",
-}
 _VERBS: dict[Status, str] = {"failed": "has ", "unknown": "has the status "}
 """What joins a status to the name of the run in a sentence, if it is not `is`."""
 WIDE_ENOUGH = 80

@@ -215,7 +215,7 @@ def _columns(
     """Return what each column shows of a run; the size only if it was measured."""
     from rich.text import Text
 
-    from slurm_jobs.cli.run_view.stages_table import STYLES
+    from slurm_jobs.cli.run_view.status_styles import STYLES
 
     columns: dict[str, Callable[[ListedRun], str | Text]] = {
         "run": lambda run: run.run_dir.name,

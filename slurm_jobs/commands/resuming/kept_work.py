@@ -31,8 +31,8 @@ class KeptWork:
     other_code: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Slices that stay although files that they used have changed: ranges by token, by stage."""
     outdated: ChangedCode = field(default_factory=dict)
-    """Slices that used changed files and run again, by stage: with these files, or with none where
-    the slice failed, because then it runs again in any case."""
+    """Slices that used changed files and run again, by stage, with these files. A slice that failed
+    has no files here, because it runs again anyway."""
     forbidden: tuple[str, ...] = ()
     """Stages that would keep slices of other code if their `mixed_code` did not forbid it."""
 
@@ -71,7 +71,9 @@ def kept_work(
     for stage in stages:
         name = stage.name
         allows_mixed = spec.stages[name].mixed_code == "allow"
-        before = {} if update_code else _kept_before(last.get(name, {}), stage.num_slices)
+        kept_by_last_plan = (
+            {} if update_code else _kept_before(last.get(name, {}), stage.num_slices)
+        )
         for index, intent in latest_intents(run.intents, name).items():
             is_equal = intent.fingerprint == stage.fingerprint
             if not (is_equal or earlier.is_same_but_code(name, intent.fingerprint, fields_now)):
@@ -80,8 +82,8 @@ def kept_work(
             if files:
                 records = run.records[name]
                 is_complete = completion_of(index, intent, records) is not None
-                is_running = not is_complete and _is_begun(index, intent, records)
-                is_wanted = keep_complete or before.get(index) == intent.token
+                is_running = not is_complete and _may_be_running(index, intent, records)
+                is_wanted = keep_complete or kept_by_last_plan.get(index) == intent.token
                 is_wanted = is_wanted and (is_complete or is_running)
                 if is_wanted and allows_mixed:
                     other_code.setdefault(name, {}).setdefault(intent.token, []).append(index)
@@ -104,10 +106,10 @@ def kept_work(
     )
 
 
-def _is_begun(index: int, intent: Intent, records: StageRecords) -> bool:
-    """Check whether a slice has not ended, and its job or array element works on its slices.
+def _may_be_running(index: int, intent: Intent, records: StageRecords) -> bool:
+    """Check whether a slice has not ended, and any slice of its array element has begun.
 
-    An element works on several slices one after the other, and ends with all of them.
+    An element works on its slices one after the other, so this one may be next.
     """
     attempt, ending = newest_attempt(index, intent, records)
     if attempt and ending is not None:

@@ -76,7 +76,7 @@ def read_row(
     source, problem = "", ""
     messages: tuple[Message, ...] = ()
     left_out: list[str] = []
-    try:
+    try:  # in this order: each call takes the values that it reads out of `row`
         if options.columns.ignore:
             left_out += [key for key, _ in values_of_keys(value, options.columns.ignore)]
         row.check_replaced()
@@ -89,7 +89,7 @@ def read_row(
         check_characters(messages)
     except BadRowError as error:
         problem = printable(str(error))
-    except RecursionError:  # from a look into a value that the parser could still read
+    except RecursionError:  # the parser reads values that are nested more deeply than we can look
         problem = TOO_DEEP
     # The turns of a table are JSON in a text, whose keys are known once the turns were read.
     left_out += [key for key, _ in row.left_out_items]
@@ -231,6 +231,7 @@ class _Row:
             BadRowError: there is such a column.
         """
         has_turns = not all(map(is_empty, self._held.get("turns", {}).values()))
+        read_from_turns = ("text", "prompt") if has_turns else ()
         for key, value in self._value.items():
             pair = self._options.replaced_by(key) if isinstance(key, str) else None
             if pair is None or says_nothing(value) or (isinstance(value, str) and value.isspace()):
@@ -238,9 +239,8 @@ class _Row:
             option, column = pair
             if normal(key) in FILE_NAMES and not looks_like_picture(value):
                 continue
-            if says_nothing(self._value.get(column)) and not (
-                has_turns and option in ("text", "prompt")
-            ):
+            is_column_empty = says_nothing(self._value.get(column))
+            if is_column_empty and option not in read_from_turns:
                 remedy = (
                     f"write its picture into `{column}`, or remove the row"
                     if option == "image"
@@ -342,21 +342,18 @@ class _Row:
         return messages
 
     def _check_chat_parts(self, messages: Iterable[Message]) -> None:
-        """Raise on text next to the turns that the answers build on, unless a turn repeats it."""
-        words = " ".join(" ".join(message.text.split()) for message in messages)
+        """Raise if a key next to the turns has text that belongs to them and no turn has."""
+        all_text = " ".join(" ".join(message.text.split()) for message in messages)
         for key, other in {**self._held.get("prompt", {}), **self._others}.items():
-            if is_chat_part(key, other) and not all(text in words for text in _texts(other)):
+            if is_chat_part(key, other) and not all(text in all_text for text in _texts(other)):
                 message = (
                     f"`{key}` holds words that the turns do not have, which are not read; write "
                     f"them into the turns, or set `columns: {{ignore: [{key}]}}` to leave them out"
                 )
                 raise BadRowError(message)
 
-    def _answer(
-        self, answers: Mapping[str, Any], pictures: Sequence[Content]
-    ) -> tuple[Message, ...]:
-        """Return a caption, or a question and its answer."""
-        question = self._text("prompt")
+    def _check_question_parts(self, question: str) -> None:
+        """Raise if a key next to the question holds a part of it."""
         first_choice = lettered_choice(self._others) if question else ""
         for key, value in self._others.items():
             part = QUESTION_PARTS["choices"] if key == first_choice else question_part(key, value)
@@ -372,6 +369,13 @@ class _Row:
                     f"`columns: {{ignore: [{key}]}}` to leave them out"
                 )
                 raise BadRowError(message)
+
+    def _answer(
+        self, answers: Mapping[str, Any], pictures: Sequence[Content]
+    ) -> tuple[Message, ...]:
+        """Return a caption, or a question and its answer."""
+        question = self._text("prompt")
+        self._check_question_parts(question)
         answer = self._text("text")
         if not answer:
             name = next(iter(answers))
@@ -450,16 +454,8 @@ class _Row:
         Raises:
             BadRowError: one holds content, so that the rest of the row has another meaning.
         """
-        for key, value in self.left_out_items if not has_picture else ():
-            media = left_out_media(key, value)
-            if media is not None:
-                held = "a picture" if media == "picture" else media
-                message = (
-                    f"`{key}`, which `columns.ignore` names, holds {held}, and the row has no "
-                    "picture that is read: its answer would be learned blind. Remove the row, or "
-                    "this key from it if the answer does not depend on it"
-                )
-                raise BadRowError(message)
+        if not has_picture:
+            self._check_left_out()
         for key, value in self._others.items():
             if says_nothing(value):
                 continue
@@ -478,8 +474,21 @@ class _Row:
             if not is_metadata(key):
                 self.ignored.append(key)
 
+    def _check_left_out(self) -> None:
+        """Raise if a key that the user leaves out is the only one with a picture."""
+        for key, value in self.left_out_items:
+            media = left_out_media(key, value)
+            if media is not None:
+                held = "a picture" if media == "picture" else media
+                message = (
+                    f"`{key}`, which `columns.ignore` names, holds {held}, and the row has no "
+                    "picture that is read: its answer would be learned blind. Remove the row, or "
+                    "this key from it if the answer does not depend on it"
+                )
+                raise BadRowError(message)
+
     def _check_loss(self, key: str, value: Any) -> None:
-        """Raise on a mark of a whole row that selects none or a part of it for learning."""
+        """Raise if a key limits what is learned of the whole row, or marks it as a preference."""
         if limits_learning(key, value):
             message = (
                 f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "

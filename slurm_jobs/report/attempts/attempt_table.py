@@ -36,7 +36,7 @@ _MAX_ROWS = 40
 
 
 def explained_attempts(inputs: ReportInputs) -> tuple[StageAttempts, ...]:
-    """Return the attempts of each stage that has any to explain, but that of the report itself."""
+    """Return the attempts of each stage that has any to explain, except the report's own stage."""
     explained = (
         _stage_attempts(stage, inputs) for stage in inputs.stages if stage.run != REPORT_RUN
     )
@@ -142,7 +142,7 @@ def reason_lines(entries: Sequence[AttemptEntry], *, is_array: bool) -> list[str
 def ended_lines(attempts: StageAttempts, *, is_complete: bool, most: int) -> list[str]:
     """Return a line for each reason why attempts did not complete, and the number of others.
 
-    Of an array the first ones, otherwise the last ones.
+    Shown are the first `most` reasons of an array, and the last `most` of a single slice.
     """
     reasons = _alike(
         e for e in attempts.entries if e.ending not in {"completed", "running", "superseded"}
@@ -166,7 +166,7 @@ def ended_lines(attempts: StageAttempts, *, is_complete: bool, most: int) -> lis
     num_left = sum(map(len, reasons)) - sum(map(len, shown))
     if num_left:
         of = f"ended attempts of {attempts.stage}"
-        lines.append(f"... and {num_left} more {of}; the page has them")
+        lines.append(f"... and {num_left} more {of}; `report --json` has all")
     return lines
 
 
@@ -202,11 +202,11 @@ def entry_name(entry: AttemptEntry) -> str:
 def others_text(attempts: StageAttempts, shown: Sequence[AttemptEntry]) -> str:
     """Return how many slices and attempts a table leaves out; empty if none."""
     slices = {entry.slice_index for entry in shown}
-    num_slices = attempts.num_explained - len(slices)
+    num_slices_left = attempts.num_explained - len(slices)
     of_shown = [entry for entry in attempts.entries if entry.slice_index in slices]
     num_earlier = len(of_shown) - len(shown)
     parts = [f"{num_earlier:,} earlier attempts"] if num_earlier else []
-    parts += [f"{units.number_of('slice', num_slices)} more"] if num_slices else []
+    parts += [f"{units.number_of('slice', num_slices_left)} more"] if num_slices_left else []
     return f"and {' and '.join(parts)}" if parts else ""
 
 

@@ -73,6 +73,7 @@ def build_report(
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks, tuned=tuple(tuned.values())),
+        tunings=tuple(tuned.values()),
         tiles=make_tiles(header, shares, note, training, evaluation),
         timeline=shares,
         timeline_note=note,

@@ -121,45 +121,56 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
 
 
 def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationNumbers]) -> Tile:
-    """Return the result of the other tiles' training; else of the last evaluating stage, named.
+    """Return the share of answers that match exactly, or without any the loss of the training.
 
-    That is the share that matched exactly, or else the loss.
+    The share is that of the training in the other tiles. If it was not evaluated, it is that of the
+    last stage that was, with the name of the stage.
     """
     shares: list[tuple[EvaluationNumbers, str]] = []
     for evaluation in evaluations:
         names = [n for n in evaluation.numbers if "exact_match" in n and not units.is_count(n)]
         if names:
             shares.append((evaluation, min(names)))
+    if not shares:
+        return _loss_tile(main)
     of_training = [share for share in shares if main is not None and share[0].stage == main.stage]
-    last = None if main is None or main.is_earlier else main.last_loss.value
-    if main is None or last is None:
-        loss, loss_of = units.NOT_KNOWN, ""
-    else:
-        loss, loss_of = units.significant(last), units.last_steps(main.num_last_losses)
-    if shares:
-        shown, name = (of_training or shares)[-1]
-        parent, dot, _ = name.rpartition(".")
-        num_exact, num_samples = (
-            shown.numbers.get(f"{parent}{dot}num_{count}") for count in ("exact", "samples")
-        )
-        note = ""
-        if num_exact is not None and num_samples is not None:
-            note = f"{num_exact:,.0f} of {num_samples:,.0f} held out"
-        elif of_training:
-            note = ", ".join(filter(None, (f"loss {loss}", loss_of)))
-        if not of_training or len(shares) > 1:
-            note = ": ".join(filter(None, (shown.stage, note)))
-        return Tile(label="exact match", value=units.result(name, shown.numbers[name]), note=note)
-    if main is None or last is None:
+    shown, name = (of_training or shares)[-1]
+    parent, dot, _ = name.rpartition(".")
+    num_exact = shown.numbers.get(f"{parent}{dot}num_exact")
+    num_samples = shown.numbers.get(f"{parent}{dot}num_samples")
+    note = ""
+    if num_exact is not None and num_samples is not None:
+        note = f"{num_exact:,.0f} of {num_samples:,.0f} held out"
+    elif of_training:
+        note = _loss_note(main)
+    if not of_training or len(shares) > 1:
+        note = ": ".join(filter(None, (shown.stage, note)))
+    return Tile(label="exact match", value=units.result(name, shown.numbers[name]), note=note)
+
+
+def _last_loss(main: TrainingNumbers | None) -> float | None:
+    return None if main is None or main.is_earlier else main.last_loss.value
+
+
+def _loss_note(main: TrainingNumbers | None) -> str:
+    loss = _last_loss(main)
+    if main is None or loss is None:
+        return f"loss {units.NOT_KNOWN}"
+    return f"loss {units.significant(loss)}, {units.last_steps(main.num_last_losses)}"
+
+
+def _loss_tile(main: TrainingNumbers | None) -> Tile:
+    loss = _last_loss(main)
+    if main is None or loss is None:
         is_earlier = main is not None and main.is_earlier
         note = "the newest job has no step" if is_earlier else "no evaluation, no loss"
         return Tile(label="result", value=units.NOT_KNOWN, note=note)
-    note = f"{loss_of}, from {units.quantity(main.first_loss)}"
-    return Tile(label="loss", value=loss, note=note)
+    note = f"{units.last_steps(main.num_last_losses)}, from {units.quantity(main.first_loss)}"
+    return Tile(label="loss", value=units.significant(loss), note=note)
 
 
 def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
-    """Return the report without the reasons of these failures.
+    """Return the report for a reader who has just seen these failures: without their reasons.
 
     Args:
         report: report of a run.
@@ -174,7 +185,9 @@ def without_failures(report: RunReport, names: Collection[str]) -> RunReport:
     return replace(
         report,
         header=header,
-        verdict=make_verdict(header, report.timeline, report.findings, report.checks),
+        verdict=make_verdict(
+            header, report.timeline, report.findings, report.checks, tuned=report.tunings
+        ),
         attempts=tuple(
             replace(
                 of_stage, entries=tuple(e for e in of_stage.entries if entry_name(e) not in names)

@@ -58,6 +58,8 @@ class RunReport:
 
     header: RunHeader
     verdict: str
+    tunings: tuple[str, ...]
+    """Result of each `tune`, a sentence."""
     tiles: tuple[Tile, ...]
     timeline: tuple[TimeShare, ...]
     """Every second from submit to end, once."""

@@ -27,6 +27,7 @@ from pipeline.stage_in.stage import Staged, stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.base.errors import StageError, StageStoppedError
 from slurm_jobs.formats.configs.training_parts import StagingConfig
+from slurm_jobs.formats.dataset_folder import INDEX_NAME
 from slurm_jobs.worker.hangs import describe_cause
 from slurm_jobs.worker.stacks import read_stacks, request_stacks
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
@@ -106,6 +107,22 @@ def test_another_job_continues_the_copy_when_the_first_job_ends(
         assert second.wait(60)
         assert second.copied
         assert second.num_local_bytes == second.num_bytes
+
+
+def test_an_index_lost_before_this_job_may_copy_ends_the_training(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(dataset_dir, own)
+    first = stage_in(own, tmp_path / "local", SLOW)
+    wait_for(lambda: is_copying(tmp_path / "local"), "the first job's copy")
+    with stage_in(own, tmp_path / "local", BESIDE) as second:
+        (own / INDEX_NAME).unlink()
+        (second.folder / INDEX_NAME).unlink()
+        first.close()
+        assert second.wait(60)
+        with pytest.raises(StageError, match=INDEX_NAME):
+            second.check()
 
 
 def stage_until_killed(dataset_dir: Path, root: Path, config: StagingConfig) -> None:

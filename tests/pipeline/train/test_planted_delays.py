@@ -15,7 +15,7 @@ from benchmarks.recording import Marks
 from pipeline.data.prefetch import Prefetcher
 from pipeline.timing.recorder import StepRecorder
 from pipeline.train import loop, trainer
-from pipeline.train.checkpoints.timed_saver import TimedSaver
+from pipeline.train.checkpoints.measured_saver import MeasuredSaver
 from pipeline.train.held_out import HeldOut
 from pipeline.train.optimizer.loss_scaling import LossScaling
 from pipeline.train.training_data.batches import StepCounter
@@ -31,7 +31,7 @@ PLACES = {
     "forward_s": (loop, "losses_of"),
     "backward_s": (LossScaling, "backward"),
     "optimizer_s": (loop, "_clip"),
-    "checkpoint_s": (TimedSaver, "save"),
+    "checkpoint_s": (MeasuredSaver, "save"),
     "evaluation_s": (HeldOut, "evaluate"),
     "other_s": (StepCounter, "__call__"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.tuning.trial_config import WARMUP_STEPS
+from slurm_jobs.formats.configs.stages import WARMUP_STEPS
 from slurm_jobs.tuning.trial_lengths import (
     CLOSING_TRIALS,
     LEAST_TRIALS,

@@ -327,7 +327,7 @@ def test_a_superseded_attempt_ends_after_the_ranks_that_outlive_their_srun(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)  # this process's own stay
     monkeypatch.setattr(launch, "FENCE_POLL_S", 0.0)
-    monkeypatch.setattr(launch, "KILL_WAIT_S", 0.2)
+    monkeypatch.setattr(launch, "RANK_KILL_WAIT_S", 0.2)
     later = replace(environment("n1", "n2"), deadline_unix_s=time.time() + 3600)
     ranks = RankProcesses(order(tmp_path), later)
 

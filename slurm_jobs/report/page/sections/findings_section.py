@@ -18,9 +18,9 @@ def findings_section(report: RunReport) -> Html:
 def _finding_card(number: int, finding: Finding) -> Html:
     pill = el("span", finding.severity, class_=f"pill p-{finding.severity}")
     facts: dict[str, Child] = {
-        "Evidence": [el("div", prose(line)) for line in finding.evidence],
-        "Next knob": prose(finding.next_knob),
-        "Ceiling": prose(finding.ceiling),
+        "Why": [el("div", prose(line)) for line in finding.evidence],
+        "Next": prose(finding.next_knob),
+        "Gain": prose(finding.ceiling),
         "Confidence": finding.confidence,
         "Rule": [finding.rule, el("span", f" ({finding.source})", class_="dim")],
     }

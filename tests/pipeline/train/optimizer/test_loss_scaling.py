@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from pipeline.train import loop, trainer
+from pipeline.train.checkpoints.save_decision import Boundary
 from pipeline.train.device.rank_device import RankDevice
-from pipeline.train.loop import Boundary
 from pipeline.train.optimizer.loss_scaling import LossScaling, _Scaler
 from pipeline.train.trained_model import bare_model
 from pipeline.train.verdict import judge

@@ -38,13 +38,8 @@ def test_watching_a_status_that_stays_unknown_exits_with_3(
     assert script.events == []
 
 
-@pytest.mark.parametrize("prints_failures", [True, False])
 def test_the_last_view_omits_failures_that_are_printed_at_the_end(
-    script: Script,
-    slurm: FakeSlurm,
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    prints_failures: bool,
+    script: Script, slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
@@ -59,10 +54,10 @@ def test_the_last_view_omits_failures_that_are_printed_at_the_end(
         slurm.says("squeue", queue_row("1_0", "FAILED"))
 
     script.events = [fail_one, end_all]
-    watch(paths.run_dir, quiet=False, prints_failures=prints_failures)
+    watch(paths.run_dir, quiet=False)
     meanwhile, _, last = screen.getvalue().rpartition(FOOTER)
     assert "no space left" in meanwhile
-    assert ("no space left" in last) is prints_failures
+    assert "no space left" not in last
 
 
 def test_lines_of_change_omit_failures_that_are_printed_at_the_end(

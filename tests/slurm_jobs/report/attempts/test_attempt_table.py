@@ -81,7 +81,7 @@ def test_attempts_that_failed_for_one_reason_are_one_line(report_of) -> None:
     ]
     assert ended_lines(attempts, is_complete=False, most=1) == [
         f"failed: {empty}",
-        "... and 1 more ended attempts of preprocess; the page has them",
+        "... and 1 more ended attempts of preprocess; `report --json` has all",
     ]
     assert reason_lines(entries, is_array=True) == [
         "slices 1-2: rank 0 on n1, n2: ValueError: empty",

@@ -97,6 +97,8 @@ def test_the_rate_is_written_alike_in_the_tile_and_in_the_training(small):
 
 
 def test_failures_that_were_printed_elsewhere_are_left_out(report_of) -> None:
-    shown = without_failures(report_of(), {"train, slice 0, attempt 1, job 14"})
+    tuned = replace(report_of(), tunings=("`tune` found a batch of 8 to be 12 % faster.",))
+    shown = without_failures(tuned, {"train, slice 0, attempt 1, job 14"})
+    assert "found a batch of 8 to be 12 % faster." in shown.verdict
     assert "attempt 1, job 14" not in printed(shown, 250)
     assert "attempt 1, job 12_1" in printed(shown, 250)

@@ -4,12 +4,12 @@ import pytest
 
 from pipeline.timing import span_log
 from pipeline.timing.span_log import SpanLog
-from pipeline.train.checkpoints import checkpoint_folders, timed_saver
+from pipeline.train.checkpoints import checkpoint_folders, measured_saver
 from pipeline.train.checkpoints import saver as saver_module
 from pipeline.train.checkpoints.checkpoint_folders import damaged_files, list_checkpoints
 from pipeline.train.checkpoints.checkpoint_record import read_info
+from pipeline.train.checkpoints.measured_saver import MeasuredSaver
 from pipeline.train.checkpoints.saver import Upload
-from pipeline.train.checkpoints.timed_saver import TimedSaver
 from slurm_jobs.base.errors import StageStoppedError
 from slurm_jobs.base.processes import stop_requests
 from slurm_jobs.formats.timings.step_records import read_spans, spans_path
@@ -23,7 +23,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
     make_train_run, monkeypatch
 ):
     run = make_train_run(checkpoint=BESIDE, num_steps=30)
-    save = TimedSaver.save
+    save = MeasuredSaver.save
     with monkeypatch.context() as patch:
         gate = Gate(patch)
         patch.setattr(stop_requests, "_signals_seen", set())
@@ -36,7 +36,7 @@ def test_a_stop_that_finds_a_save_under_way_leaves_both_checkpoints_whole(
             if not must_end:
                 stop_requests._signals_seen.add(stop_requests.STOP_SIGNAL)
 
-        patch.setattr(TimedSaver, "save", save_and_ask)
+        patch.setattr(MeasuredSaver, "save", save_and_ask)
         with pytest.raises(StageStoppedError, match="state after step 4 is saved"):
             run.run_here()
     found = list_checkpoints(run.output_dir / "checkpoints")
@@ -75,7 +75,7 @@ class Clock(FakeClock):
 @pytest.fixture
 def clock(monkeypatch):
     stopped = Clock()
-    for module in (span_log, saver_module, timed_saver):
+    for module in (span_log, saver_module, measured_saver):
         monkeypatch.setattr(module, "time", stopped)
     return stopped
 
@@ -103,7 +103,7 @@ class SlowSaver:
 
 def make_timed(tmp_path, clock, *, in_background):
     noted = []
-    saver = TimedSaver(
+    saver = MeasuredSaver(
         SlowSaver(clock),
         SpanLog(tmp_path, 0),
         start_step=0,

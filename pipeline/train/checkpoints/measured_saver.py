@@ -1,4 +1,4 @@
-"""Timed saves of one attempt for the loop: blocking or in the background.
+"""Saves of one attempt for the loop, whose time is measured: blocking or in the background.
 
 The stall of training is the step's `checkpoint_s` and a span `checkpoint`; the background part
 is a span `checkpoint_upload`. Both contribute to the time that a stop takes.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 from pipeline.train.checkpoints.saver import Saver
 
 
-class TimedSaver:
+class MeasuredSaver:
     """Saves, writes spans, and estimates the time to stop; closes when its block ends."""
 
     def __init__(
@@ -106,7 +106,7 @@ def make_saver(
     context: TaskContext,
     spans: SpanLog,
     start_step: int,
-) -> TimedSaver:
+) -> MeasuredSaver:
     """Make the config's saver; a collective. Rank 0 reports the time to stop to the supervisor."""
     is_gpu = config.device == "cuda"
     saver = Saver(
@@ -120,7 +120,7 @@ def make_saver(
         if context.rank == 0:
             note_stop_time(context.task_dir, stop_s)
 
-    return TimedSaver(
+    return MeasuredSaver(
         saver,
         spans,
         start_step=start_step,
