@@ -167,6 +167,7 @@ def test_functions_that_tests_slow_down_exist() -> None:
 READ_DIRECTLY = {
     "slurm_jobs/commands/node_checks/login_node.py": "the kernel's mounts, and packages",
     "slurm_jobs/commands/run_search/remembered_dirs.py": "the kernel's mounts",
+    "slurm_jobs/commands/spec_reading/hub_request.py": "the answer of a hub",
     "slurm_jobs/commands/starter/first_spec.py": "files that ship with slurm-jobs",
     "slurm_jobs/run/library.py": "sources and bytecode of slurm-jobs",
     "slurm_jobs/base/machine.py": "the kernel's files",

@@ -26,6 +26,8 @@ SECTIONS = {
     "Array": "`array`",
     "Resources": "`resources`",
     "OnResume": "`on_resume`",
+    "DownloadConfig": "`config` of `run: download`",
+    "HubRepository": "An entry of `models` or `datasets` of `run: download`",
     "PreprocessConfig": "`config` of `run: preprocess`",
     "ComposedProcessor": "`processor` of `run: preprocess`",
     "ImagePixels": "`image_pixels` of `run: preprocess`",

@@ -112,15 +112,28 @@ def _kind_of(error: BaseException) -> FailureKind | None:
     return None
 
 
-def failure_text(failure: DownloadFailure, repository: str, revision: str | None = None) -> str:
-    """Return what failed, with the repository, the hub and the node, and what to do."""
+def failure_text(
+    failure: DownloadFailure,
+    repository: str,
+    revision: str | None = None,
+    *,
+    elsewhere: str | None = None,
+) -> str:
+    """Return what failed, with the repository, the hub and the node, and what to do.
+
+    Args:
+        failure: of the download.
+        repository: as in the hub's addresses: `OWNER/NAME`, or `datasets/OWNER/NAME`.
+        revision: that was requested.
+        elsewhere: how to download it on another machine, to follow "or"; by default to a cache.
+    """
     endpoint = constants.ENDPOINT
     name = repository if revision is None else f"{repository} at revision {revision}"
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     place = getattr(failure.cause, "filename", None) or constants.HF_HUB_CACHE
     words = ["hf", "download", repository, *([] if revision is None else ["--revision", revision])]
     command = f"`HF_HOME={shlex.quote(constants.HF_HOME)} {shlex.join(words)}`"
-    elsewhere = (
+    elsewhere = elsewhere or (
         f"type {command} where there is a network, such as on the login node, with an HF_HOME that "
         "all nodes see"
     )

@@ -115,6 +115,12 @@ class DeviceMemoryError(StageConfigError):
     kind: ClassVar[FailureKind] = "device memory"
 
 
+class FullDiskError(StageConfigError):
+    """Disk that has no room for what a stage writes; a retry would fail the same way."""
+
+    kind: ClassVar[FailureKind] = "full disk"
+
+
 class MissingPackageError(StageConfigError):
     """Package that the Python of a stage lacks."""
 

@@ -11,6 +11,9 @@ from typing import Any
 
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 
+_OWN_MODULES = ("download", "train")
+"""Stages whose config has a module of its own."""
+
 
 @cache
 def config_class(builtin: str) -> type[Any]:
@@ -19,9 +22,8 @@ def config_class(builtin: str) -> type[Any]:
     Only this one is imported, so that `check` stays fast.
     """
     assert builtin in BUILTIN_STAGES
-    module = importlib.import_module(
-        f"slurm_jobs.formats.configs.{'train' if builtin == 'train' else 'stages'}"
-    )
+    name = builtin if builtin in _OWN_MODULES else "stages"
+    module = importlib.import_module(f"slurm_jobs.formats.configs.{name}")
     config: type[Any] = getattr(module, f"{builtin.capitalize()}Config")
     _forbid_unknown_keys(config)
     return config

@@ -16,6 +16,8 @@ from slurm_jobs.spec.yaml.document import KeyPath
 
 DOWNLOADER = "recipes:models"
 """`run` of the stage that `init` writes to download a model."""
+_ONE_TASK = frozenset({"download", "preprocess", "consolidate", "report"})
+_WITHOUT_ARRAY = frozenset({"download", "train", "report", "probe"})
 
 
 def stage_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -140,7 +142,7 @@ def graph_problems(spec: CheckedSpec) -> Iterator[Problem]:
     for name, stage in views.items():
         yield from _input_problems(spec, name, stage)
         place: KeyPath = ("stages", name)
-        if stage.run in {"preprocess", "consolidate", "report"} and stage.num_ranks > 1:
+        if stage.run in _ONE_TASK and stage.num_ranks > 1:
             message = (
                 f"`{stage.run}` runs as one task, but resources ask for {stage.num_ranks} "
                 "(nodes x tasks_per_node); threads use cpus_per_task"
@@ -150,7 +152,7 @@ def graph_problems(spec: CheckedSpec) -> Iterator[Problem]:
         if stage.run == "probe" and isinstance(num_tasks, int) and num_tasks > 1:
             message = "`probe` runs one task a node: several would measure each other"
             yield spec.at((*place, "resources", "tasks_per_node"), message)
-        if stage.run in {"train", "report", "probe"} and stage.has_array:
+        if stage.run in _WITHOUT_ARRAY and stage.has_array:
             message = (
                 f"`{stage.run}` is one job; an array is for preprocess, consolidate and your own "
                 "stages"

@@ -32,6 +32,8 @@ from slurm_jobs.spec.checks.data.text_alone import text_alone_findings
 from slurm_jobs.spec.checks.data.unusable_rows import unusable_row_findings
 from slurm_jobs.spec.checks.entry_points import entry_point_problems, module_problems
 from slurm_jobs.spec.checks.models.accelerate_config import accelerate_problems
+from slurm_jobs.spec.checks.models.downloaded_folders import downloaded_folder_problems
+from slurm_jobs.spec.checks.models.hub_models import hub_model_findings
 from slurm_jobs.spec.checks.models.image_kinds import image_pixels_problems, image_problems
 from slurm_jobs.spec.checks.models.layer_patterns import target_problems
 from slurm_jobs.spec.checks.models.model_folders import model_problems
@@ -152,14 +154,17 @@ def load_document(
     on_this_machine = profile is not None and profile.scheduler == "local"
     problems += _elsewhere(problems, _file_problems(spec, marked, runs_here=on_this_machine))
     data_notes: list[Problem] = []
-    for findings in (
+    judged = [
         text_alone_findings(spec),
         missing_image_findings(spec),
         foreign_image_findings(spec),
         unusable_row_findings(spec),
         image_size_findings(spec),
         few_row_findings(spec),
-    ):
+    ]
+    if as_written is not None and not (problems or profile_problems or document.problems):
+        judged.append(hub_model_findings(spec, profile))
+    for findings in judged:
         errors: list[Problem] = []
         for problem, is_error in findings:
             if is_error:
@@ -217,6 +222,7 @@ def _file_problems(
 ) -> Iterator[Problem]:
     """Yield problems of the files and folders that a spec names, and of their contents."""
     yield from path_problems(marked, spec.document, spec.files.holds, runs_here=runs_here)
+    yield from downloaded_folder_problems(spec)
     yield from processor_problems(spec)
     yield from manifest_problems(spec)
     yield from image_place_problems(spec)

@@ -104,8 +104,8 @@ class Stage(Values):
     )
 
     run: EntryPoint | None = None
-    """Built-in stage (preprocess, consolidate, train, report, probe), or `package.module:function`.
-    """
+    """Built-in stage (download, preprocess, consolidate, train, report, probe), or
+    `package.module:function`."""
     shell: Annotated[str, Field(min_length=1)] | None = None
     """Shell command, instead of `run`."""
     after: dict[str, DependencyKind] = {}

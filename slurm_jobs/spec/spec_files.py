@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from slurm_jobs.base.errors import Problem, SpecError
 from slurm_jobs.base.written_values import printable
@@ -34,6 +34,24 @@ class TableFacts:
     """Split that is read; empty if the folder has no several splits."""
     others: tuple[str, ...] = ()
     """The folder's other splits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubAnswer:
+    """Answer of a hub about the config.json of a model."""
+
+    kind: Literal["found", "none", "no access", "not known"]
+    """`none`: the hub has no such file, so no job can read it. `no access`: it does not show it to
+    this user. `not known`: it was not asked, or did not answer."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Keys and values of the file, if it was found."""
+    reason: str = ""
+    """Reason why it was not found."""
+
+
+def hub_not_asked(_repo: str, _revision: str | None, _environment: Mapping[str, str]) -> HubAnswer:
+    """Return that nothing is known."""
+    return HubAnswer(kind="not known")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +101,12 @@ class Files:
     """Return the first bytes of the same image; None if they cannot be read."""
     image_rules: Callable[[str], ImageRules | None] = lambda _folder: None
     """Return the rules of the image processor in a folder; None if unknown."""
+    processor_problem: Callable[[str], str | None] = lambda _folder: None
+    """Return why the image processor in a folder is of no kind that `preprocess` understands; None
+    if it is, and without access."""
+    hub_config: Callable[[str, str | None, Mapping[str, str]], HubAnswer] = hub_not_asked
+    """Return the config.json of a model on the hub: its name, its revision, and the environment
+    that a spec sets for the job."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
     """Return the names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True

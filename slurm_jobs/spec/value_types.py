@@ -12,7 +12,7 @@ from slurm_jobs.base.texts.did_you_mean import did_you_mean
 from slurm_jobs.formats.config import PathMarker
 from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
 
-BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report", "probe")
+BUILTIN_STAGES = ("download", "preprocess", "consolidate", "train", "report", "probe")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _RUN_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]{0,38}[A-Za-z0-9_-])?")

@@ -43,6 +43,7 @@ from slurm_jobs.worker.rank import asked_path, result_path, write_error
 from slurm_jobs.worker.stacks import register_stacks
 
 BUILTIN_ENTRY_POINTS = {
+    "download": "pipeline.download.stage:run",
     "preprocess": "pipeline.preprocess.stage:run",
     "consolidate": "pipeline.consolidate.stage:run",
     "train": "pipeline.train:run",

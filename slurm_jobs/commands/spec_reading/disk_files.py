@@ -11,6 +11,7 @@ from pathlib import Path
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.regular_files import open_regular, read_text
 from slurm_jobs.commands.spec_reading.header_sizes import head_of, size_of
+from slurm_jobs.commands.spec_reading.hub_configs import HubConfigs
 from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
 from slurm_jobs.formats.expand import expand_path, expand_text
 from slurm_jobs.formats.manifests.containers.json_container import find_container
@@ -20,10 +21,10 @@ from slurm_jobs.formats.manifests.split_files import split_path
 from slurm_jobs.formats.manifests.table_files import find_table
 from slurm_jobs.formats.manifests.text import MAX_ROWS, first_rows, manifest_damage
 from slurm_jobs.formats.manifests.values import read_row
-from slurm_jobs.formats.processors.folder import read_processor
+from slurm_jobs.formats.processors.folder import describe_processor, read_processor
 from slurm_jobs.formats.processors.image_plans import ImageRules
 from slurm_jobs.formats.processors.processor_files import processor_checksums
-from slurm_jobs.spec.spec_files import Beginning, Files
+from slurm_jobs.spec.spec_files import Beginning, Files, hub_not_asked
 
 SMALL_BYTES = 64 * 1024
 """A longer file is not read to check whether it is empty."""
@@ -34,8 +35,8 @@ MOST_SIZES = 1000
 def disk_files(*, to_write: bool = False) -> Files:
     """Return the loader's view of the real file system.
 
-    `to_write`: also check whether runs can be created and images exist; reading a run needs
-    neither.
+    `to_write`: also check whether runs can be created and images exist, and ask the hub about
+    models; reading a run needs none of these.
     """
     return Files(
         read_text=lambda file: read_text(Path(file)),
@@ -54,10 +55,12 @@ def disk_files(*, to_write: bool = False) -> Files:
         image_size=functools.cache(size_of),
         image_head=functools.cache(head_of),
         image_rules=functools.cache(read_image_rules),
+        processor_problem=functools.cache(_processor_problem),
         modules_in=_modules_in,
         has_module=_has_module,
         write_obstacle=_write_obstacle if to_write else lambda _folder: None,
         needs_images=to_write,
+        hub_config=HubConfigs().config if to_write else hub_not_asked,
     )
 
 
@@ -115,6 +118,16 @@ def read_image_rules(folder: str) -> ImageRules | None:
         return read_processor(Path(folder)).images
     except (StageConfigError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
         return None  # the job reports what is wrong with it
+
+
+def _processor_problem(folder: str) -> str | None:
+    try:
+        describe_processor(Path(folder))  # not all of it: its tokens may be named by the tokenizer
+    except StageConfigError as error:
+        return str(error)
+    except (OSError, LookupError, TypeError, ValueError):
+        return None  # the job reports what is wrong with it
+    return None
 
 
 def _sizes_in(folder: str) -> dict[str, int | None] | None:

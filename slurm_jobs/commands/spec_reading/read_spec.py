@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.disk_files import disk_files
+from slurm_jobs.commands.spec_reading.stage_packages import tracker_problems
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.load import load_spec
 from slurm_jobs.spec.profile import ClusterProfile
@@ -27,7 +29,13 @@ def load(
         SpecError: with every problem found.
     """
     files = disk_files(to_write=to_submit)
-    return load_spec(str(file.absolute()), files, overrides=overrides, limit=limit, earlier=earlier)
+    loaded = load_spec(
+        str(file.absolute()), files, overrides=overrides, limit=limit, earlier=earlier
+    )
+    problems = tracker_problems(loaded) if to_submit else []
+    if problems:
+        raise SpecError(problems)
+    return loaded
 
 
 def profile_anywhere(loaded: LoadedSpec) -> ClusterProfile:

@@ -13,12 +13,15 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.regular_files import open_regular, read_text
 from slurm_jobs.spec.checked_spec import LoadedSpec
 from slurm_jobs.spec.model import Stage
 from slurm_jobs.spec.profile import ClusterProfile
+from slurm_jobs.spec.yaml.document import KeyPath, path_text, problem_at
 
 NEEDED: Mapping[str, frozenset[str]] = {
+    "download": frozenset({"huggingface_hub"}),
     "preprocess": frozenset({"PIL", "numpy", "pyarrow", "simplejpeg", "torch", "xxhash"}),
     "consolidate": frozenset({"numpy", "pyarrow", "xxhash"}),
     "train": frozenset(
@@ -43,6 +46,7 @@ def package_notes(loaded: LoadedSpec) -> list[str]:
         python = stage.python or profile.python or ""
         lacking = missing_modules(python, NEEDED.get(stage.run or "", frozenset()))
         if lacking:
+            lacking |= missing_modules(python, _trackers(stage))
             missing.setdefault(python, set()).update(lacking)
             stages.setdefault(python, []).append(name)
     notes = []
@@ -55,6 +59,38 @@ def package_notes(loaded: LoadedSpec) -> list[str]:
             "that has it as `python:`"
         )
     return notes
+
+
+def tracker_problems(loaded: LoadedSpec) -> list[Problem]:
+    """Return trackers whose package the Python of their training lacks.
+
+    A Python that lacks more than that may not be the one that the jobs will have, so
+    `package_notes` notes it.
+    """
+    problems = []
+    profile = loaded.profile or ClusterProfile()
+    for name, stage in loaded.spec.stages.items():
+        if stage.run != "train" or _may_change(stage, loaded, profile):
+            continue
+        trackers = _trackers(stage)
+        python = stage.python or profile.python or ""
+        missing = missing_modules(python, trackers) if trackers else set()
+        if missing and missing_modules(python, NEEDED["train"]):
+            continue
+        for tracker in sorted(missing):
+            program = python or sys.executable
+            path: KeyPath = ("stages", name, "config", "trackers", "use", trackers.index(tracker))
+            message = (
+                f"{path_text(path)}: {program}, the Python of stage `{name}`, lacks the package "
+                f"{tracker}: type `{program} -m pip install {tracker}`, or remove the tracker"
+            )
+            problems.append(problem_at(loaded.document, path, message))
+    return problems
+
+
+def _trackers(stage: Stage) -> list[str]:
+    trackers: list[str] = stage.config["trackers"]["use"] if stage.run == "train" else []
+    return trackers
 
 
 def _may_change(stage: Stage, loaded: LoadedSpec, profile: ClusterProfile) -> bool:

@@ -1,4 +1,4 @@
-"""Configs of the built-in stages but `train`."""
+"""Configs of the built-in stages but `download` and `train`."""
 
 from __future__ import annotations
 

@@ -59,6 +59,29 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
     Raises:
         StageConfigError: a file or value is missing, or of an unknown kind.
     """
+    described = describe_processor(folder, own_tokens)
+    values, images_file = described.images, described.images_file
+    rules = BUILDERS[image_processor_class(values)].build(described)
+    resample = values["resample"]
+    if not isinstance(resample, int) or not 0 <= resample < _NUM_FILTERS:
+        wanted = "expected Pillow's number of a filter, 0 to 5"
+        message = f"{images_file}: resample {resample!r}, {wanted}"
+        raise StageDataError(message)
+    return ProcessorInfo(
+        images=rules,
+        resample=int(resample),
+        image_mean=_channels(values, "image_mean", images_file),
+        image_std=_channels(values, "image_std", images_file),
+        rescale_factor=float(values["rescale_factor"]),
+    )
+
+
+def describe_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) -> Described:
+    """Read the files of a processor folder, and refuse kinds that are not understood.
+
+    Raises:
+        StageConfigError: a file is missing, or of an unknown kind.
+    """
     check_folder(folder)
     processor_file = folder / "processor_config.json"
     processor = read_folder_json(processor_file)
@@ -83,30 +106,18 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
         processor_file=processor_file,
         own_tokens=own_tokens or {},
     )
-    builder = BUILDERS[name]
+    known_layouts = BUILDERS[name].processor_classes
     file, layout = processor_file, processor.get("processor_class")
     if layout is None:
         file, layout = images_file, values.get("processor_class")
-    if layout is not None and layout not in builder.processor_classes:
+    if layout is not None and layout not in known_layouts:
         message = (
             f"{file}: processor_class {layout!r} is not understood with these images, so which "
             f"tokens stand for one is not known; understood are "
-            f"{', '.join(sorted(builder.processor_classes))}"
+            f"{', '.join(sorted(known_layouts))}"
         )
         raise StageDataError(message)
-    rules = builder.build(described)
-    resample = values["resample"]
-    if not isinstance(resample, int) or not 0 <= resample < _NUM_FILTERS:
-        wanted = "expected Pillow's number of a filter, 0 to 5"
-        message = f"{images_file}: resample {resample!r}, {wanted}"
-        raise StageDataError(message)
-    return ProcessorInfo(
-        images=rules,
-        resample=int(resample),
-        image_mean=_channels(values, "image_mean", images_file),
-        image_std=_channels(values, "image_std", images_file),
-        rescale_factor=float(values["rescale_factor"]),
-    )
+    return described
 
 
 def _check_pixels(name: str, given: Mapping[str, Any], file: Path) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
+from slurm_jobs.base.json_values import is_count
 from slurm_jobs.report.inputs.run_inputs import ReportInputs
+from slurm_jobs.report.numbers.current_results import current_results
 from slurm_jobs.report.numbers.trainings.training_probes import probes_of_nodes
 from slurm_jobs.report.values.provenance_model import (
+    DownloadedRepository,
     EqualNodes,
     ProvenanceNumbers,
     RecordedNode,
     RecordedPython,
 )
+
+_DOWNLOAD_RUN = "download"
 
 
 def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
@@ -30,7 +35,24 @@ def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
             if fingerprint in inputs.pythons
         ),
         probes=probes_of_nodes(inputs),
+        downloads=tuple(_downloads(inputs)),
     )
+
+
+def _downloads(inputs: ReportInputs) -> Iterator[DownloadedRepository]:
+    results = current_results(inputs)
+    for stage in inputs.stages:
+        repositories = results[stage.name].get(0, {}).get("repositories")
+        if stage.run != _DOWNLOAD_RUN or not isinstance(repositories, list):
+            continue
+        for values in repositories:
+            if isinstance(values, Mapping) and is_count(values.get("num_bytes")):
+                yield DownloadedRepository(
+                    stage=stage.name,
+                    folder=str(values.get("folder")),
+                    commit=str(values.get("commit") or ""),
+                    num_bytes=values["num_bytes"],
+                )
 
 
 def node_kinds(stage: str, nodes: Iterable[RecordedNode]) -> list[EqualNodes]:

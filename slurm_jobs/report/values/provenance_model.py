@@ -94,6 +94,18 @@ class RecordedPython:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadedRepository:
+    """Model or data set that a `download` stage provided."""
+
+    stage: str
+    folder: str
+    """Its path in the hub's addresses: `OWNER/NAME`, or `datasets/OWNER/NAME`."""
+    commit: str
+    """Empty if a mirror did not have it."""
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProvenanceNumbers:
     """Origin of the run, and its machines."""
 
@@ -103,6 +115,7 @@ class ProvenanceNumbers:
     pythons: tuple[RecordedPython, ...]
     probes: tuple[NodeProbe, ...] = ()
     """Newest probe of each node that an attempt had; empty without probes."""
+    downloads: tuple[DownloadedRepository, ...] = ()
 
 
 PACKAGES_THAT_MATTER = (

@@ -149,7 +149,7 @@ def _no_stage(stages: dict[str, Any], steps: Sequence[str]) -> str:
     return f"there is no stage `{name}`{did_you_mean(name, stages)} (stages: {', '.join(stages)})"
 
 
-_WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
+_WITHOUT_LIMIT = frozenset({"download", "consolidate", "train", "report"})
 """Built-in stages without a limit on samples."""
 
 

@@ -50,6 +50,10 @@ def provenance_section(report: RunReport) -> Html:
         for p in numbers.pythons
     ]
     software += [("(login node)", *_python_cells(s.python), "") for s in submissions[:1]]
+    downloaded = [
+        (d.stage, d.folder, d.commit or units.NOT_KNOWN, units.num_bytes(d.num_bytes))
+        for d in numbers.downloads
+    ]
     probed = None
     if probes:  # of any age
         compute = [(units.moment(p.measured_unix_s), *compute_row(p)) for p in probes]
@@ -87,6 +91,9 @@ def provenance_section(report: RunReport) -> Html:
             software,
             "No packages were noted.",
         ),
+        _texts_table("Downloaded", ("stage", "repository", "commit", "size"), downloaded)
+        if downloaded
+        else None,
         el("details", el("summary", "The spec as it was understood"), el("pre", spec)),
         id="provenance",
     )

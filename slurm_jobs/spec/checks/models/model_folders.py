@@ -1,7 +1,6 @@
 """Check that the model folders of a training can be what it expects.
 
-It reads only config.json, of folders that exist here. Names on a hub, and other stages' output,
-are left to the job. PURE.
+It reads only config.json, of folders that exist here. `hub_models` checks models on a hub. PURE.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 
-_PLACES: dict[KeyPath, PartKind | None] = {
+PLACES: dict[KeyPath, PartKind | None] = {
     ("config", "model", "path"): None,
     ("config", "model", "vision", "path"): VISION_PART,
     ("config", "model", "language", "path"): LANGUAGE_PART,
@@ -41,7 +40,7 @@ _VISION_ALONE = frozenset({"clip_vision_model", "dinov2", "siglip2", "siglip2_vi
 def model_problems(spec: CheckedSpec) -> Iterator[Problem]:
     """Yield the folders that cannot be such a model, each at its line."""
     for item in spec.expanded:
-        if item.path[2:] in _PLACES and item.given and spec.files.holds(item.resolved):
+        if item.path[2:] in PLACES and item.given and spec.files.holds(item.resolved):
             model = (spec.views[str(item.path[1])].config or {}).get("model")
             type_given = model.get("type", SMALL_VLM) if isinstance(model, Mapping) else None
             wrong = _wrong(item, type_given, spec.files)
@@ -62,13 +61,25 @@ def _wrong(item: MarkedString, type_given: Any, files: Files) -> str | None:
         return f": its {MODEL_CONFIG} is not valid JSON ({error}); copy the folder again"
     if not isinstance(values, dict):
         return f": its {MODEL_CONFIG} holds no keys and values; copy the folder again"
-    part = _PLACES[item.path[2:]]
-    wrong = (
-        _wrong_whole(values, type_given, item.given)
-        if part is None
-        else _wrong_part(values, part, item.given)
-    )
+    wrong = wrong_model(values, item.path[2:], type_given, item.given)
     return f": {wrong}" if wrong else None
+
+
+def wrong_model(
+    values: Mapping[str, Any], place: KeyPath, type_given: Any, given: str
+) -> str | None:
+    """Return why a model cannot be what a training uses it as, with the remedy; None if it can.
+
+    Args:
+        values: of its config.json.
+        place: one of `PLACES`; any other is that of a whole model.
+        type_given: `model.type` of the training.
+        given: its folder as the spec names it, for advice.
+    """
+    part = PLACES.get(place)
+    if part is None:
+        return _wrong_whole(values, type_given, given)
+    return _wrong_part(values, part, given)
 
 
 def _instead(folder: str, files: Files) -> str:

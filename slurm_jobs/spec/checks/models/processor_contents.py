@@ -1,7 +1,6 @@
-"""Check that a processor folder has the files of `preprocess`, without reading a model.
+"""Check that a processor folder has the files of `preprocess`, of a kind that it understands.
 
-The content of the files is left to the job: `slurm_jobs/formats/processors` and `tokenizer.py`.
-PURE.
+The tokenizer is left to the job (`tokenizer.py`), and so are single values. PURE.
 """
 
 from __future__ import annotations
@@ -54,6 +53,10 @@ def processor_problems(spec: CheckedSpec) -> Iterator[Problem]:
         )
         if missing:
             yield spec.problem(item.path, f"{folder} lacks {', '.join(missing)}; it must be {kind}")
+        elif item.path[-1] == "processor" and _has_images(folder, spec.files):
+            problem = spec.files.processor_problem(folder)
+            if problem is not None:
+                yield spec.problem(item.path, problem)
 
 
 def _is_file(path: str, files: Files) -> bool:
@@ -66,6 +69,12 @@ def _is_file(path: str, files: Files) -> bool:
     except OSError:
         pass
     return False
+
+
+def _has_images(folder: str, files: Files) -> bool:
+    """Check for an image processor that can be read at all."""
+    processor = files.json_values(f"{folder}/{_PROCESSOR}")
+    return bool(processor.get("image_processor") or files.json_values(f"{folder}/{_IMAGES}"))
 
 
 def _missing(folder: str, key: str, files: Files, has_template: bool) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.base.errors import SpecError
 from slurm_jobs.commands.spec_reading.read_spec import load
 from slurm_jobs.commands.spec_reading.stage_packages import NEEDED, missing_modules, package_notes
 from slurm_jobs.worker.call import BUILTIN_ENTRY_POINTS
@@ -110,7 +111,42 @@ def test_the_python_that_runs_check_is_asked_itself(
     assert note.startswith(f"{sys.executable}, the Python of sum, lacks the package numpy")
 
 
-@pytest.mark.parametrize("stage", ["preprocess", "consolidate", "train", "report", "probe"])
+TRACKED = """\
+name: s
+cluster: local
+{more}stages:
+  t:
+    run: train
+    config: {{device: cpu, strategy: single, num_steps: 1, dataset: ., trackers: {{use: [{use}]}}}}
+"""
+
+
+def test_a_tracker_whose_package_the_jobs_python_lacks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    file = tmp_path / "spec.yaml"
+    file.write_text(TRACKED.format(use="tensorboard, wandb", more=""))
+    install = rf"spec.yaml:6:\d+: .*use\[1\]: .* `{sys.executable} -m pip install wandb`, or remove"
+    with pytest.raises(SpecError, match=install):
+        load(file, to_submit=True)
+    assert load(file).spec.stages["t"].run == "train"
+    file.write_text(TRACKED.format(use="wandb", more="setup: ['module load x']\n"))
+    assert load(file, to_submit=True).notes == ()
+    file.write_text(TRACKED.format(use="tensorboard", more=""))
+    assert load(file, to_submit=True).notes == ()
+
+
+def test_a_python_without_all_packages_of_a_training_is_noted(tmp_path: Path, bare: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    file = tmp_path / "spec.yaml"
+    text = TRACKED.format(use="wandb", more="").replace("train\n", f"train\n    python: {bare}\n")
+    file.write_text(text)
+    (note,) = package_notes(load(file, to_submit=True))
+    assert "transformers, wandb, xxhash, yaml: install" in note
+
+
+@pytest.mark.parametrize(
+    "stage", ["download", "preprocess", "consolidate", "train", "report", "probe"]
+)
 def test_the_table_has_what_a_stage_imports_first(stage: str) -> None:
     module = LATER.get(stage, BUILTIN_ENTRY_POINTS[stage].partition(":")[0])
     assert NEEDED.get(stage, frozenset()) == imported(module)
