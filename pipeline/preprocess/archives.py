@@ -26,22 +26,25 @@ import xxhash
 from pipeline.preprocess.file_facts import facts_of, kept_file
 from slurm_jobs.base.regular_files import open_at_once
 from slurm_jobs.formats.file_signatures import signature_of
+from slurm_jobs.formats.tar_headers import (
+    BLOCK,
+    BrokenArchiveError,
+    TarHeaders,
+    cut_short,
+    no_header,
+)
 
 _HEAD = struct.Struct("<16sQQQ")
 _MAGIC = b"slurm-jobs-ar-2\0"
 _NUM_COLUMNS = 7
 _HALF = (1 << 64) - 1
 
-BLOCK = 512
-"""Bytes of a tar's header; members begin at multiples of it."""
 _NUM_CHECKED_AT_ONCE = 1024
 """Headers whose checksums are compared at once; Python alone would need 3 us for each."""
 _FAR_BYTES, _NEAR_BYTES = 4096, 256 * 1024
 """Bytes to read at a header if headers are far apart, and if they are close."""
 _LARGEST = 2**63 - 1
 """Limit of the sizes in a header: file systems have no larger ones."""
-_MAX_EXTRA_BYTES = 16 * 1024 * 1024
-"""Limit of a header that describes the next member; longer ones are garbage."""
 _LOCAL = struct.Struct("<4s5H3I2H")
 """Local header of a zip's member; its last two numbers are the lengths of the name and of the
 extra fields."""
@@ -53,10 +56,6 @@ _ROOM_FOR_NAMES = 512
 """Bytes read beyond a member's local header and data, so that one read usually suffices."""
 
 _MAX_OPEN = 128
-
-
-class BrokenArchiveError(ValueError):
-    """An archive is truncated, damaged, or of a kind that does not allow access in place."""
 
 
 class CompressedArchiveError(BrokenArchiveError):
@@ -268,7 +267,9 @@ def list_tar(fd: int, num_bytes: int) -> MemberTable:
     if not num_bytes:
         message = "the file is empty"
         raise BrokenArchiveError(message)
-    blocks, others = _Blocks(fd, num_bytes), _OtherHeaders(fd, num_bytes)
+    blocks = _Blocks(fd, num_bytes)
+    # It owns nothing: the archive stays open when the stream is closed.
+    others = TarHeaders(open(fd, "rb", closefd=False), num_bytes)  # noqa: SIM115
     values, links = array("Q"), array("Q")
     unchecked: list[bytes] = []
     position, has_end = 0, False
@@ -283,7 +284,7 @@ def list_tar(fd: int, num_bytes: int) -> MemberTable:
             try:
                 size = int(header[124:136].strip(b" \0") or b"0", 8)
             except ValueError as error:
-                raise BrokenArchiveError(_no_header(position)) from error
+                raise BrokenArchiveError(no_header(position)) from error
             if header[345] and header[257:263] == b"ustar\0":  # GNU's own format has times there
                 name = header[345:500].split(b"\0", 1)[0] + b"/" + name
             unchecked.append(header)
@@ -301,9 +302,9 @@ def list_tar(fd: int, num_bytes: int) -> MemberTable:
                 target = info.linkname.encode("utf-8", "surrogateescape")
                 links.extend((len(values) // _NUM_COLUMNS, *_hash(target)))
         if not 0 <= size <= _LARGEST:
-            raise BrokenArchiveError(_no_header(position))
+            raise BrokenArchiveError(no_header(position))
         if end > num_bytes:
-            raise BrokenArchiveError(_cut_short(num_bytes))
+            raise BrokenArchiveError(cut_short(num_bytes))
         check = 0
         if kind is Kind.FILE:
             # Behind a long name or pax values, the header at `position` is not the member's own.
@@ -340,51 +341,8 @@ class _Blocks:
             self._start, at = offset, 0
         block = self._data[at : at + BLOCK]
         if len(block) < BLOCK:
-            raise BrokenArchiveError(_cut_short(self._num_bytes))
+            raise BrokenArchiveError(cut_short(self._num_bytes))
         return block
-
-
-class _OtherHeaders:
-    """Headers that only `tarfile` understands, read one by one."""
-
-    def __init__(self, fd: int, num_bytes: int) -> None:
-        self._stream = open(fd, "rb", closefd=False)  # noqa: SIM115 - it owns nothing
-        self._num_bytes = num_bytes
-        self._archive: tarfile.TarFile | None = None
-        self.has_global_headers = False
-        """True if pax values were read that apply to all further members."""
-
-    def read(self, position: int, header: bytes) -> tuple[tarfile.TarInfo, int]:
-        """Return the member that is described from `position` on, and where the next begins.
-
-        Raises:
-            BrokenArchiveError: it is damaged or truncated.
-        """
-        try:
-            if header[156] in b"xgXLK":
-                extra_bytes = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").size
-                if extra_bytes > _MAX_EXTRA_BYTES:
-                    message = f"a header of {extra_bytes} bytes at byte {position}"
-                    raise BrokenArchiveError(message)
-            if self._archive is None:
-                self._archive = tarfile.TarFile(
-                    fileobj=self._stream, encoding="utf-8", errors="surrogateescape"
-                )
-            archive = self._archive
-            archive.offset = self._stream.seek(position)
-            info = tarfile.TarInfo.fromtarfile(archive)
-        except BrokenArchiveError:  # a ValueError, but its message is complete
-            raise
-        except (tarfile.TarError, ArithmeticError, RecursionError, ValueError) as error:
-            reached_end = self._stream.tell() >= self._num_bytes
-            # raised for a complete header with wrong content, which may be the file's last
-            is_invalid = isinstance(error, tarfile.InvalidHeaderError)  # type: ignore[attr-defined]  # typeshed lacks it
-            if reached_end and not is_invalid:
-                raise BrokenArchiveError(_cut_short(self._num_bytes)) from error
-            message = f"{_no_header(position)} ({error})"
-            raise BrokenArchiveError(message) from error
-        self.has_global_headers = bool(archive.pax_headers.keys() - {"comment"})
-        return info, archive.offset
 
 
 def _check_sums(headers: list[bytes]) -> None:
@@ -400,14 +358,6 @@ def _check_sums(headers: list[bytes]) -> None:
         except tarfile.TarError as error:
             message = "a header does not match its checksum"
             raise BrokenArchiveError(message) from error
-
-
-def _cut_short(num_bytes: int) -> str:
-    return f"truncated: it ends at byte {num_bytes}, within a member"
-
-
-def _no_header(position: int) -> str:
-    return f"no tar header at byte {position}"
 
 
 _MAX_DIRECTORY_BYTES = 1 << 30

@@ -9,6 +9,7 @@ from pipeline.preprocess.manifests.container_manifest import ContainerManifest
 from pipeline.preprocess.manifests.interface import Manifest
 from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifest
+from pipeline.preprocess.manifests.tar_manifest import TarManifest
 from pipeline.preprocess.manifests.text_manifest import TextManifest
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
@@ -17,7 +18,8 @@ from slurm_jobs.formats.manifests.containers.json_container import NoContainerEr
 from slurm_jobs.formats.manifests.foreign_files import foreign_format, unknown_format
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_options import RowOptions
-from slurm_jobs.formats.manifests.table_files import NoTableError, find_table
+from slurm_jobs.formats.manifests.table_files import find_table
+from slurm_jobs.formats.manifests.table_set import NoTableError
 from slurm_jobs.formats.manifests.text import CsvFile, JsonLines, JsonList, TextFormat
 
 _TABLES: dict[str, OpenTable] = {"parquet": ParquetTable, "arrow": ArrowTable}
@@ -33,7 +35,7 @@ def open_manifest(
     """Open the manifest at `path` and count its rows.
 
     Args:
-        path: A file, or the folder of a table.
+        path: A file, or the folder of a table or of tars.
         limit: Number of rows to use.
         options: Options of the config for rows.
         index_dir: Folder for the index of the manifest, shared with other slices.
@@ -47,13 +49,15 @@ def open_manifest(
         table = find_table(path)
     except FileNotFoundError as error:
         message = (
-            f"{path}: no such manifest; give the path of a CSV, JSONL, JSON or Parquet file, or "
-            f"of a folder of Parquet files or one that `datasets` saved"
+            f"{path}: no such manifest; give the path of a CSV, JSONL, JSON, Parquet or tar file, "
+            f"or of a folder of Parquet or tar files or one that `datasets` saved"
         )
         raise StageConfigError(message) from error
     except NoTableError as error:
         message = f"{path}{error}"
         raise StageDataError(message) from error
+    if table is not None and table.kind == "tar":
+        return TarManifest(path, table, options, limit=limit, index_dir=index_dir)
     if table is not None:
         opening = _TABLES[table.kind]
         return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)

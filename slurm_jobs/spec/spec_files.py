@@ -26,7 +26,7 @@ class TableFacts:
     """Facts about a manifest that is a table, without its rows."""
 
     names: tuple[str, ...] = ()
-    """Column names."""
+    """Column names; empty for tars, whose rows have keys of their own."""
     has_rows: bool = False
     problem: str = ""
     """Reason why it is not a manifest, to follow its path in a message."""

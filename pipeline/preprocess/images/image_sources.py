@@ -27,7 +27,6 @@ from pathlib import Path
 from pipeline.preprocess.archives import (
     WHY_UNREADABLE,
     Archive,
-    BrokenArchiveError,
     CompressedArchiveError,
     DamagedMemberError,
     OpenArchives,
@@ -39,6 +38,7 @@ from slurm_jobs.base.regular_files import open_at_once
 from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGE_MB
 from slurm_jobs.formats.manifests.image_paths import is_within, missing_hint, normal_forms, place_of
 from slurm_jobs.formats.manifests.messages import Content
+from slurm_jobs.formats.tar_headers import BrokenArchiveError
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """Errors of the name, not of the file system: another attempt would fail, too."""

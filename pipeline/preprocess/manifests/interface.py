@@ -17,7 +17,8 @@ class Manifest(Protocol):
     num_rows: int
     """Rows, up to `limit`."""
     fingerprint: str
-    """Hexadecimal, of the whole manifest, whatever `limit`; images' bytes are not part of it."""
+    """Hexadecimal, of the whole manifest, whatever `limit`; images' bytes are not part of it. Of
+    tars it covers those that have the rows up to `limit`."""
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
         """Yield the rows of these numbers, in order.

@@ -17,8 +17,7 @@ from slurm_jobs.formats.expand import expand_path, expand_text
 from slurm_jobs.formats.manifests.containers.json_container import find_container
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
-from slurm_jobs.formats.manifests.split_files import split_path
-from slurm_jobs.formats.manifests.table_files import find_table
+from slurm_jobs.formats.manifests.table_files import find_table, named_split
 from slurm_jobs.formats.manifests.text import MAX_ROWS, first_rows, manifest_damage
 from slurm_jobs.formats.manifests.values import read_row
 from slurm_jobs.formats.processors.folder import describe_processor, read_processor
@@ -174,7 +173,7 @@ def _has_module(name: str) -> bool:
 
 
 def _exists(path: str) -> bool:
-    return Path(path).exists() or bool(split_path(Path(path)))
+    return Path(path).exists() or named_split(Path(path)) is not None
 
 
 def _write_obstacle(folder: str) -> str | None:

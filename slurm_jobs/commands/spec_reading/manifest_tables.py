@@ -1,6 +1,6 @@
 """Manifests that are tables, read on the login node: columns, and whether there are rows.
 
-Uses pyarrow if installed; the login node's install does not require it.
+All but tars need pyarrow. It is used if installed; the login node's install does not require it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from slurm_jobs.formats.manifests.containers.json_container import (
 )
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
-from slurm_jobs.formats.manifests.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.formats.manifests.table_files import find_table
+from slurm_jobs.formats.manifests.table_set import NoTableError, TableFiles
+from slurm_jobs.formats.manifests.tars.group_values import group_row
+from slurm_jobs.formats.manifests.tars.tar_groups import open_tar
 from slurm_jobs.formats.manifests.text import MAX_BYTES, MAX_ROWS
 from slurm_jobs.formats.manifests.values import read_row
+from slurm_jobs.formats.tar_headers import BrokenArchiveError
 from slurm_jobs.spec.checks.data.manifests import named_manifests
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import TableFacts
@@ -36,7 +40,7 @@ def table_facts(manifest: str) -> TableFacts | None:
     """Return facts about the table at a path; None if there is none, or it cannot be read.
 
     These are the columns of the first file, whether any has a row, and damage. Rows that are joined
-    from the lists of a JSON object count as a table, too.
+    from the lists of a JSON object count as a table, too. Rows of tars have no common columns.
     """
     try:
         table = find_table(Path(manifest))
@@ -47,6 +51,8 @@ def table_facts(manifest: str) -> TableFacts | None:
         return None
     if container is not None:
         return TableFacts(names=container.columns, has_rows=bool(container.rows))
+    if table is not None and table.kind == "tar":
+        return _tar_facts(table)
     if table is None or not has_pyarrow():
         return None
     import pyarrow as pa
@@ -74,13 +80,29 @@ def table_facts(manifest: str) -> TableFacts | None:
     return TableFacts(names=names, split=table.split, others=table.others)
 
 
+def _tar_facts(table: TableFiles) -> TableFacts | None:
+    has_rows = False
+    for tar in table.files:
+        try:
+            with open_tar(tar) as opened:
+                has_rows = next(opened.groups(table.excluded), None) is not None
+        except OSError:
+            return None
+        except BrokenArchiveError as error:
+            where = "" if len(table.files) == 1 else f": {tar.name}"
+            return TableFacts(problem=f"{where}: {error}")
+        if has_rows:
+            break
+    return TableFacts(has_rows=has_rows, split=table.split, others=table.others)
+
+
 def class_column(path: Path) -> str | None:
     """Return the only column of classes of a table that has no column of texts or turns.
 
     None without pyarrow, or if the table cannot be read.
     """
     table = find_table(path)
-    if table is None or not has_pyarrow():
+    if table is None or table.kind == "tar" or not has_pyarrow():
         return None
     import pyarrow as pa
 
@@ -94,8 +116,13 @@ def class_column(path: Path) -> str | None:
 
 
 def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
-    """Return the first rows of a table, read as the job reads them; none without pyarrow."""
+    """Return the first rows of a table, read as the job reads them.
+
+    There are none without pyarrow, unless the table is of tars.
+    """
     table = find_table(path)
+    if table is not None and table.kind == "tar":
+        return first_tar_rows(table, options)
     if table is None or not has_pyarrow():
         return []
     import pyarrow as pa
@@ -118,6 +145,23 @@ def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
     except (pa.ArrowException, OSError, EOFError, ValueError):  # the job reports what is damaged
         pass
     return rows[:MAX_ROWS]
+
+
+def first_tar_rows(table: TableFiles, options: RowOptions) -> list[ManifestRow]:
+    """Return the first rows of tars; fewer where a tar is damaged, which the job reports."""
+    rows: list[ManifestRow] = []
+    num_bytes = 0
+    with suppress(BrokenArchiveError, OSError):
+        for tar in table.files:
+            with open_tar(tar) as opened:
+                for group in opened.groups(table.excluded):
+                    origin = RowOrigin(row=len(rows), line=None, manifest=tar, key=group.key)
+                    rows.append(group_row(origin, group, opened.read, options, table.fields))
+                    num_bytes += sum(member.size for member in group.members.values())
+                    is_enough = num_bytes >= MAX_BYTES and len(rows) >= _BATCH_ROWS
+                    if is_enough or len(rows) == MAX_ROWS:
+                        return rows
+    return rows
 
 
 def _batches(table: TableFiles, options: RowOptions) -> Iterator[tuple[pa.Schema, pa.RecordBatch]]:
@@ -152,7 +196,8 @@ def table_notes(spec: RunSpec) -> list[str]:
     notes: list[str] = []
     for place, manifest in [] if has_pyarrow() else named_manifests(spec):
         with suppress(OSError, ValueError):
-            if find_table(Path(manifest)) is not None:
+            table = find_table(Path(manifest))
+            if table is not None and table.kind != "tar":
                 notes.append(
                     f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns "
                     "and rows were not checked (`pip install pyarrow` here, or leave it to the job)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,10 +21,11 @@ from slurm_jobs.formats.expand import expand_typed
 from slurm_jobs.formats.manifests.containers.data_set_lists import NAME_OF_LIST
 from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.image_paths import place_of
-from slurm_jobs.formats.manifests.messages import Content
+from slurm_jobs.formats.manifests.messages import Content, ManifestRow
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.splits import split_and_rest
-from slurm_jobs.formats.manifests.table_files import NoTableError, find_table
+from slurm_jobs.formats.manifests.table_files import find_table
+from slurm_jobs.formats.manifests.table_set import NoTableError
 
 
 def expanded(path: Path) -> Path:
@@ -71,9 +73,11 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         message = f"{manifest} is an image: name its folder, or a manifest"
         raise InputError(message)
     member = member_syntax(manifest)
-    if member is not None:
+    rows = [] if member is None else _first_rows(manifest)
+    if member is not None and all(row.problem for row in rows):
+        why = f" ({rows[0].origin}: {rows[0].problem})" if rows else ""
         message = (
-            f"{manifest} is an archive of images: unpack it and name the folder, or write a "
+            f"{manifest} is an archive of images{why}: unpack it and name the folder, or write a "
             f"manifest that lists its members with their texts, as `{member}` "
             "(docs/guides/data/manifests.md)"
         )
@@ -96,6 +100,12 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
     return Data(manifest=as_named, num_rows=count.number, is_exact=count.is_exact)
 
 
+def _first_rows(manifest: Path) -> Sequence[ManifestRow]:
+    from slurm_jobs.commands.spec_reading.disk_files import disk_files
+
+    return disk_files().first_rows(str(manifest.absolute()), RowOptions())
+
+
 def class_column_of(manifest: Path) -> str | None:
     """Return the column of a table whose classes are the answers, because there are no others."""
     from slurm_jobs.commands.spec_reading.manifest_tables import class_column
@@ -116,6 +126,14 @@ def held_out_split(manifest: Path) -> Path | None:
                 if split_and_rest(name)[0] == kind:
                     return manifest / name
     return None
+
+
+def holds_tars(path: Path) -> bool:
+    """Check whether a path is a tar, or a folder of tars, whose members are the rows."""
+    with suppress(NoTableError, OSError):
+        table = find_table(path)
+        return table is not None and table.kind == "tar"
+    return False
 
 
 def is_image_folder(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -11,15 +12,19 @@ from pathlib import Path
 from typing import IO
 
 from slurm_jobs.base.errors import StageConfigError
-from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.base.regular_files import open_regular, read_bytes
 from slurm_jobs.formats.manifests.row_options import RowOptions
-from slurm_jobs.formats.manifests.table_files import TableFiles
+from slurm_jobs.formats.manifests.table_set import TableFiles
+from slurm_jobs.formats.manifests.tars.tar_groups import open_tar
 from slurm_jobs.formats.manifests.text import JsonList
+from slurm_jobs.formats.tar_headers import BLOCK, BrokenArchiveError
 
 _HUGE_BYTES = 4 * 2**30
 """A longer text is not read to count its lines: a busy file server takes seconds per gigabyte."""
 _LONG_LIST_BYTES = 64 * 2**20
 """A longer JSON list is not parsed to count its rows: Python parses some 100 MB per second."""
+_MOST_GROUPS = 1_000
+"""Samples of a tar from which the number of all is estimated."""
 _PIECE_BYTES = 2**20
 _SAMPLE_BYTES = 2**20
 _BLANKS_AND_COMMA = re.compile(r"[ \t\r\n,]+")
@@ -81,7 +86,9 @@ def _estimated(stream: IO[bytes], num_bytes: int) -> RowCount:
 
 
 def count_table_rows(table: TableFiles) -> RowCount:
-    """Count the rows of a table by its metadata; unknown without pyarrow."""
+    """Count the rows of a table by its metadata; unknown without pyarrow, unless it is of tars."""
+    if table.kind == "tar":
+        return _count_tar_rows(table)
     from slurm_jobs.commands.spec_reading.manifest_tables import has_pyarrow
 
     if not has_pyarrow():
@@ -91,6 +98,27 @@ def count_table_rows(table: TableFiles) -> RowCount:
     count = _parquet_rows if table.kind == "parquet" else _arrow_rows
     with suppress(pa.ArrowException, OSError):  # damaged: `check` reports it
         return RowCount(number=sum(map(count, table.files)))
+    return RowCount(number=None)
+
+
+def _count_tar_rows(table: TableFiles) -> RowCount:
+    """Return the samples that img2dataset has counted, or an estimate from the first tar."""
+    numbers = []
+    for tar in table.files:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            values = json.loads(read_bytes(tar.with_name(f"{tar.stem}_stats.json")))
+            numbers.append(int(values["successes"]))
+    if len(numbers) == len(table.files):
+        return RowCount(number=sum(numbers))
+    num_rows = num_bytes = 0
+    with suppress(OSError, BrokenArchiveError), open_tar(table.files[0]) as opened:
+        for group in itertools.islice(opened.groups(table.excluded), _MOST_GROUPS):
+            num_rows += 1
+            num_bytes += sum(BLOCK + member.size for member in group.members.values())
+        if num_rows < _MOST_GROUPS and len(table.files) == 1:
+            return RowCount(number=num_rows)
+        all_bytes = sum(tar.stat().st_size for tar in table.files)
+        return RowCount(number=round(num_rows * all_bytes / max(1, num_bytes)), is_exact=False)
     return RowCount(number=None)
 
 

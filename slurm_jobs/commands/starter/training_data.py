@@ -107,7 +107,9 @@ class TrainingDataSearch:
         if data.num_rows is not None:
             about = "" if data.is_exact or data.num_rows == 1 else "about "
             line = f"data: {path}, {about}{number_of('row', data.num_rows)}"
-        if path.is_dir():
+        if data_files.holds_tars(path):
+            line += ", from its WebDataset tars"
+        elif path.is_dir():
             line += f", from its table; {_ONLY_NAMED}"
             note = archive_note(path)
             found.notes += [] if note is None else [note]

@@ -21,7 +21,6 @@ _UNPACKED_BY = {
     "zip": "unzip",
     "7-Zip": "7z x",
     "RAR": "unrar x",
-    "tar": "tar -xf",
 }
 _SHEETS = (".xlsx", ".xlsm", ".ods", ".xls")
 _TEXTS: Mapping[Group, str] = {

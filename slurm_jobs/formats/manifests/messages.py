@@ -73,10 +73,13 @@ class RowOrigin:
     line: int | None
     """Line, from 1; None in a JSON list, whose rows have no lines."""
     manifest: Path
+    """File of the row, or the folder of a table."""
+    key: str = ""
+    """Name of the row in a tar."""
 
     def __str__(self) -> str:
         place = f"row {self.row}" if self.line is None else f"{self.line}"
-        return f"{self.manifest.name}:{place}"
+        return f"{self.manifest.name}:{self.key or place}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
+from typing import Literal
 
 from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.formats.manifests.splits import split_and_rest, split_of
+from slurm_jobs.formats.manifests.table_set import NoTableError
 
-_NAME = re.compile(r"(.+?)(?:-\d{4,}(?:-of-\d{4,}\b.*)?)?\.parquet")
+_NAME = re.compile(r"(.+?)(?:-\d{4,}(?:-of-\d{4,}\b.*)?)?\.(?:parquet|tar)")
 """Name of a file, whose beginning may name a split: `train-00000-of-00005.parquet`."""
 _OF_MANY = re.compile(r"-\d{4,}-of-\d{4,}\b")
 _LIST = "dataset_dict.json"
@@ -22,20 +24,20 @@ _DATA_DIR = "data"
 """Folder of a hub's repository that holds the files."""
 
 
-class NoSplitError(ValueError):
-    """Folder of several splits, none of which is plainly for training; the message follows it."""
-
-
 def saved_splits(folder: Path) -> list[str] | None:
     """Return the splits of a saved `DatasetDict`, each a folder; None if it is none.
 
     Raises:
-        OSError, ValueError: the list of splits cannot be read.
+        NoTableError: the list of splits is not valid JSON.
+        OSError: it cannot be read.
     """
     try:
         values = json.loads(read_bytes(folder / _LIST))
     except FileNotFoundError:
         return None
+    except (ValueError, RecursionError) as error:
+        message = f": {_LIST} is not valid JSON ({error})"
+        raise NoTableError(message) from error
     splits = values.get("splits") if isinstance(values, dict) else None
     return [str(split) for split in splits or [] if _is_name(str(split))]
 
@@ -45,27 +47,27 @@ def _is_name(text: str) -> bool:
     return Path(text).name == text and text != ".."
 
 
-def parquet_splits(folder: Path) -> dict[str, list[Path]]:
-    """Return the Parquet files of a folder by split, each in the order of their names.
+def files_by_split(folder: Path, suffix: Literal["parquet", "tar"]) -> dict[str, list[Path]]:
+    """Return the files of a folder by split, each in the order of their names.
 
     All are under the name "" if they are not of several splits. Empty without such a file.
     """
     for inner in (folder, folder / _DATA_DIR):
-        files = _parquet_files(inner)
+        files = _files(inner, suffix)
         if files:
             return _by_split(files)
     splits = {}
     for child in sorted(folder.iterdir()):
-        files = _parquet_files(child) if split_of(child.name) else []
+        files = _files(child, suffix) if split_of(child.name) else []
         if files:
             splits[child.name] = files
     return splits
 
 
-def _parquet_files(folder: Path) -> list[Path]:
+def _files(folder: Path, suffix: str) -> list[Path]:
     return sorted(
         path
-        for path in folder.glob("*.parquet")
+        for path in folder.glob(f"*.{suffix}")
         if path.is_file() and not path.name.startswith((".", "_"))
     )
 
@@ -83,7 +85,7 @@ def training_split(splits: Collection[str]) -> str:
     """Return the split to train on: the only one, or the only one for training.
 
     Raises:
-        NoSplitError: there is none such.
+        NoTableError: there is none such.
     """
     names = sorted(splits)
     exactly = [name for name in names if name == "train"]
@@ -96,16 +98,4 @@ def training_split(splits: Collection[str]) -> str:
         f" holds the splits {', '.join(names) or 'of a list that is empty'}, and none of them is "
         "plainly for training: name one, as if it were a folder in this one"
     )
-    raise NoSplitError(message)
-
-
-def split_path(path: Path) -> list[Path]:
-    """Return the files of the split that a path names as if it were a folder; none otherwise.
-
-    Args:
-        path: `FOLDER/test` for the split `test` of the Parquet files in FOLDER.
-    """
-    if path.suffix or not path.parent.is_dir() or path.exists():
-        return []
-    files: Mapping[str, list[Path]] = parquet_splits(path.parent)
-    return files.get(path.name, []) if path.name else []
+    raise NoTableError(message)

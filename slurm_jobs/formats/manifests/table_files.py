@@ -1,47 +1,23 @@
-"""Files of a manifest that is a table: Parquet, or a folder that `datasets` saved to disk."""
+"""Files of a manifest that is a table: Parquet, tars, or what `datasets` saved to disk."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import shlex
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from slurm_jobs.base.regular_files import open_regular, read_bytes
 from slurm_jobs.formats.file_signatures import HEAD_BYTES, signature_of
 from slurm_jobs.formats.manifests.keys import PICTURE_NAME
 from slurm_jobs.formats.manifests.split_files import (
-    NoSplitError,
-    parquet_splits,
+    files_by_split,
     saved_splits,
-    split_path,
     training_split,
 )
-
-_MAX_ENTRIES, _MAX_FOLDERS = 1000, 10
-"""Bounds of the search for pictures: a folder may hold millions of files."""
-_LISTS = ("metadata.csv", "metadata.jsonl")
-"""Manifests of Hugging Face's ImageFolder, next to the images."""
-
-
-class NoTableError(ValueError):
-    """Folder that is not a manifest; the message follows its path."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableFiles:
-    """Files of a table, in the order of their rows."""
-
-    kind: Literal["parquet", "arrow"]
-    files: tuple[Path, ...]
-    split: str = ""
-    """Split of the data set to which they belong; empty if the folder has no several splits."""
-    others: tuple[str, ...] = ()
-    """Names of the folder's other splits, which can be named as if they were folders in it."""
+from slurm_jobs.formats.manifests.table_set import NoTableError, TableFiles, TableKind
+from slurm_jobs.formats.manifests.tars.tar_folder import IMAGE_LISTS, find_tars, some_files
 
 
 def find_table(path: Path) -> TableFiles | None:
@@ -54,22 +30,52 @@ def find_table(path: Path) -> TableFiles | None:
         OSError: it cannot be read.
     """
     if path.is_dir():
-        splits = _saved_splits(path)
+        splits = saved_splits(path)
         if splits is not None:
-            taken = _training_split(splits)
+            taken = training_split(splits)
             others = tuple(name for name in splits if name != taken)
             return replace(_saved_files(path / taken), split=taken, others=others)
         is_saved = (path / "state.json").is_file()
-        return _saved_files(path) if is_saved else _parquet_files(path)
-    files = split_path(path)
-    if files:
-        return TableFiles(kind="parquet", files=tuple(files), split=path.name)
+        return _saved_files(path) if is_saved else _trained_split(path)
+    split = named_split(path)
+    if split is not None:
+        return split
     with open_regular(path) as stream:
         signature = signature_of(stream.read(HEAD_BYTES))
-    if signature is None or signature.group not in {"parquet", "arrow"}:
+    if signature is None:
+        return TableFiles(kind="tar", files=(path,)) if path.suffix == ".tar" else None
+    kinds: dict[str, TableKind] = {"Parquet": "parquet", "Arrow stream": "arrow", "tar": "tar"}
+    kind = kinds.get(signature.name)
+    return None if kind is None else TableFiles(kind=kind, files=(path,))
+
+
+def named_split(path: Path) -> TableFiles | None:
+    """Return the split that a path names as if it were a folder; None otherwise.
+
+    Args:
+        path: `FOLDER/test` for the split `test` of the files in FOLDER.
+    """
+    if path.suffix or not path.name or not path.parent.is_dir() or path.exists():
         return None
-    kind: Literal["parquet", "arrow"] = "parquet" if signature.group == "parquet" else "arrow"
-    return TableFiles(kind=kind, files=(path,))
+    table = _by_split(path.parent).get(path.name)
+    return None if table is None else replace(table, split=path.name)
+
+
+def _by_split(folder: Path) -> dict[str, TableFiles]:
+    tables = find_tars(folder)
+    if not tables:
+        for name, files in files_by_split(folder, "parquet").items():
+            tables[name] = TableFiles(kind="parquet", files=tuple(files))
+    return tables
+
+
+def _trained_split(folder: Path) -> TableFiles:
+    tables = _by_split(folder)
+    if not tables:
+        raise NoTableError(_why_no_table(folder))
+    taken = training_split(tables)
+    others = tuple(name for name in tables if name != taken)
+    return replace(tables[taken], split=taken, others=others)
 
 
 def _saved_files(folder: Path) -> TableFiles:
@@ -89,21 +95,6 @@ def _saved_files(folder: Path) -> TableFiles:
     return TableFiles(kind="arrow", files=files)
 
 
-def _saved_splits(folder: Path) -> list[str] | None:
-    try:
-        return saved_splits(folder)
-    except (ValueError, RecursionError) as error:
-        message = f": dataset_dict.json is not valid JSON ({error})"
-        raise NoTableError(message) from error
-
-
-def _training_split(splits: Collection[str]) -> str:
-    try:
-        return training_split(splits)
-    except NoSplitError as error:
-        raise NoTableError(str(error)) from error
-
-
 def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_bytes(path))
@@ -116,28 +107,22 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _parquet_files(folder: Path) -> TableFiles:
-    splits = parquet_splits(folder)
-    if splits:
-        taken = _training_split(splits)
-        others = tuple(name for name in splits if name != taken)
-        return TableFiles(kind="parquet", files=tuple(splits[taken]), split=taken, others=others)
+def _why_no_table(folder: Path) -> str:
     message = (
-        " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
-        "wrote (it has no state.json)"
+        " is a folder without `*.parquet` or `*.tar` files, and none that `save_to_disk` of "
+        "`datasets` wrote (it has no state.json)"
     )
-    listed = next((name for name in _LISTS if (folder / name).is_file()), None)
-    entries = list(itertools.islice(folder.iterdir(), _MAX_ENTRIES))
-    for path in [path for path in entries if path.is_dir()][:_MAX_FOLDERS]:
-        with contextlib.suppress(OSError):  # `lost+found`
-            entries += itertools.islice(path.iterdir(), _MAX_ENTRIES)
+    listed = next((name for name in IMAGE_LISTS if (folder / name).is_file()), None)
+    names = [path.name for path in some_files(folder)]
     if listed is not None:
-        message += f"; {folder / listed} lists its images: name that file as the manifest"
-    elif any(PICTURE_NAME.search(path.name) for path in entries):
-        message += (
-            "; it holds pictures: a manifest lists them with their texts, as CSV "
+        return f"{message}; {folder / listed} lists its images: name that file as the manifest"
+    if any(map(PICTURE_NAME.search, names)):
+        return (
+            f"{message}; it holds pictures: a manifest lists them with their texts, as CSV "
             "(`image_path,text`) or JSON lines; `slurm-jobs init --data "
             f"{shlex.quote(str(folder))}` writes one for pictures with a text each, or in a "
             "folder for each class"
         )
-    raise NoTableError(message)
+    if any(name.endswith((".tar.gz", ".tgz")) for name in names):
+        return f"{message}; it holds compressed tars, which are read after `gunzip *.tar.gz`"
+    return message

@@ -72,12 +72,14 @@ def image_of(item: Any) -> Content:
     given = {key: item[key] for key in _NAME_KEYS if item.get(key)}
     if isinstance(item.get("source"), Mapping):
         given["source"] = item["source"]
-    names = {value for value in given.values() if isinstance(value, str)}
-    if len(names) > 1:
+    images = [image_of(value) for value in given.values()]
+    names = set()
+    for value, inner in zip(given.values(), images, strict=True):
+        names.add(value if isinstance(value, str) else inner.value)  # `image_url: {url: a.png}`
+    if len(names - {""}) > 1:
         message = f"an image with several names: {shorten(given)}"
         raise BadRowError(message)
-    inner = next(iter(given.values()), "")
-    image = image_of(inner)
+    image = next(iter(images), Content(kind="image", value=""))
     key = next((key for key in _DATA_KEYS if item.get(key) not in (None, "")), None)
     data = item.get(key) if key else None
     if data is None or isinstance(data, bytes):

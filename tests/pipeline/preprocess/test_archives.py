@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.preprocess.archives import (
-    BrokenArchiveError,
     DamagedMemberError,
     Kind,
     MemberTable,
@@ -27,6 +26,7 @@ from pipeline.preprocess.archives import (
     list_zip,
     read_zip_member,
 )
+from slurm_jobs.formats.tar_headers import BrokenArchiveError
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 KINDS = {

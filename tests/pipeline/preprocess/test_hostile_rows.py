@@ -18,13 +18,14 @@ import pytest
 from PIL import Image
 
 from pipeline.preprocess import archives
-from pipeline.preprocess.archives import BrokenArchiveError, list_zip
+from pipeline.preprocess.archives import list_zip
 from pipeline.preprocess.images.decode import decode_upright, open_image
 from pipeline.preprocess.images.image_formats import MAX_JPEG_SCANS
 from pipeline.preprocess.manifests import table_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.formats.manifests import bounded_lines
+from slurm_jobs.formats.tar_headers import BrokenArchiveError
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.preprocess.slices import rejects_of
 

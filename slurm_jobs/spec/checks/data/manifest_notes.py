@@ -73,8 +73,9 @@ def _unknown_ignored(
     Turns of a table or CSV are not read, and may have any key.
     """
     table = files.table(manifest)
-    names = list(table.names) if table else list(dict.fromkeys(k for r in rows for k in r.keys))
-    is_json = table is None and not manifest.lower().endswith(".csv")
+    columns = list(table.names) if table else []
+    names = columns or list(dict.fromkeys(k for r in rows for k in r.keys))
+    is_json = not columns and not manifest.lower().endswith(".csv")
     if not names or (not is_json and any(map(options.holds_turns, names))):
         return None
     present = {*names, *(key for row in rows for key in row.left_out)}
@@ -83,7 +84,7 @@ def _unknown_ignored(
         return None
     near = difflib.get_close_matches(unknown[0], names, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else f"; found: {_listed(names)}"
-    where = "column" if table else f"key of the first {len(rows):,} rows"
+    where = "column" if columns else f"key of the first {len(rows):,} rows"
     return (
         f"`columns.ignore` names {_listed([f'`{name}`' for name in unknown])}, but no {where} "
         f"has this name{hint}"

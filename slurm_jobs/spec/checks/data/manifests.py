@@ -190,7 +190,8 @@ def _wrong_content(manifest: str, verb: str, files: Files) -> str | None:
 def _wrong_columns(manifest: str, files: Files, options: RowOptions) -> str | None:
     table = files.table(manifest)
     if table is not None:
-        wrong = None if table.problem else options.wrong_columns(table.names)
+        has_columns = not table.problem and table.names
+        wrong = options.wrong_columns(table.names) if has_columns else None
         return f": {wrong}" if wrong else None
     line, is_small = files.first_line(manifest), files.small_text(manifest) is not None
     if not manifest.lower().endswith(".csv") or line is None:

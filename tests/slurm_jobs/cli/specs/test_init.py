@@ -14,6 +14,7 @@ from PIL import Image
 from slurm_jobs.commands.spec_reading.stage_packages import NEEDED
 from slurm_jobs.commands.starter.place_choice import _GPUS_DIR
 from tests.slurm_jobs.cli.specs.begun import SLURM, Init, answering, begin, fake_slurm, images, init
+from tests.webdataset_tars import write_tar
 
 __all__ = ["begin", "init"]
 
@@ -169,6 +170,24 @@ def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
     for option, value in (("--data", "nosuch"), ("--model", "nosuch"), ("--recipe", "nosuch")):
         assert "nosuch: n" in begin(option, value, "--yes", code=2).err.lower()
     assert not (tmp_path / "configs").exists()
+
+
+def test_a_folder_of_tars_is_trained_and_its_held_out_split_evaluated(
+    init: Init, tmp_path: Path
+) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(picture, "PNG")
+    for split in ("train", "val"):
+        members: dict[str, bytes | str] = {}
+        for row in range(4):
+            members |= {f"{row}.png": picture.getvalue(), f"{row}.txt": f"picture {row}"}
+        write_tar(tmp_path / "tars" / f"{split}-0000.tar", members)
+    said = init("--data", "tars", "--yes").out
+    assert "data: tars, 4 rows, from its WebDataset tars" in said
+    assert "evaluation: tars/val" in said
+    spec = (tmp_path / "configs/finetune.yaml").read_text()
+    assert 'manifest: "../tars"' in spec
+    assert 'evaluate: {manifest: "../tars/val"' in spec
 
 
 def test_a_hub_folder_of_classes_is_trained_and_evaluated_by_their_names(

@@ -10,9 +10,10 @@ import pytest
 
 from slurm_jobs.cli.main import main
 from slurm_jobs.commands.spec_reading import manifest_tables
-from tests.pipeline.tables import captions, write_parquet, write_saved
+from tests.pipeline.tables import captions, picture, write_parquet, write_saved
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 from tests.slurm_jobs.spec.conftest import Check, check
+from tests.webdataset_tars import write_tar
 
 __all__ = ["check"]
 
@@ -44,6 +45,21 @@ def test_a_table_without_rows_or_columns_is_a_problem_at_its_line(
     assert "found: url, caption. Name it" in line
     write(tmp_path / "m", captions(3))
     assert check(SPEC_OF_M) == []
+
+
+def test_tars_are_checked_by_their_first_rows(check: Check, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "m" / "0.tar", {"a.mp4": b"x", "a.png": picture(0), "a.txt": "cat"})
+    (line,) = check(SPEC_OF_M)
+    assert line.startswith(f"{PLACE}: the first row, 0.tar:a, cannot be used: `a.mp4` is not read")
+    assert check(f"{SPEC_OF_M}      columns: {{ignore: [mp4]}}\n") == []
+    (line,) = check(f"{SPEC_OF_M}      columns: {{text: words, ignore: [mp4]}}\n")
+    assert "no column `words`, which `columns.text` names" in line
+    write_tar(tar, {})
+    assert check(SPEC_OF_M) == [f"{PLACE} has no rows; there is nothing to preprocess"]
+    tar.write_bytes(b"PK")
+    assert check(SPEC_OF_M) == [
+        f"{PLACE}: truncated: it ends at byte 2, without the end mark of a tar"
+    ]
 
 
 def test_a_table_whose_first_file_is_empty_may_have_rows(check: Check, tmp_path: Path) -> None:

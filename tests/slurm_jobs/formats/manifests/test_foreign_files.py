@@ -7,7 +7,6 @@ import gzip
 import io
 import lzma
 import sqlite3
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,15 +28,6 @@ def zipped(name: str) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(name, ROWS)
-    return stream.getvalue()
-
-
-def tarred() -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        info = tarfile.TarInfo("m.csv")
-        info.size = len(ROWS)
-        archive.addfile(info, io.BytesIO(ROWS))
     return stream.getvalue()
 
 
@@ -70,7 +60,6 @@ FILES: list[tuple[str, Callable[[], bytes], str]] = [
     ("m.xls", lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a spreadsheet (.xls)"),
     ("m.csv", lambda: b"version https://git-lfs.github.com/spec/v1\noid x\n", "`git lfs pull`"),
     ("m.feather", feather, "write its rows as Parquet"),
-    ("m.tar", tarred, "`tar -xf m.tar`"),
     ("m.sqlite", database, "a file of the format SQLite"),
     ("m.jpg", picture, "a picture; a manifest lists pictures"),
     ("m.json", lambda: b'\x1e{"image": "a.png"}\n\x1e{}\n', "a JSON text sequence (RFC 7464)"),

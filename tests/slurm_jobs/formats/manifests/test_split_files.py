@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.formats.manifests.table_files import NoTableError, find_table
+from slurm_jobs.formats.manifests.table_files import find_table
+from slurm_jobs.formats.manifests.table_set import NoTableError
 
 
 def _parquet(folder: Path, *names: str) -> Path:

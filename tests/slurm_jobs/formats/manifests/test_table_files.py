@@ -24,7 +24,7 @@ def test_damaged_tables_and_folders_without_parquet_files_are_reported(
     check: Check, tmp_path: Path
 ) -> None:
     (tmp_path / "m").mkdir()
-    assert "m is a folder without `*.parquet` files" in check(SPEC_OF_M)[0]
+    assert "m is a folder without `*.parquet` or `*.tar` files" in check(SPEC_OF_M)[0]
     (tmp_path / "m/cats").mkdir()
     (tmp_path / "m/cats/1.JPG").touch()
     assert "`slurm-jobs init --data m` writes one" in check(SPEC_OF_M)[0]

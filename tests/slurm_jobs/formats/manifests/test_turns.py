@@ -6,7 +6,23 @@ from typing import Any
 
 import pytest
 
+from slurm_jobs.formats.manifests.messages import ManifestRow
 from tests.slurm_jobs.formats.manifests.builders import ASKED, PICTURE, row_of
+
+
+def _shown(item: dict[str, Any]) -> ManifestRow:
+    question = {"role": "user", "content": [{"type": "image", **item}]}
+    return row_of({"messages": [question, {"role": "assistant", "content": "A cat."}]})
+
+
+@pytest.mark.parametrize("other", [{"image_url": {"url": "b.png"}}, {"image": {"path": "b.png"}}])
+def test_an_item_with_two_pictures_is_refused(other: dict[str, Any]) -> None:
+    assert "an image with several names" in _shown({"path": "a.png", **other}).problem
+
+
+@pytest.mark.parametrize("other", [{"image_url": {"url": "a.png"}}, {"image": {"bytes": b"a"}}])
+def test_an_item_may_name_its_picture_twice(other: dict[str, Any]) -> None:
+    assert _shown({"path": "a.png", **other}).image_paths == ("a.png",)
 
 
 @pytest.mark.parametrize(

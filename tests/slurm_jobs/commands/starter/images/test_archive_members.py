@@ -16,14 +16,13 @@ from slurm_jobs.commands.starter.images.image_folder import read_image_folder
 
 @pytest.fixture
 def archives(tmp_path: Path) -> Path:
-    """A folder with a tar and a zip of a picture and its text."""
+    """A folder with a tar of a picture, and a zip of one and its text."""
     text, image = tmp_path / "1.txt", tmp_path / "1.jpg"
     text.write_text("words")
     image.write_bytes(b"\xff\xd8\xff\xe0")
     folder = tmp_path / "archives"
     folder.mkdir()
     with tarfile.open(folder / "shard.tar", "w") as tar:
-        tar.add(text, "cats/1.txt")
         tar.add(image, "cats/1.jpg")
     with zipfile.ZipFile(folder / "photos.zip", "w") as zipped:
         zipped.write(text, "cats/1.txt")
