@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from slurm_jobs.commands.starter.starter_facts import JobPlace
 
 if TYPE_CHECKING:
     from slurm_jobs.commands.starter.first_spec import WrittenSpec
+    from slurm_jobs.commands.starter.other_tools.start_point import StartPoint
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +43,13 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         type=Path,
         help="folder that the paths of images in the manifest start from",
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        type=Path,
+        help="a training of LLaMA-Factory, axolotl or ms-swift to translate: YAML or a script",
     )
     parser.add_argument("--model", help="a folder, or OWNER/NAME on the Hugging Face hub")
     parser.add_argument("--name", help="of the spec and its runs (default: finetune)")
@@ -71,20 +80,27 @@ def run_init(options: argparse.Namespace) -> int:
     from slurm_jobs.commands.starter.place_choice import inspect_cluster
 
     _refuse_wrong(options)  # before Slurm is asked, which takes seconds
+    start = _start_point(options)
     place = inspect_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
     given = {"data": options.data, "model": options.model}
-    if not (options.yes or options.json or options.recipe) and sys.stdin.isatty():
+    name, image_root = options.name, options.image_root
+    if start is not None:
+        given = {"data": options.data or start.data, "model": options.model or start.model}
+        name, image_root = name or start.name, image_root or start.image_root
+    is_asking = not (options.yes or options.json or options.recipe or start)
+    if is_asking and sys.stdin.isatty():
         place, given = ask(place, given)
     named = {"--account": options.account, "--partition": options.partition}
     request = Request(
         folder=options.folder,
-        name=options.name,
+        name=name,
         data=given["data"],
-        image_root=options.image_root,
+        image_root=image_root,
         is_replacing=options.replace,
         recipe=options.recipe,
+        start=start,
         named={option: value for option, value in named.items() if value is not None},
         **({"model": given["model"]} if given["model"] else {}),
     )
@@ -106,11 +122,22 @@ def run_init(options: argparse.Namespace) -> int:
                 "said": list(written.said),
                 "problems": problems,
                 "notes": notes,
+                "keys": [dataclasses.asdict(row) for row in written.account],
             }
         )
     else:
         _print_written(written, place, problems, notes, is_local=options.local)
     return 2 if problems else 0
+
+
+def _start_point(options: argparse.Namespace) -> StartPoint | None:
+    """Return what the file of `--from` names; None without one."""
+    from slurm_jobs.commands.starter.other_tools.settings_file import read_training
+    from slurm_jobs.commands.starter.other_tools.start_point import start_point
+
+    if options.source is None:
+        return None
+    return start_point(read_training(options.source), has_data=options.data is not None)
 
 
 def _refuse_wrong(options: argparse.Namespace) -> None:
@@ -123,6 +150,7 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         for name in ("data", "image-root", "model")
         if getattr(options, name.replace("-", "_")) is not None
     ]
+    local_options += [] if options.source is None else ["--from"]
     message = ""
     if options.recipe is not None and local_options:
         message = (
@@ -153,6 +181,7 @@ def _print_written(
     written: WrittenSpec, place: JobPlace, problems: list[str], notes: list[str], *, is_local: bool
 ) -> None:
     from slurm_jobs.commands.starter.gpu_choice import room_text
+    from slurm_jobs.commands.starter.other_tools.account import summary, table_lines
 
     if place.is_slurm:
         print(f"cluster: {place.name}")
@@ -164,6 +193,10 @@ def _print_written(
     print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
     for line in (*place.notes, *written.said):
         print(line)
+    if written.account:
+        print(summary(written.account))
+        for line in table_lines(written.account):
+            print(line)
     for path in written.files:
         print(f"wrote {shown_path(path.absolute())}")
     for path in written.kept:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -22,6 +22,9 @@ from slurm_jobs.commands.starter import data_inspection as data_files
 from slurm_jobs.commands.starter import model_inspection
 from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
+from slurm_jobs.commands.starter.listed_data import listed_data
+from slurm_jobs.commands.starter.other_tools.account import AccountRow, markdown
+from slurm_jobs.commands.starter.other_tools.start_point import StartPoint, model_type
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
 from slurm_jobs.commands.starter.shipped_recipes import ALL, helper_files, recipe_text, stages_of
 from slurm_jobs.commands.starter.spec_changes import (
@@ -31,8 +34,15 @@ from slurm_jobs.commands.starter.spec_changes import (
     with_few_rows,
     with_lengths,
 )
-from slurm_jobs.commands.starter.starter_facts import JobPlace
-from slurm_jobs.commands.starter.training_data import TrainingDataSearch, as_named
+from slurm_jobs.commands.starter.starter_facts import Data, JobPlace
+from slurm_jobs.commands.starter.training_data import FoundData, TrainingDataSearch, as_named
+from slurm_jobs.commands.starter.translation.translated_spec import (
+    keys_file,
+    translate,
+    translated_text,
+)
+from slurm_jobs.commands.starter.translation.translation import StartFacts
+from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.spec.overrides.text_edits import edit_text
 
 _CLUSTER = re.compile(r"^cluster:.*$", re.MULTILINE)
@@ -57,6 +67,8 @@ class Request:
     """True if files with other content are moved aside instead of being an error."""
     model: str = model_inspection.DEFAULT_MODEL
     recipe: str | None = None
+    start: StartPoint | None = None
+    """Training of another tool that is translated."""
     named: Mapping[str, str] = field(default_factory=dict)
     """Values of the options that are for the profile."""
 
@@ -72,6 +84,8 @@ class WrittenSpec:
     """Files that existed and are kept, because they are correct."""
     said: tuple[str, ...] = ()
     """Messages about findings, choices and changes."""
+    account: tuple[AccountRow, ...] = ()
+    """What became of each key of another tool's file."""
 
 
 def begin(request: Request, place: JobPlace) -> WrittenSpec:
@@ -84,6 +98,7 @@ def begin(request: Request, place: JobPlace) -> WrittenSpec:
     profile = f"clusters/{_NO_NAME.sub('-', place.name) or 'cluster'}.yaml"
     texts: dict[str, bytes] = {}
     notes: list[str] = []
+    account: tuple[AccountRow, ...] = ()
     if request.recipe == ALL:  # everything that ships: profiles, modules, accelerate configs
         spec = "demo.yaml"
         accelerate = shipped_path("templates", "accelerate")
@@ -97,7 +112,7 @@ def begin(request: Request, place: JobPlace) -> WrittenSpec:
                 texts[name] = text.encode()
                 notes += [f"{name}: {change}" for change in changes]
     else:
-        if request.recipe is not None or request.data is None:
+        if request.recipe is not None or (request.data is None and request.start is None):
             recipe = request.recipe or "demo"
             spec = f"{request.name or recipe}.yaml"
             text, notes = _fitted(recipe_text(recipe), place, profile)
@@ -105,8 +120,8 @@ def begin(request: Request, place: JobPlace) -> WrittenSpec:
                 text = edit_text(text, [(("name",), request.name)])
         else:
             spec = f"{request.name or 'finetune'}.yaml"
-            path = data_files.expanded(request.data)
-            text, texts, notes = _own(request, path, place, profile)
+            own = _own(request, place, profile)
+            text, texts, notes, account = own.text, own.texts, own.notes, own.account
         modules = {name: path.read_bytes() for name, path in helper_files(text).items()}
         texts = {**modules, **texts, spec: text.encode()}
     profile_file = request.folder / profile
@@ -120,7 +135,11 @@ def begin(request: Request, place: JobPlace) -> WrittenSpec:
     written, kept, moved = _write(request.folder, texts, is_replacing=request.is_replacing)
     notes += [f"kept the old {path.name} as {old.name}" for path, old in moved.items()]
     return WrittenSpec(
-        spec=request.folder / spec, files=written, kept=kept, said=(*gpu_lines(place), *notes)
+        spec=request.folder / spec,
+        files=written,
+        kept=kept,
+        said=(*gpu_lines(place), *notes),
+        account=account,
     )
 
 
@@ -145,20 +164,45 @@ def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
         raise InputError(message)
 
 
-def _own(
-    request: Request, path: Path, place: JobPlace, profile: str
-) -> tuple[str, dict[str, bytes], list[str]]:
-    """Return a spec for a user's data, the manifests to write, and notes."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OwnSpec:
+    """Spec for a user's data."""
+
+    text: str
+    texts: dict[str, bytes]
+    """Other files to write, by name."""
+    notes: list[str]
+    account: tuple[AccountRow, ...]
+
+
+def _own(request: Request, place: JobPlace, profile: str) -> _OwnSpec:
+    """Return a spec for a user's data, as another tool's training if one is translated."""
     text = shipped_text("templates", "starter", "finetune.yaml")
     name = request.name or "finetune"
-    found = TrainingDataSearch(request.folder, name, request.image_root).search(path)
-    data, notes = found.data, found.notes
+    found = _find_data(request, name)
+    data, notes, texts = found.data, found.notes, found.texts
     model = model_inspection.inspect_weights(
         request.model, as_named=as_named(Path(request.model), request.folder)
     )
-    lengths = choose_lengths(found.sizes, model_inspection.image_rules(request.model))
-    text = with_few_rows(with_lengths(text, lengths), data)
-    notes += lengths.notes
+    rules = model_inspection.image_rules(request.model)
+    lengths = choose_lengths(found.sizes, rules)
+    translation = None
+    if request.start is None:
+        text = with_few_rows(with_lengths(text, lengths), data)
+        notes += lengths.notes
+    else:
+        folder = data_files.expanded(Path(request.model))
+        facts = StartFacts(
+            place=place,
+            data=data,
+            model=model,
+            kind=f"{model.name} {model_type(folder) or ''}",
+            rules=rules,
+            name=name,
+        )
+        translation = translate(request.start, facts, lengths)
+        text = with_lengths(text, translation.limits)
+        notes += lengths.notes[:1]
     if model.is_on_hub:
         text = with_download(text)
         notes.append(f"model: {model.name}, which the stage `models` downloads on a node")
@@ -167,8 +211,43 @@ def _own(
     if place.gpu is None:
         notes.append(f"{_without_gpus('train', place)}, so the spec trains on CPU cores")
     text = edit_text(text, own_changes(name, profile, data, model, place))
+    rows: tuple[AccountRow, ...] = ()
+    if translation is not None:
+        text = translated_text(text, translation)
+        rows = tuple(translation.rows())
+        training = translation.training
+        page = markdown(rows, file=training.file.name, tool=training.tool.name, spec=f"{name}.yaml")
+        texts[keys_file(name)] = page.encode()
     text, changes = _with_fitting_resources(text, place)
-    return text, found.texts, [*notes, *changes]
+    return _OwnSpec(text=text, texts=texts, notes=[*notes, *changes], account=rows)
+
+
+def _find_data(request: Request, name: str) -> FoundData:
+    """Return the data that the user or another tool's file names, also if they are not here yet."""
+    start = request.start
+    if request.data is None:
+        assert start is not None
+        assert start.awaited is not None
+        found = FoundData(data=Data(manifest=as_named(start.awaited, request.folder)))
+        how = f"; get them with `{start.download}`" if start.download else ""
+        found.notes.append(f"data: {start.awaited} is not here yet{how}; then repeat this command")
+        return found
+    path = data_files.expanded(request.data)
+    found = TrainingDataSearch(request.folder, name, request.image_root).search(path)
+    if start is None or start.data != request.data:
+        return found
+    meaning = RowOptions().meaning
+    columns = {
+        key: column for key, column in start.columns.items() if meaning(column) != meaning(key)
+    }
+    if columns:
+        found.data = replace(found.data, columns={**found.data.columns, **columns})
+    if start.held_out is not None and found.data.evaluation is None:
+        listed = listed_data(start.held_out)
+        held_out = start.held_out if listed is None else listed.manifest
+        if held_out is not None:
+            found.data = replace(found.data, evaluation=as_named(held_out, request.folder))
+    return found
 
 
 def _fitted(text: str, place: JobPlace, profile: str) -> tuple[str, list[str]]:

@@ -58,7 +58,7 @@ def _tiles(*, longest_edge: int, tile_size: int, num_image_tokens: int) -> Idefi
 
 _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (r"qwen2(\.5)?-vl", _native(patch_size=14, pixels=(3_136, 12_845_056))),
-    (r"qwen3-vl", _native(patch_size=16, pixels=(65_536, 16_777_216))),
+    (r"qwen3-vl|qwen3\.[5-9]", _native(patch_size=16, pixels=(65_536, 16_777_216))),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),
     (

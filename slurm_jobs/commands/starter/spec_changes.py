@@ -72,11 +72,16 @@ def with_few_rows(text: str, data: Data) -> str:
     """Correct the comments on a training whose rows are too few to be packed."""
     if not _is_small(data):
         return text
-    text = text.replace(_PACKED_ROWS, "# samples per step, over all GPUs", 1)
-    text = text.replace("   # rows without padding", "   # samples of similar length together", 1)
+    text = without_packing(text)
     reason = f"at least {_STEPS} steps, because the rows are few"
     key = "      num_epochs: 1"
     return text.replace(f"{key}\n", f"{key:<39}# {reason}\n", 1)
+
+
+def without_packing(text: str) -> str:
+    """Correct the comments on a training whose rows have one sample each."""
+    text = text.replace(_PACKED_ROWS, "# samples per step, over all GPUs", 1)
+    return text.replace("   # rows without padding", "   # samples of similar length together", 1)
 
 
 def _is_small(data: Data) -> bool:

@@ -156,4 +156,7 @@ def inline_text(value: Any) -> str:
         is_number = parse_number(value) is not None
         if not (is_number or value in BOOLS or value in NULLS or trap(value)):
             return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    # Readers of YAML 1.1 take `1e-05` for text, but not `1.0e-05`.
+    is_short = isinstance(value, float) and "e" in text and "." not in text
+    return text.replace("e", ".0e") if is_short else text

@@ -1,0 +1,1 @@
+"""Translation of another tool's settings to keys of a spec."""
