@@ -115,6 +115,12 @@ class DeviceMemoryError(StageConfigError):
     kind: ClassVar[FailureKind] = "device memory"
 
 
+class PackingLeakError(StageConfigError):
+    """Sample that is not computed as it is alone when it shares a row with others."""
+
+    kind: ClassVar[FailureKind] = "packing leak"
+
+
 class MissingPackageError(StageConfigError):
     """Package that the Python of a stage lacks."""
 
