@@ -54,6 +54,10 @@ class Batch:
     of pictures of its sample; None unless the model needs them. A picture that was cut into tiles
     is several images."""
     keys: tuple[str, ...]
+    sample_lengths: tuple[tuple[int, ...], ...]
+    """Number of tokens of each sample, by row."""
+    images_of_samples: tuple[int, ...]
+    """Number of images of each sample, in the order of `keys`."""
     epoch: int
     """Epoch of the first row of the global batch."""
     is_packed: bool
@@ -143,7 +147,8 @@ def assemble(
         position_ids = needs.make_positions(rows, gathered.image_sizes)
     tensor = _pinned if pin_memory else torch.from_numpy
     learned = find_learned(rows.labels, rows.segment_bounds, gathered.keys, needs.levels, tensor)
-    num_tokens = sum(map(len, gathered.input_ids))
+    lengths = [len(ids) for ids in gathered.input_ids]
+    lasts = itertools.accumulate(row_sizes, initial=0)
     image_places = np.flatnonzero(rows.input_ids == image_token_id) if gathered.images else None
     ends = list(itertools.accumulate(map(len, gathered.images), initial=0))
     pixels = buffers.take(ends[-1])  # pinned, if `buffers` pins
@@ -160,11 +165,15 @@ def assemble(
         image_sizes=_table(gathered.image_sizes, 2),
         pictures=None if gathered.pictures is None else _table(gathered.pictures, 3),
         keys=tuple(gathered.keys),
+        sample_lengths=tuple(
+            tuple(lengths[first:last]) for first, last in itertools.pairwise(lasts)
+        ),
+        images_of_samples=tuple(gathered.num_images),
         epoch=epoch,
         is_packed=rows.is_packed,
         num_samples=len(gathered.keys),
-        num_tokens=num_tokens,
-        num_padding_tokens=rows.input_ids.size - num_tokens,
+        num_tokens=sum(lengths),
+        num_padding_tokens=rows.input_ids.size - sum(lengths),
         num_supervised_tokens=learned.num_tokens,
         num_images=len(gathered.images),
     )

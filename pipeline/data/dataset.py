@@ -81,7 +81,13 @@ class ShardedDataset:
         num_images = index.num_images[numbers].tolist()
         keys = [format_key(key) for key in index.key[numbers].tolist()]
         gathered = Gathered(
-            keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], pictures=None
+            keys=keys,
+            input_ids=[],
+            labels=[],
+            images=[],
+            image_sizes=[],
+            num_images=[],
+            pictures=None,
         )
         mapped_shards = self._compared_shards(numbers, shards, sizes)
         places = zip(starts, sizes, num_tokens, num_images, strict=True)
@@ -102,6 +108,7 @@ class ShardedDataset:
             gathered.labels.append(labels)
             gathered.images.extend(images)
             gathered.image_sizes.extend(image_sizes)
+            gathered.num_images.append(len(images))
         return gathered
 
     def views(self, numbers: list[int]) -> list[memoryview]:

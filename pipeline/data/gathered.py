@@ -32,6 +32,8 @@ class Gathered:
     """uint8 [height * width * 3] each, images of all samples in their order."""
     image_sizes: list[ImageSize]
     """Size of each of `images`."""
+    num_images: list[int]
+    """Number of `images` of each sample."""
     pictures: list[Picture] | None
     """Each picture before preprocessing, which may have become several of `images`. None unless
     requested."""
@@ -92,6 +94,7 @@ def gather_samples(
         labels=[],
         images=[],
         image_sizes=[],
+        num_images=[],
         pictures=[] if with_pictures else None,
     )
     for sample in samples:
@@ -101,6 +104,7 @@ def gather_samples(
         gathered.labels.append(sample.labels)
         gathered.images.extend(image.reshape(-1) for image in sample.images)
         gathered.image_sizes.extend(image.shape[:2] for image in sample.images)
+        gathered.num_images.append(len(sample.images))
         if gathered.pictures is not None:
             gathered.pictures.extend(_pictures(sample))
     return gathered

@@ -26,6 +26,7 @@ import torch
 
 from pipeline.data.batch import Batch
 from pipeline.timing.recorder import StepCounts, StepOutcome
+from pipeline.train.attention.packed_check import check_packed_rows
 from pipeline.train.attention.varlen_check import check_attention
 from pipeline.train.checkpoints.save_decision import Boundary
 from pipeline.train.not_finite import not_finite, too_many_skips
@@ -251,6 +252,16 @@ def _accumulate(
             scaling=scaling,
             rank_device=rank_device,
             ranks=ranks,
+        )
+        check_packed_rows(
+            batches,
+            strategy=strategy,
+            parallel=parallel,
+            needs=trainer.model.needs,
+            data=trainer.current.dataset.info,
+            rank_device=rank_device,
+            ranks=ranks,
+            spans=trainer.job.spans,
         )
         recorder.lap("other_s")
     levels = [level.weight for level in trainer.current.config.levels] or [1.0]

@@ -121,6 +121,12 @@ class FullDiskError(StageConfigError):
     kind: ClassVar[FailureKind] = "full disk"
 
 
+class PackingLeakError(StageConfigError):
+    """Sample that is not computed as it is alone when it shares a row with others."""
+
+    kind: ClassVar[FailureKind] = "packing leak"
+
+
 class MissingPackageError(StageConfigError):
     """Package that the Python of a stage lacks."""
 

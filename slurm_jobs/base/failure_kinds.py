@@ -19,6 +19,7 @@ FailureKind = Literal[
     "full disk",
     "host memory",
     "device memory",
+    "packing leak",
     "hang",
     "collective",
     "killed",
@@ -36,6 +37,7 @@ FailureKind = Literal[
 - `missing package`: the stage's Python cannot import it.
 - `missing command`: a shell command is missing or cannot be executed.
 - `full disk`, `host memory`, `device memory`: an exception of that kind.
+- `packing leak`: a sample of a packed row depends on its neighbours.
 - `hang`: no rank made progress for longer than the config allows.
 - `collective`: a call of torch.distributed failed, mostly because another rank was gone.
 - `killed`: a signal ended it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,9 @@ from tests.pipeline.build import (
     write_csv_manifest,
     write_processor,
 )
+
+if TYPE_CHECKING:
+    from tests.pipeline.models.conftest import Kind
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +83,21 @@ def make_dataset(
 def dataset_dir(make_dataset: Callable[..., Path]) -> Path:
     """A data set of 23 samples in 3 shards. Tests that change files must copy it."""
     return make_dataset(23, num_shards=3)
+
+
+@pytest.fixture(scope="session")
+def make_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Kind]:
+    """A maker of kinds of models with their data sets, each made once."""
+    from tests.pipeline.models.conftest import open_kind  # loads transformers
+    from tests.pipeline.models.tiny import write_dataset, write_tiny
+
+    made: dict[str, Kind] = {}
+
+    def make(name: str) -> Kind:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            dataset_dir = write_dataset(name, folder)
+            made[name] = open_kind(name, dataset_dir, write_tiny(name, folder / "model"))
+        return made[name]
+
+    return make

@@ -26,6 +26,7 @@ memory where they are not.
 from __future__ import annotations
 
 import functools
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -36,6 +37,14 @@ from torch.nn import functional
 def has_delta_nets(text_config: Any) -> bool:
     """Check whether layers of a language model carry a state along the row."""
     return "linear_attention" in (getattr(text_config, "layer_types", None) or ())
+
+
+def describe_states() -> str:
+    """Describe how the samples of packed rows are kept apart, for the log."""
+    packages = {"fla": "fla", "causal_conv1d": "causal-conv1d"}
+    missing = [name for module, name in packages.items() if find_spec(module) is None]
+    kernels = f" by PyTorch, without {' and '.join(missing)}" if missing else ""
+    return f"gated delta nets: each packed sample from a state of its own{kernels}"
 
 
 def is_delta_net(module: nn.Module) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
 from pipeline.data.disk_format.index import open_index
+from pipeline.models.attention_kernels.delta_net import describe_states, has_delta_nets
 from pipeline.models.attention_kernels.packed_rows import windows_of
 from pipeline.models.computation.compiling import check_can_compile, check_towers
 from pipeline.models.data_facts import DataFacts
@@ -242,6 +243,9 @@ class RankChecks:
         self.notes = [attention_note(each) for each in kernels]
         if any(each.use.has_mask or each.use.sizes_differ for each in kernels):
             self.notes.append(f"{self.choice.packed}: {self.choice.reason}")
+        may_pack = not self.batching_kinds.isdisjoint({"packed", "auto"})
+        if may_pack and has_delta_nets(self.shell.text_config):
+            self.notes.append(describe_states())
         self.repeats_keys = any(each.repeats_keys for each in kernels)
         if self.device.type != "cpu":
             lengths = [

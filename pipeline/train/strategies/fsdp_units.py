@@ -23,6 +23,18 @@ def groups_of(model: nn.Module) -> list[Any]:
     return [group for unit in units_within(model) for group in param_groups_of(unit)]
 
 
+def forget_passes(model: nn.Module) -> None:
+    """Make torch forget passes without gradients.
+
+    Torch records the order of forward passes until a backward pass ends, and prefetches by it.
+    Ranks with different numbers of passes would gather different units, and deadlock (observed with
+    torch 2.13).
+    """
+    for group in groups_of(model):
+        group._post_forward_indices.clear()  # noqa: SLF001 - no public way
+        group.comm_ctx.post_forward_order.clear()
+
+
 def refresh_learned_dtypes(model: nn.Module) -> None:
     """Make torch reread which parameters have gradients, and of which dtype.
 

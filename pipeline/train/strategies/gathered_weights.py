@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from pipeline.train.strategies.fsdp_units import groups_of, units_within
+from pipeline.train.strategies.fsdp_units import forget_passes, groups_of, units_within
 
 
 @contextlib.contextmanager
@@ -32,10 +32,6 @@ def gathered(model: nn.Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
+        forget_passes(model)
         for group, mesh_info in zip(groups, mesh_infos, strict=True):
-            # Torch records the order of forward passes until a backward pass ends, and prefetches
-            # by it. Ranks with different numbers of passes would gather different units, and
-            # deadlock (observed with torch 2.13).
-            group._post_forward_indices.clear()  # noqa: SLF001 - see above
-            group.comm_ctx.post_forward_order.clear()
             group.post_forward_mesh_info = mesh_info

@@ -178,7 +178,7 @@ def _named_resume(words: Sequence[str], stage: str) -> _Resume:
 
 
 _OF_SPECS: frozenset[FailureKind | None] = frozenset(
-    {"wrong config", "device memory", "missing command"}
+    {"wrong config", "device memory", "packing leak", "missing command"}
 )
 """Kinds of failures for which another value in the spec is the remedy."""
 _OF_CODE: frozenset[FailureKind | None] = frozenset({"wrong code", "missing package"})

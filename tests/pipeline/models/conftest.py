@@ -19,7 +19,7 @@ from slurm_jobs.formats.configs.model_parts import ModelConfig
 from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.small import CONFIG, make_facts
-from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.models.tiny import write_tiny
 from tests.pipeline.models.tiny_towers import write_qwen2, write_siglip
 
 
@@ -69,21 +69,6 @@ def open_kind(name: str, dataset_dir: Path, model_dir: Path) -> Kind:
         dataset=dataset,
         facts=read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR)),
     )
-
-
-@pytest.fixture(scope="session")
-def make_kind(tmp_path_factory):
-    """A maker of kinds, each made once."""
-    made: dict[str, Kind] = {}
-
-    def make(name: str) -> Kind:
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            dataset_dir = write_dataset(name, folder)
-            made[name] = open_kind(name, dataset_dir, write_tiny(name, folder / "model"))
-        return made[name]
-
-    return make
 
 
 @pytest.fixture(params=KINDS)

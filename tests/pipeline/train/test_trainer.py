@@ -19,7 +19,6 @@ from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.timings.step_records import DEVICE_FIELDS
 from tests.contexts import make_context
-from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
 
 LORA = {"rank": 2, "alpha": 4.0}
 
@@ -29,7 +28,7 @@ def place(device, precision):
 
 
 @pytest.fixture(scope="module")
-def kind(make_kind):  # noqa: F811
+def kind(make_kind):
     return make_kind("qwen2_5_vl")
 
 

@@ -13,6 +13,7 @@ import torch
 
 from slurm_jobs.base.errors import (
     DeviceMemoryError,
+    PackingLeakError,
     StageConfigError,
     StageDataError,
     StageError,
@@ -87,6 +88,7 @@ def fail(error: Exception) -> Callable[[], None]:
         (fail(StageConfigError("x")), "wrong config"),
         (fail(StageDataError("x")), "wrong data"),
         (fail(DeviceMemoryError("x")), "device memory"),
+        (fail(PackingLeakError("x")), "packing leak"),
     ],
 )
 def test_an_exception_has_the_kind_of_its_class_or_cause(

@@ -22,6 +22,7 @@ from slurm_jobs.report.numbers.trainings.device_times import (
 )
 from slurm_jobs.report.numbers.trainings.loader_load import loader_load
 from slurm_jobs.report.numbers.trainings.node_load import node_loads
+from slurm_jobs.report.numbers.trainings.packed_check_note import packed_check_note
 from slurm_jobs.report.numbers.trainings.rank_numbers import (
     attempt_means,
     critical_shares,
@@ -113,7 +114,12 @@ def _of_slice(
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     profiles = [p for p in stage.profiles if p.slice_index == index]
 
-    notes = (*step_notes(judged), *device_notes(judged), *mixed_note(attempts))
+    notes = (
+        *step_notes(judged),
+        *device_notes(judged),
+        *mixed_note(attempts),
+        *packed_check_note(judged[-1]),
+    )
     is_earlier = not has_newest_steps(stage, index, intents)
     return TrainingNumbers(
         stage=stage.name

@@ -5,20 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pipeline.data.dataset import open_dataset
+from pipeline.timing.span_log import SpanLog
+from pipeline.train.device.device_facts import read_device
 from pipeline.train.device.rank_device import RankDevice
+from pipeline.train.job import Job
 from pipeline.train.memory.tensor_sizes import ModelSizes
-from pipeline.train.preflight.rank_checks import node_warning
+from pipeline.train.phase import phases_of
+from pipeline.train.preflight.rank_checks import RankChecks, node_warning
 from slurm_jobs.base.errors import StageConfigError
 from tests.contexts import make_context
 from tests.pipeline.train.configs import config_of
 from tests.pipeline.train.conftest import TINY_MODEL
 from tests.pipeline.train.memory.needs import NEED
+from tests.pipeline.train.strategies.trainer import Alone, Trainer, rank_device_of
 
 MB, GB = 10**6, 10**9
 
@@ -88,3 +94,27 @@ def test_the_limit_of_a_folder_is_named_by_its_file(plain, make_train_run, tmp_p
     run = make_train_run(model={"path": str(model)})
     with pytest.raises(StageConfigError, match=r"has 12 positions .* in a copy of .*config\.json"):
         run.run_here()
+
+
+@pytest.mark.parametrize(("batching", "num_notes"), [("packed", 1), ("shuffled", 0)])
+def test_a_note_says_that_packed_samples_have_states_of_their_own(
+    make_kind, tmp_path, batching, num_notes
+):
+    kind = make_kind("qwen3_5")
+    trainer = Trainer(kinds={kind.name: kind}, ranks=Alone(), folder=tmp_path)
+    config = trainer.config(kind.name, strategy="single", batching={"kind": batching})
+    job = Job(
+        config=config,
+        context=make_context("train", tmp_path),
+        spans=SpanLog(tmp_path, 0),
+        rank_device=rank_device_of(config),
+        ranks=Alone(),
+        began_unix_s=0.0,
+    )
+    device = read_device(job.rank_device.device)
+    checks = RankChecks(job, phases_of(config), [kind.dataset_dir], kind.facts, device)
+    checks.run()
+    notes = [note for note in checks.notes if note.startswith("gated delta nets: each packed")]
+    assert len(notes) == num_notes
+    for note in notes:
+        assert ("causal-conv1d" in note) == (find_spec("causal_conv1d") is None)

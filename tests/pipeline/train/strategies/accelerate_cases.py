@@ -19,6 +19,7 @@ from pipeline.train.trained_model.trained_model import switch_phase
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.cases import (
     CASES,
+    PACKED_KIND,
     TIED,
     case,
     check_parallelized_by,
@@ -40,6 +41,8 @@ TWINS = {
             *(", adapters", ", adapters, recomputed"),
         )
     },
+    "accelerate ddp, packed": "packed, dense, ddp",
+    "accelerate fsdp2, packed": "packed, dense, fsdp2",
     "accelerate fsdp2, tied": "fsdp2, tied",
     "accelerate fsdp2, one unit": "fsdp2, one unit",
     "accelerate fsdp2, weights kept": "weights kept after forward",
@@ -104,6 +107,7 @@ for name, values in FILES.items():
     by_file(f"{name}, 2 microbatches", values, num_microbatches=2)
     by_file(f"{name}, adapters", values, **LORA)
     by_file(f"{name}, adapters, recomputed", values, activation_checkpointing=True, **LORA)
+    by_file(f"{name}, packed", values, kind=PACKED_KIND, rows="packed", attention="dense")
     by_file(f"{name}, text on rank 1", values, kind="smolvlm", rows="text on rank 1")
     for precision in ("bf16", "fp16"):
         by_file(

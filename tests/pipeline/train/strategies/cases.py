@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -25,6 +26,7 @@ from pipeline.train.training_data.batches import loss_of, to_device
 from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.configs.training_parts import ProfileConfig
 from slurm_jobs.formats.timings.profiler_files import operators_path, read_operators
+from tests.pipeline.train.attention.leaks import LEAKS
 from tests.pipeline.train.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.train.strategies.trainer import SIZES, SMALL, Trainer, rank_device_of
 
@@ -127,6 +129,20 @@ for attention in ("dense", "varlen"):
     single(f"packed, {attention}, single", **packed)
     for name, changes in PACKED.items():
         training(f"packed, {attention}, {name}", **packed, **changes)
+training("packed on one rank", kind=PACKED_KIND, rows="packed on one rank")
+
+
+@case("leak on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    name, plant = LEAKS["windows that cross images"]
+    config = pair.config(name)
+    made = pair.build_trained_model(name, config)
+    with pytest.MonkeyPatch.context() as patch:
+        if pair.ranks.rank == 1:
+            plant(patch, made)
+        return pair.make_steps(made, name, config, rows="packed")
+
+
 single("single, fp16", precision="fp16")
 single("single, bf16", precision="bf16")
 for strategy in ("fsdp2", "ddp"):

@@ -30,6 +30,11 @@ def test_an_accelerate_config_learns_the_same_as_our_own_strategy(found, case):
     assert len(set(theirs["losses"])) == 3, "nothing was learned"
 
 
+@pytest.mark.parametrize("name", BY_FILE)
+def test_packed_samples_of_all_ranks_are_compared_with_themselves_alone(found, name):
+    assert found[f"accelerate {name}, packed"]["packed_check"]["num_samples"] == 2
+
+
 def test_adapters_learn_what_they_learn_in_one_process(found):
     alone = pytest.approx(found["single, adapters"]["losses"], rel=1e-6)
     for name in BY_FILE:

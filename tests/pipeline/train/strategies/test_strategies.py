@@ -150,6 +150,25 @@ def test_packed_rows_learn_the_same_with_borders_as_with_the_mask(found, name):
     assert varlen["norms"] == pytest.approx(dense["norms"], rel=1e-3 * rounding)
 
 
+@pytest.mark.parametrize("name", ["single", *PACKED])
+@pytest.mark.parametrize("attention", ["varlen", "dense"])
+def test_packed_samples_of_all_ranks_are_compared_with_themselves_alone(found, attention, name):
+    result = found[f"packed, {attention}, {name}"]["packed_check"]
+    assert result["num_samples"] == (1 if name == "single" else 2)
+    assert result["is_exact"]
+
+
+def test_a_rank_without_packed_rows_joins_the_passes_of_the_others(found):
+    assert found["packed on one rank"]["packed_check"]["num_samples"] == 1
+
+
+def test_a_leak_on_one_rank_ends_all_of_them(by_rank):
+    first, second = (found["leak on rank 1"]["error"] for found in by_rank)
+    assert first == second
+    assert first.startswith("PackingLeakError: ")
+    assert "in the first batch of rank 1" in first
+
+
 EVEN = ("weights_bytes", "buffers_bytes", "gradients_bytes")
 """What is padded, and so as large on every rank."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from pipeline.train.trained_model.trained_model import TrainedModel, build_train
 from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
+from slurm_jobs.formats.timings.packed_check import PACKED_CHECK_SPAN
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import Kind
 
@@ -35,8 +37,9 @@ ROWS = {
     "mixed": ((0, 1), (2, 3)),
     "text on rank 1": ((0, 1), (TEXT, TEXT)),
     "packed": ((0, 1), (2, 3)),
+    "packed on one rank": ((0, 1), (TEXT,)),
 }
-"""Which samples each of two ranks has in a step; `packed` in one row."""
+"""Which samples each of two ranks has in a step; if they are packed, in one row."""
 
 
 class Alone:
@@ -75,6 +78,17 @@ class Outcomes:
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_args, **_keywords: None
+
+
+class Unwritten:
+    """In the place of a log of spans: keeps their notes."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, dict[str, Any]] = {}
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[dict[str, Any]]:
+        yield self.notes.setdefault(name, {})
 
 
 class Unready:
@@ -174,8 +188,9 @@ class Trainer:
         poison: Callable[[TrainedModel, int], None] | None = None,
     ) -> dict[str, Any]:
         """The same, of a model that is parallelized."""
-        recorder = Outcomes()
+        recorder, spans = Outcomes(), Unwritten()
         trainer = SimpleNamespace(
+            job=SimpleNamespace(spans=spans),
             current=SimpleNamespace(
                 config=config,
                 num_steps=config.num_steps,
@@ -199,6 +214,7 @@ class Trainer:
             "num_skips": made.scaling.num_skips,
             "scale": made.scaling.scale,
             "facts": dataclasses.asdict(made.facts),
+            "packed_check": spans.notes.get(PACKED_CHECK_SPAN),
             "weights": digest(made.parallel.bare),
         }
 
@@ -213,7 +229,7 @@ class Trainer:
                 both = ROWS[rows]
             mine = sum(both, ()) if self.ranks.num_ranks == 1 else both[self.ranks.rank]
             size = len(mine) // config.num_microbatches
-            in_row = 2 if rows == "packed" else 1
+            in_row = 2 if rows.startswith("packed") else 1
             if poison is not None:
                 poison(made, step)
             yield [

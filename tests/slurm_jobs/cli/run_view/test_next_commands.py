@@ -47,6 +47,7 @@ UPDATE = ["--update-spec"]
         ("preprocess", {"kind": "wrong data", "retryable": False}, [""]),
         ("preprocess", {"kind": "wrong config", "retryable": False}, UPDATE),
         ("train", {"kind": "device memory", "retryable": False}, UPDATE),
+        ("train", {"kind": "packing leak", "retryable": False}, UPDATE),
         ("train", {"kind": "hang"}, [""]),
         ("train", {"kind": None, "retryable": False}, UPDATE),  # of an earlier version
         ("train", {"kind": None}, [""]),
