@@ -34,7 +34,8 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         metavar="PATH",
         type=Path,
-        help="your manifest, or a folder of images with texts next to them",
+        action="append",
+        help="your manifest, or a folder of images with texts next to them; several are mixed",
     )
     parser.add_argument(
         "--image-root",
@@ -74,7 +75,8 @@ def run_init(options: argparse.Namespace) -> int:
     place = inspect_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
-    given = {"data": options.data, "model": options.model}
+    first, *more = options.data or [None]
+    given = {"data": first, "model": options.model}
     if not (options.yes or options.json or options.recipe) and sys.stdin.isatty():
         place, given = ask(place, given)
     named = {"--account": options.account, "--partition": options.partition}
@@ -82,6 +84,7 @@ def run_init(options: argparse.Namespace) -> int:
         folder=options.folder,
         name=options.name,
         data=given["data"],
+        more_data=tuple(more),
         image_root=options.image_root,
         is_replacing=options.replace,
         recipe=options.recipe,
@@ -140,8 +143,8 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         raise InputError(message)
     if options.recipe not in {None, ALL}:
         recipe_text(options.recipe)
-    if options.data is not None:
-        existing(options.data)
+    for path in options.data or ():
+        existing(path)
     if options.image_root is not None and not existing(options.image_root).is_dir():
         message = f"--image-root {options.image_root} is a file; name a folder"
         raise InputError(message)

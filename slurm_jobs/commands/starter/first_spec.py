@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,8 @@ from slurm_jobs.commands.starter import data_inspection as data_files
 from slurm_jobs.commands.starter import model_inspection
 from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
+from slurm_jobs.commands.starter.joined_data import joined_data
+from slurm_jobs.commands.starter.listed_data import all_listed
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
 from slurm_jobs.commands.starter.shipped_recipes import ALL, helper_files, recipe_text, stages_of
 from slurm_jobs.commands.starter.spec_changes import (
@@ -51,6 +53,8 @@ class Request:
     """Name of the spec and its runs; without it, the recipe's name or `finetune`."""
     data: Path | None = None
     """A manifest, or a folder of images."""
+    more_data: tuple[Path, ...] = ()
+    """Others that are mixed with it."""
     image_root: Path | None = None
     """Folder that the paths of images in the manifest start from; None: `init` searches for it."""
     is_replacing: bool = False
@@ -105,8 +109,8 @@ def begin(request: Request, place: JobPlace) -> WrittenSpec:
                 text = edit_text(text, [(("name",), request.name)])
         else:
             spec = f"{request.name or 'finetune'}.yaml"
-            path = data_files.expanded(request.data)
-            text, texts, notes = _own(request, path, place, profile)
+            paths = [data_files.expanded(path) for path in (request.data, *request.more_data)]
+            text, texts, notes = _own(request, paths, place, profile)
         modules = {name: path.read_bytes() for name, path in helper_files(text).items()}
         texts = {**modules, **texts, spec: text.encode()}
     profile_file = request.folder / profile
@@ -146,12 +150,19 @@ def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
 
 
 def _own(
-    request: Request, path: Path, place: JobPlace, profile: str
+    request: Request, paths: Sequence[Path], place: JobPlace, profile: str
 ) -> tuple[str, dict[str, bytes], list[str]]:
     """Return a spec for a user's data, the manifests to write, and notes."""
     text = shipped_text("templates", "starter", "finetune.yaml")
     name = request.name or "finetune"
-    found = TrainingDataSearch(request.folder, name, request.image_root).search(path)
+    each = [one for path in paths for one in all_listed(path)]
+    names = [name, *(f"{name}-{number}" for number in range(2, len(each) + 1))]
+    found = joined_data(
+        [
+            TrainingDataSearch(request.folder, own_name, request.image_root).search(path)
+            for own_name, path in zip(names, each, strict=True)
+        ]
+    )
     data, notes = found.data, found.notes
     model = model_inspection.inspect_weights(
         request.model, as_named=as_named(Path(request.model), request.folder)
