@@ -34,6 +34,7 @@ from benchmarks.table import Row, arguments, row, show
 from pipeline.consolidate import finish, part_reader
 from pipeline.consolidate import parts as parts_module
 from pipeline.consolidate.dealing import index_rows, make_deal, shards_of_task
+from pipeline.consolidate.mixture import make_mixture
 from pipeline.consolidate.parts import gather_parts
 from pipeline.consolidate.pieces import PIECES_DIR, PiecePaths, PieceRows, read_pieces, write_piece
 from pipeline.consolidate.sample_rows import fetch_rows
@@ -238,7 +239,8 @@ def finish_(folder: Path) -> dict[str, float]:
     parts = gather_parts(_parent(folder))
     pieces = read_pieces(paths, "d")
     assert pieces is not None
-    finish.finish_dataset(parts, paths, pieces, paths[0], 0)
+    mixture = make_mixture(parts, CONFIG, limit=None)
+    finish.finish_dataset(parts, mixture, paths, pieces, paths[0])
     return {"wall_s": time.perf_counter() - start_s}
 
 

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xxhash
 
+from pipeline.consolidate.mixture import Mixture
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
 from pipeline.data.disk_format.columns import ColumnsWriter
@@ -22,6 +24,7 @@ from pipeline.data.disk_format.dataset_info import (
     REJECTS_NAME,
     DatasetInfo,
     IndexInfo,
+    ManifestInfo,
     dataset_info_to_json,
 )
 from pipeline.data.disk_format.index import INDEX_TYPES
@@ -50,10 +53,10 @@ _LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 
 def finish_dataset(
     parts: Parts,
+    mixture: Mixture,
     paths: Sequence[PiecePaths],
     pieces: Sequence[Piece],
     piece_paths: PiecePaths,
-    seed: int,
 ) -> DatasetInfo:
     """Write all but the shards, whose existence the pieces prove.
 
@@ -74,11 +77,15 @@ def finish_dataset(
             file.unlink(missing_ok=True)
     _copy_processor(parts, work_dir, folder / PROCESSOR_DIR)
     rejects_xxh3 = merge_rejects(parts, piece_paths)
+    tokens_by_manifest = np.zeros(len(mixture.manifests), dtype=np.int64)
     with atomic_writer(work_dir / INDEX_NAME) as stream:
         writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
         for path, piece in zip(paths, pieces, strict=True):
             for rows in iter_rows(path, piece):
                 writer.append(rows)
+                if mixture.is_of_list:
+                    places = mixture.manifest_of(rows["key"])
+                    np.add.at(tokens_by_manifest, places, rows["num_tokens"])
         index = IndexInfo(num_bytes=writer.num_bytes, xxh3=writer.finish())
     _move(work_dir / INDEX_NAME, folder)
     inputs: Mapping[str, Any] = {
@@ -87,22 +94,43 @@ def finish_dataset(
     }
     info = DatasetInfo(
         **inputs,
-        num_samples=parts.num_samples,
+        num_samples=mixture.num_samples,
         num_shards=len(shards),
         num_tokens=sum(piece.num_tokens for piece in pieces),
         num_images=sum(piece.num_images for piece in pieces),
-        seed=seed,
+        seed=mixture.seed,
         image_format=parts.settings["image_format"],
         preprocess=parts.settings,
         shards=shards,
         index=index,
         rejects_xxh3=rejects_xxh3,
         processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
+        manifests=_manifest_infos(mixture, tokens_by_manifest.tolist()),
     )
     write_json_atomic(work_dir / INFO_NAME, dataset_info_to_json(info))
     _move(work_dir / INFO_NAME, folder)
     _tidy(folder / PIECES_DIR, paths)
     return info
+
+
+def _manifest_infos(
+    mixture: Mixture, tokens_by_manifest: Sequence[int]
+) -> tuple[ManifestInfo, ...] | None:
+    """Return the facts about the manifests of a list; None without a list."""
+    if not mixture.is_of_list:
+        return None
+    entries = zip(mixture.manifests, mixture.counts, tokens_by_manifest, strict=True)
+    return tuple(
+        ManifestInfo(
+            name=manifest.name,
+            path=manifest.path,
+            num_rows=manifest.num_rows,
+            num_rejected=manifest.num_rows - manifest.num_samples,
+            num_samples=num_samples,
+            num_tokens=num_tokens,
+        )
+        for manifest, num_samples, num_tokens in entries
+    )
 
 
 def _move(path: Path, folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
@@ -85,7 +85,7 @@ def open_reader(parts: Parts) -> PartReader:
 
 def read_ahead(
     reader: PartReader, parts: np.ndarray, rows: np.ndarray, *, num_threads: int
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Yield the samples of `rows`, in order; close it to end the threads.
 
     Args:

@@ -22,6 +22,7 @@ from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.files import dump_json
+from slurm_jobs.formats.configs.proportions import Proportion
 from slurm_jobs.formats.manifests.text_rows import TextRow
 from slurm_jobs.formats.records import ParentStage
 from slurm_jobs.formats.records.task_context import resume_command
@@ -29,6 +30,20 @@ from slurm_jobs.formats.records.task_context import resume_command
 _MAX_NAMED = 10
 _NUM_THREADS = 16
 """Threads that read small files: on a shared file system each read is a wait, not work."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartedManifest:
+    """Manifest of all parts, or one of a list of them."""
+
+    name: str
+    path: str
+    num_rows: int
+    num_samples: int
+    num_bytes: int
+    """Bytes of these samples."""
+    proportion: Proportion
+    """Config of `preprocess`; that of the first part, because it decides no sample."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +58,8 @@ class Parts:
     the order of keys over all parts."""
     num_bytes: int
     """Bytes of all samples."""
+    manifests: tuple[PartedManifest, ...]
+    """In their order; one without a name if there is no list."""
     settings: Mapping[str, Any]
     model_inputs: Mapping[str, Any]
     processor_dir: Path
@@ -114,11 +131,13 @@ def gather_parts(parent: ParentStage) -> Parts:
     _check_same_data(parent, paths, indexes)
     counts = [(i.num_samples, i.samples_xxh3, i.xxh3) for i in indexes]
     words = dump_json([indexes[0].settings, indexes[0].model_inputs, counts])
+    num_bytes = sum(index.num_bytes - len(END_OF_ARCHIVE) for index in indexes)
     return Parts(
         parent=parent,
         paths=paths,
         first_sample=np.cumsum([0, *(index.num_samples for index in indexes)], dtype=np.int64),
-        num_bytes=sum(index.num_bytes - len(END_OF_ARCHIVE) for index in indexes),
+        num_bytes=num_bytes,
+        manifests=_manifests_of(indexes, num_bytes),
         settings=indexes[0].settings,
         model_inputs=indexes[0].model_inputs,
         processor_dir=Path(indexes[0].processor_dir),
@@ -133,6 +152,35 @@ def gather_parts(parent: ParentStage) -> Parts:
         first_text_row=_first_text_row(indexes),
         identity=xxhash.xxh3_128_hexdigest(words.encode()),
     )
+
+
+def _manifests_of(indexes: Sequence[PartIndex], num_bytes: int) -> tuple[PartedManifest, ...]:
+    first = indexes[0]
+    if first.manifests is None:
+        whole = PartedManifest(
+            name="",
+            path=first.settings["manifest"],
+            num_rows=indexes[-1].end_row,
+            num_samples=sum(index.num_samples for index in indexes),
+            num_bytes=num_bytes,
+            proportion=Proportion(),
+        )
+        return (whole,)
+    manifests = []
+    for place, (entry, settings) in enumerate(
+        zip(first.manifests, first.settings["manifests"], strict=True)
+    ):
+        of_parts = [index.manifests[place] for index in indexes if index.manifests is not None]
+        manifest = PartedManifest(
+            name=entry["name"],
+            path=entry["path"],
+            num_rows=settings["num_rows"],
+            num_samples=sum(each["num_samples"] for each in of_parts),
+            num_bytes=sum(each["num_bytes"] for each in of_parts),
+            proportion=Proportion(**entry["proportion"]),
+        )
+        manifests.append(manifest)
+    return tuple(manifests)
 
 
 def _first_text_row(indexes: Sequence[PartIndex]) -> TextRow | None:

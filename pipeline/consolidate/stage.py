@@ -6,13 +6,14 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import xxhash
 
 from pipeline.consolidate.dealing import Deal, make_deal, shards_of_task
 from pipeline.consolidate.finish import check_processor, finish_dataset, merge_rejects
+from pipeline.consolidate.mixture import Mixture, make_mixture
 from pipeline.consolidate.parts import Parts, gather_parts
 from pipeline.consolidate.pieces import (
     Piece,
@@ -75,15 +76,27 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         check_processor(parts)
         _check_losses(parts, stage, context, piece_paths)
         _check_pictures(parts, stage, context)
-        deal = make_deal(stage, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
+        mixture = make_mixture(parts, stage, limit=context.limit)
+        deal = make_deal(stage, num_samples=mixture.num_samples, num_bytes=mixture.num_bytes)
         # all that determines each sample's position and bytes
         words = f"{parts.identity} {stage.seed} {deal.num_shards}"
+        if mixture.is_of_list:
+            words += f" {mixture.counts}"
         dealing = xxhash.xxh3_128_hexdigest(words.encode())
-        piece = _write_own(parts, deal, stage, context, piece_paths, dealing=dealing, guard=guard)
+        piece = _write_own(
+            parts,
+            deal,
+            stage,
+            context,
+            piece_paths,
+            mixture=mixture,
+            dealing=dealing,
+            guard=guard,
+        )
         pieces = read_pieces(paths, dealing)
         info = None
         if pieces is not None:
-            info = finish_dataset(parts, paths, pieces, piece_paths, stage.seed)
+            info = finish_dataset(parts, mixture, paths, pieces, piece_paths)
     folder = context.output_dir
     numbers: dict[str, Any] = {
         "num_samples": piece.num_samples,
@@ -104,6 +117,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             "fingerprint": info.fingerprint,
             "statistics": index_statistics(index, info),
         }
+        if info.manifests is not None:
+            numbers["manifests"] = [asdict(manifest) for manifest in info.manifests]
         files += [folder / name for name in (INFO_NAME, INDEX_NAME, REJECTS_NAME)]
         files += processor_files(folder / PROCESSOR_DIR)
     return {
@@ -208,6 +223,7 @@ def _write_own(
     context: TaskContext,
     piece_paths: PiecePaths,
     *,
+    mixture: Mixture,
     dealing: str,
     guard: StopGuard,
 ) -> Piece:
@@ -225,6 +241,7 @@ def _write_own(
         index = PieceRows(stream, len(deal.places(shards)))
         written = write_shards(
             parts,
+            mixture,
             deal,
             shards,
             folder,

@@ -10,11 +10,14 @@ from pathlib import Path
 import xxhash
 
 from pipeline.consolidate.dealing import Deal, index_rows, windows
+from pipeline.consolidate.mixture import Mixture
 from pipeline.consolidate.part_reader import open_reader, read_ahead
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PieceRows
 from pipeline.consolidate.sample_rows import fetch_rows
 from pipeline.data.disk_format.dataset_info import ShardInfo
+from pipeline.data.disk_format.index import format_key
+from pipeline.data.disk_format.sample_members import with_key
 from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
 from pipeline.stopping import StopGuard
 from slurm_jobs.base.files import atomic_writer
@@ -27,6 +30,7 @@ _WINDOW_SAMPLES = 1 << 18
 
 def write_shards(
     parts: Parts,
+    mixture: Mixture,
     deal: Deal,
     shards: range,
     folder: Path,
@@ -43,7 +47,7 @@ def write_shards(
         StageStoppedError, StageConfigError: a stop was requested, see `StopGuard`.
     """
     places = deal.places(shards)
-    samples = _samples(parts, deal, places, index, num_threads=num_threads)
+    samples = _samples(parts, mixture, deal, places, index, num_threads=num_threads)
     with contextlib.closing(samples):
         return tuple(
             _write_shard(
@@ -59,21 +63,36 @@ def write_shards(
 
 
 def _samples(
-    parts: Parts, deal: Deal, places: range, index: PieceRows, *, num_threads: int
+    parts: Parts,
+    mixture: Mixture,
+    deal: Deal,
+    places: range,
+    index: PieceRows,
+    *,
+    num_threads: int,
 ) -> Generator[bytes, None, None]:
     """Yield the bytes of the samples at `places`, in order, and write their index rows."""
     reader = open_reader(parts)
     num_bytes_before = 0
     for window in windows(places, _WINDOW_SAMPLES):
-        numbers = deal.order.slice(window.start, window.stop)
+        numbers, copies = mixture.locate(deal.order.slice(window.start, window.stop))
         rows = fetch_rows(parts, numbers, num_threads=num_threads)
         rows_of_window = index_rows(rows, window, deal.bounds, num_bytes_before=num_bytes_before)
-        index.append(rows_of_window)
+        rows_of_window["key"] = mixture.keys(rows["key"], copies)
         num_bytes_before = int(rows_of_window["offset"][-1] + rows_of_window["num_bytes"][-1])
         if window.stop in deal.bounds:
             num_bytes_before = 0
         part, _ = parts.locate(numbers)
-        yield from read_ahead(reader, part, rows, num_threads=num_threads)
+        with contextlib.closing(read_ahead(reader, part, rows, num_threads=num_threads)) as read:
+            for place, data in enumerate(read):
+                written = data
+                if copies[place]:  # other names of members, and so another checksum
+                    row = rows_of_window[place]
+                    written = with_key(data, format_key(int(row["key"])))
+                    row["xxh3"] = xxhash.xxh3_64_intdigest(written)
+                if place == len(window) - 1:  # the reader does not ask again after the last one
+                    index.append(rows_of_window)
+                yield written
 
 
 def _write_shard(

@@ -85,6 +85,7 @@ class SampleEncoder:
         processor_dir: Path,
         *,
         image_root: Path,
+        listed_image_roots: Sequence[Path] = (),
         images_within: Path | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         max_images: int = DEFAULT_MAX_IMAGES,
@@ -96,12 +97,15 @@ class SampleEncoder:
     ) -> None:
         """Load the processor; for `images_within` and `index_dir` see `ImageSource`.
 
+        `listed_image_roots` are those of a list of manifests, whose rows know their manifest.
+
         Raises:
             StageConfigError: the processor cannot be used.
-            StageError: `image_root` does not exist on this node.
+            StageError: a root of images does not exist on this node.
         """
         limit_inner_pixels(max_pixels)
-        _check_root(image_root)
+        for root in (image_root, *listed_image_roots):
+            _check_root(root)
         check_folder(processor_dir)
         tokenizer = load_tokenizer(processor_dir)
         self.processor: ProcessorInfo = read_processor(processor_dir, named_tokens(tokenizer))
@@ -112,16 +116,21 @@ class SampleEncoder:
         self.chat: ChatTokenizer = make_chat_tokenizer(
             tokenizer, processor_dir, kind.image_token, image_text
         )
-        self.images = RowImages(
-            processor=self.processor,
-            source=ImageSource(
-                image_root,
+        source, *listed_sources = (
+            ImageSource(
+                root,
                 within=images_within,
                 index_dir=index_dir,
                 max_bytes=max_image_mb * 1_000_000,
-            ),
+            )
+            for root in (image_root, *listed_image_roots)
+        )
+        self.images = RowImages(
+            processor=self.processor,
+            source=source,
             max_pixels=max_pixels,
             decoding=image_decoding,
+            listed_sources=listed_sources,
         )
         self._image_tokens = make_image_tokens(tokenizer, kind, processor_dir)
         self._control_tokens = compile_control_tokens(self.chat, kind.pieces())

@@ -7,12 +7,19 @@ from pathlib import Path
 from pipeline.preprocess.manifests.arrow_table import ArrowTable
 from pipeline.preprocess.manifests.container_manifest import ContainerManifest
 from pipeline.preprocess.manifests.interface import Manifest
+from pipeline.preprocess.manifests.manifest_sequence import ManifestSequence
 from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifest
 from pipeline.preprocess.manifests.tar_manifest import TarManifest
 from pipeline.preprocess.manifests.text_manifest import TextManifest
 from slurm_jobs.base.errors import StageConfigError, StageDataError
-from slurm_jobs.formats.configs.stages import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
+from slurm_jobs.formats.configs.stages import (
+    DEFAULT_PROMPT,
+    KNOWN_COLUMNS,
+    Columns,
+    ManifestList,
+    entries_of,
+)
 from slurm_jobs.formats.file_signatures import HEAD_BYTES
 from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.foreign_files import foreign_format, unknown_format
@@ -70,6 +77,32 @@ def open_manifest(
         return ContainerManifest(path, container, options, limit=limit)
     text_format = _text_format(path, options)
     return TextManifest(text_format, limit=limit, index_dir=index_dir)
+
+
+def open_manifests(
+    manifest: ManifestList | str,
+    *,
+    limit: int | None,
+    options: RowOptions,
+    index_dir: Path | None = None,
+) -> Manifest | ManifestSequence:
+    """Open one manifest, or all of a list as one; see `open_manifest`.
+
+    `options` are those of the stage; a manifest of the list may have columns of its own.
+    """
+    if isinstance(manifest, str):
+        return open_manifest(Path(manifest), limit=limit, options=options, index_dir=index_dir)
+    opened, names = [], []
+    for entry in entries_of(manifest):
+        own_options = RowOptions(
+            prompt=options.prompt,
+            system_prompt=options.system_prompt,
+            columns=options.columns if entry.columns == KNOWN_COLUMNS else entry.columns,
+        )
+        path = Path(entry.path)
+        opened.append(open_manifest(path, limit=limit, options=own_options, index_dir=index_dir))
+        names.append(entry.label)
+    return ManifestSequence(opened, names, limit=limit)
 
 
 def _text_format(path: Path, options: RowOptions) -> TextFormat:

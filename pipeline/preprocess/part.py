@@ -117,6 +117,22 @@ class PartIndex:
     """Config of `preprocess`: samples without any picture are accepted, as in older versions."""
     first_text_row: Mapping[str, Any] | None = None
     """Fields of `TextRow`, if no sample has a picture."""
+    manifests: Sequence[Mapping[str, Any]] | None = None
+    """`PartManifest` of each manifest of a list, as JSON; None, and not written, without a list."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartManifest:
+    """Share of a part that is from one manifest of a list."""
+
+    name: str
+    path: str
+    num_samples: int
+    """Its samples in this part."""
+    num_bytes: int
+    """Bytes of these samples."""
+    proportion: Mapping[str, float]
+    """Config of `preprocess`, by key; not in `settings`, because no sample depends on it."""
 
 
 @dataclass(slots=True)
@@ -164,6 +180,7 @@ class PartBuilder:
         max_too_long_share: float = 1.0,
         text_only: bool = True,
         first_text_row: TextRow | None = None,
+        manifests: Sequence[PartManifest] = (),
     ) -> PartIndex:
         """Close the archive and return its index."""
         self._write(END_OF_ARCHIVE)
@@ -187,6 +204,7 @@ class PartBuilder:
             max_too_long_share=max_too_long_share,
             text_only=text_only,
             first_text_row=None if first_text_row is None else asdict(first_text_row),
+            manifests=[asdict(manifest) for manifest in manifests] or None,
         )
 
     def _write(self, data: bytes) -> None:
@@ -219,6 +237,8 @@ def write_part(paths: PartPaths, index: PartIndex, samples: np.ndarray) -> None:
     write_bytes_atomic(paths.samples, npy_bytes(samples))
     index = replace(index, rejects_num_bytes=paths.rejects.stat().st_size)
     values = {name: getattr(index, name) for name in index.__slots__}
+    if index.manifests is None:
+        del values["manifests"]
     text = json.dumps({"format": PART_FORMAT, **values}, sort_keys=True) + "\n"
     write_text_atomic(paths.index, text)
 

@@ -56,7 +56,7 @@ class Reject:
     """One line of a part's list of rejects."""
 
     row: int
-    """Number of the row in the whole manifest, from 0."""
+    """Number of the row in its whole manifest, from 0."""
     key: str
     source: str
     """The row's id, or its first image."""
@@ -66,9 +66,11 @@ class Reject:
     message: str
     num_tokens: int | None = None
     """Length of a row over `max_tokens`."""
+    manifest: str | None = None
+    """Name of its manifest, if that is one of a list."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line as JSON values; `num_tokens` only if set."""
+        """Return the line as JSON values; `num_tokens` and `manifest` only if set."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -238,7 +240,13 @@ class PlaceHint:
 
 
 def about_places(
-    counts: Mapping[str, int], *, first: str, root: Path, command: str, has_samples: bool
+    counts: Mapping[str, int],
+    *,
+    first: str,
+    root: Path,
+    root_key: str,
+    command: str,
+    has_samples: bool,
 ) -> list[PlaceHint]:
     """Return hints on images that are missing, outside of the folder, or too large.
 
@@ -246,17 +254,18 @@ def about_places(
         counts: Rejects by reason.
         first: Message of the first; `root` has no effect on an absolute path.
         root: Base folder of relative paths.
+        root_key: Key of the stage's config that sets it.
         command: Command that sets a key of the stage, up to the key.
         has_samples: True if some rows can be used.
     """
     hints = []
     is_missing = "missing_image" in counts and ABSOLUTE_HINT not in first
     if is_missing and len(counts) == 1 and not has_samples:
-        setting = "image_root=FOLDER"
+        setting = f"{root_key}=FOLDER"
         text = f"Images are expected in {root}; if that is the wrong folder: `{command}.{setting}`"
         hints.append(PlaceHint(text=text, setting=setting))
     elif is_missing:
-        hints.append(PlaceHint(text=f"Images are expected in {root} (image_root)"))
+        hints.append(PlaceHint(text=f"Images are expected in {root} ({root_key})"))
     if "image_outside" in counts:
         setting = "images_within=FOLDER"
         text = (

@@ -89,6 +89,10 @@ class SliceWriter:
     """Number of samples by note."""
     num_text_samples: int = 0
     """Samples without a picture."""
+    samples_by_manifest: Counter[str] = field(default_factory=Counter)
+    """Number of samples by the name of their manifest, if that is one of a list."""
+    bytes_by_manifest: Counter[str] = field(default_factory=Counter)
+    """Bytes of the same samples."""
     first_text_row: TextRow | None = None
 
     def write(
@@ -198,6 +202,7 @@ class SliceWriter:
         self.seconds.decode += stored.decode_s
         self.seconds.store += stored.store_s
         self.prices.extend(stored.prices)
+        listed = row.origin.listed
         data = pack_sample(
             key=row.key,
             input_ids=tokens.input_ids,
@@ -206,6 +211,7 @@ class SliceWriter:
             image_suffix=MEMBER_SUFFIX[self.image_format],
             meta={
                 "row": row.origin.row,
+                **({} if listed is None else {"manifest": listed.name}),
                 "source": row.source,
                 "num_tokens": len(tokens.input_ids),
                 "num_supervised_tokens": int((tokens.labels >= 0).sum()),
@@ -222,6 +228,9 @@ class SliceWriter:
             num_pixels=stored.num_pixels,
         )
         self.seconds.write += time.perf_counter() - start
+        if listed is not None:
+            self.samples_by_manifest[listed.name] += 1
+            self.bytes_by_manifest[listed.name] += len(data)
         self.num_truncated += tokens.truncated
         self.notes.update(row.notes)
         if not stored.images:
@@ -258,4 +267,5 @@ def _reject(row: ManifestRow, error: Exception) -> Reject:
         reason=reason,
         message=message,
         num_tokens=num_tokens,
+        manifest=None if row.origin.listed is None else row.origin.listed.name,
     )

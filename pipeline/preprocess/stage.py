@@ -16,9 +16,10 @@ from pipeline.preprocess.chat.tokenizer import load_tokenizer
 from pipeline.preprocess.composed_processor import write_composed
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.images.storage import LOSSY_FORMATS, mean_price
-from pipeline.preprocess.manifest import folder_of, open_manifest
+from pipeline.preprocess.manifest import folder_of, open_manifests
 from pipeline.preprocess.manifests.interface import Manifest, changed
-from pipeline.preprocess.part import PartBuilder, PartPaths, write_part, write_rejects
+from pipeline.preprocess.manifests.manifest_sequence import ManifestSequence
+from pipeline.preprocess.part import PartBuilder, PartManifest, PartPaths, write_part, write_rejects
 from pipeline.preprocess.processor_folders import hash_folder, write_with_pixels
 from pipeline.preprocess.rejects import (
     Reject,
@@ -39,6 +40,7 @@ from slurm_jobs.formats.configs.stages import (
     CHOSEN_REASONS,
     DEFAULT_MAX_IMAGE_MB,
     KNOWN_COLUMNS,
+    ManifestEntry,
     PreprocessConfig,
 )
 from slurm_jobs.formats.manifests.row_notes import note_text
@@ -63,7 +65,7 @@ def part_settings(
 
     It is stored in each part, and equal in all parts of a data set.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "manifest": manifest.path.name,
         "manifest_xxh3": manifest.fingerprint,
         "num_rows": manifest.num_rows,
@@ -84,6 +86,19 @@ def part_settings(
         settings["image_pixels"] = {"min": stage.image_pixels.min, "max": stage.image_pixels.max}
     if stage.max_image_mb != DEFAULT_MAX_IMAGE_MB:
         settings["max_image_mb"] = stage.max_image_mb
+    if isinstance(manifest, ManifestSequence):
+        settings["manifests"] = [
+            {
+                "name": entry.label,
+                "file": each.path.name,
+                "xxh3": each.fingerprint,
+                "num_rows": num_rows,
+                **({"columns": asdict(entry.columns)} if entry.columns != KNOWN_COLUMNS else {}),
+            }
+            for entry, each, num_rows in zip(
+                stage.manifests, manifest.manifests, manifest.sizes, strict=True
+            )
+        ]
     return settings
 
 
@@ -101,21 +116,25 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     stage = build_config(PreprocessConfig, config)
     # Indexes that later slices reuse; not next to the data, whose folder may be read-only.
     index_dir = context.output_dir / "indexes"
-    manifest = open_manifest(
-        Path(stage.manifest),
+    manifest = open_manifests(
+        stage.manifest,
         limit=context.limit,
         options=RowOptions(
             prompt=stage.prompt, system_prompt=stage.system_prompt, columns=stage.columns
         ),
         index_dir=index_dir,
     )
-    if not manifest.num_rows:
-        message = f"{stage.manifest}: no rows; there is nothing to preprocess"
-        raise StageDataError(message)
+    opened = manifest.manifests if isinstance(manifest, ManifestSequence) else (manifest,)
+    for each, entry in zip(opened, stage.manifests, strict=True):
+        if not each.num_rows:
+            message = f"{entry.path}: no rows; there is nothing to preprocess"
+            raise StageDataError(message)
+    roots = [_image_root(stage, entry) for entry in stage.manifests]
     processor_dir = _find_processor(stage, context)
     encoder = SampleEncoder(
         processor_dir,
-        image_root=_image_root(stage),
+        image_root=roots[0],
+        listed_image_roots=roots if isinstance(manifest, ManifestSequence) else (),
         images_within=None if stage.images_within is None else Path(stage.images_within),
         max_tokens=stage.max_tokens,
         max_images=stage.max_images,
@@ -181,17 +200,19 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             max_too_long_share=stage.max_too_long_share,
             text_only=stage.text_only,
             first_text_row=first_text_row,
+            manifests=_manifests_of_part(stage, writer),
         )
     write_part(paths, index, builder.samples)
+    named = _named(stage)
     if first_text_row is not None and not stage.text_only and context.limit is None:
         # not an error here: `consolidate` judges all slices, may accept it, and loses no part
         problem = text_so_far("no sample of this slice has", first_text_row)
-        log.warning("%s: %s", stage.manifest, problem)
+        log.warning("%s: %s", named, problem)
     if writer.ignored:
         counts = ", ".join(f"`{key}` ({count} rows)" for key, count in writer.ignored.most_common())
-        log.warning("%s: keys that are not read: %s", stage.manifest, counts)
+        log.warning("%s: keys that are not read: %s", named, counts)
     for note, count in writer.notes.most_common():
-        log.warning("%s: %s", stage.manifest, note_text(note, number_of("row", count)))
+        log.warning("%s: %s", named, note_text(note, number_of("row", count)))
     samples, seconds = builder.samples, writer.seconds
     files = (paths.tar, paths.samples, paths.index, paths.rejects)
     return {
@@ -281,10 +302,13 @@ def _write_and_check_rejects(
             do_without = f". To continue without them: `{command}`{others}"
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         command = resume_command(context.run_dir, "--set", key)
+        number = _number_of_manifest(stage, first)
+        entry = stage.manifests[number]
         hints = about_places(
             counts,
             first=first.message,
-            root=_image_root(stage),
+            root=_image_root(stage, entry),
+            root_key=f"manifest.{number}.image_root" if entry.image_root else "image_root",
             command=command,
             has_samples=has_samples,
         )
@@ -316,14 +340,40 @@ def _write_and_check_rejects(
         )
     else:
         return
-    message = f"{stage.manifest}: {problem}. All rejects: {paths.rejects}"
+    message = f"{_named(stage)}: {problem}. All rejects: {paths.rejects}"
     raise StageDataError(message, resumes=resumes)
 
 
-def _image_root(stage: PreprocessConfig) -> Path:
+def _named(stage: PreprocessConfig) -> str:
+    """Return the manifest as messages begin with it, or those of a list."""
+    return ", ".join(entry.path for entry in stage.manifests)
+
+
+def _number_of_manifest(stage: PreprocessConfig, reject: Reject) -> int:
+    """Return the place in the list of the manifest that a reject is from; 0 without a list."""
+    labels = [entry.label for entry in stage.manifests]
+    return 0 if reject.manifest is None else labels.index(reject.manifest)
+
+
+def _image_root(stage: PreprocessConfig, entry: ManifestEntry) -> Path:
     """Return the base folder of image paths: from the config, else the manifest's folder."""
-    root = stage.image_root
-    return folder_of(Path(stage.manifest)) if root is None else Path(root)
+    root = entry.image_root or stage.image_root
+    return folder_of(Path(entry.path)) if root is None else Path(root)
+
+
+def _manifests_of_part(stage: PreprocessConfig, writer: SliceWriter) -> list[PartManifest]:
+    if isinstance(stage.manifest, str):
+        return []
+    return [
+        PartManifest(
+            name=entry.label,
+            path=entry.path,
+            num_samples=writer.samples_by_manifest[entry.label],
+            num_bytes=writer.bytes_by_manifest[entry.label],
+            proportion={key: getattr(entry, key) for key in entry.keys},
+        )
+        for entry in stage.manifests
+    ]
 
 
 def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:

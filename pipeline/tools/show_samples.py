@@ -112,7 +112,7 @@ def _shown(
             **place,
             "problem": None,
             "row": int(raw.meta["row"]),
-            "source": str(raw.meta["source"]),
+            "source": _source(raw.meta),
             "is_truncated": bool(raw.meta["truncated"]),
             "images": [{"original": original, "stored": stored} for original, stored in pairs],
             "input_ids": ids,
@@ -122,6 +122,14 @@ def _shown(
     except (*BROKEN, FileNotFoundError) as error:
         return {**place, "problem": f"cannot be read: {error}"}, ()
     return sample, raw.images
+
+
+def _source(meta: Mapping[str, Any]) -> str:
+    """Return the id or first image of a sample's row, after its manifest if that is of a list."""
+    source = str(meta["source"])
+    if "manifest" not in meta:
+        return source
+    return f"{meta['manifest']} row {meta['row']}: {source}"
 
 
 def _picture(data: memoryview, suffix: str, max_bytes: int) -> dict[str, str | None]:

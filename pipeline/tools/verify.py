@@ -140,12 +140,12 @@ def _index_problems(
         if actual != expected:
             message = f"{name} add up to {actual}, {INFO_NAME} says {expected}"
             problems.append(ShardProblem(file=INDEX_NAME, message=message))
-    num_rows = int(info.preprocess["num_rows"])
-    seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
+    end_key = info.end_key
+    seen = np.zeros(-(-end_key // 8), dtype=np.uint8)
     num_wrong = 0
     for start in range(0, len(index), _BLOCK_ROWS):
         keys = index.key[start : start + _BLOCK_ROWS]
-        valid = np.unique(keys[(keys >= 0) & (keys < num_rows)])
+        valid = np.unique(keys[(keys >= 0) & (keys < end_key)])
         places, bits = valid >> 3, (1 << (valid & 7)).astype(np.uint8)
         is_new = (seen[places] & bits) == 0
         np.bitwise_or.at(seen, places, bits)
@@ -167,7 +167,7 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[ShardProblem]:
         named = f" ({', '.join(changes)})" if info.processor_sha256 and changes else ""
         yield ShardProblem(file=PROCESSOR_DIR, message=f"{actual}, expected xxh3 {expected}{named}")
     rejects = folder / REJECTS_NAME
-    num_expected = int(info.preprocess["num_rows"]) - info.num_samples
+    num_expected = info.num_rejected
     actual, xxh3 = "missing", ""
     if rejects.is_file():
         num_lines, xxh3 = _lines_and_hash(rejects)

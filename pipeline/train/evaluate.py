@@ -182,7 +182,6 @@ def evaluate(
     config: EvaluateConfig,
     *,
     levels: Sequence[LevelConfig],
-    manifest: Path,
     facts: DataFacts,
     model: VisionLanguageModel,
     processor_dir: Path,
@@ -197,7 +196,7 @@ def evaluate(
         The content of `evaluation.json`, which rank 0 writes; an empty dict on the other ranks.
 
     Raises:
-        StageConfigError: no row can be used, on rank 0; or as in `read_manifest`.
+        StageConfigError: no row can be used, on rank 0; or as in `read_rows`.
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as in `Ending.between`.
     """
     preprocess = facts.info.preprocess
@@ -207,12 +206,12 @@ def evaluate(
     asker = Asker(
         model=model.to(rank_device.device).eval(),
         levels=levels,
-        encoder=make_encoder(config, manifest, preprocess, processor_dir),
+        encoder=make_encoder(config, preprocess, processor_dir),
         facts=facts,
         rank_device=rank_device,
         max_new_tokens=config.max_new_tokens,
     )
-    rows = read_rows(config, manifest, preprocess)
+    rows = read_rows(config, preprocess)
     own_rows = range(ranks.rank, len(rows), ranks.num_ranks)
     prompts, rejected = encode_prompts(asker.encoder, rows, own_rows, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at different speeds
@@ -230,7 +229,7 @@ def evaluate(
         generations += generations_of_rank
         rejects += rejects_of_rank
     if len(rejects) == len(rows):
-        raise nothing_to_ask(manifest, rejects)
+        raise nothing_to_ask(config, rejects)
     for reject in rejects:
         log.warning("held-out sample left out: %s", reject.message)
     generations.sort(key=lambda generation: generation.row)
@@ -241,6 +240,8 @@ def evaluate(
     lines = (json.dumps(record, ensure_ascii=False) for record in records)
     write_text_atomic(out_dir / "generations.jsonl", "".join(f"{line}\n" for line in lines))
     summary = summarise(generations, num_rejected=len(rejects))
+    if not isinstance(config.manifest, str):
+        summary["manifests"] = _by_manifest(generations, rows)
     write_json_atomic(out_dir / "evaluation.json", summary)
     return summary
 
@@ -286,6 +287,24 @@ def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[s
         "num_distinct_references": len({g.reference for g in generations}),
         "num_distinct_generations": len({g.generated for g in generations}),
         **({"levels": shares} if shares else {}),
+    }
+
+
+def _by_manifest(
+    generations: Sequence[Generation], rows: Sequence[ManifestRow]
+) -> dict[str, dict[str, Any]]:
+    """Return number and share of exact answers by the name of their manifest."""
+    by_name: dict[str, list[Generation]] = {}
+    for generation in generations:
+        listed = rows[generation.row].origin.listed
+        assert listed is not None
+        by_name.setdefault(listed.name, []).append(generation)
+    return {
+        name: {
+            "num_samples": len(some),
+            "exact_match": sum(generation.exact for generation in some) / len(some),
+        }
+        for name, some in by_name.items()
     }
 
 

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.timing.whole_records import append_whole
 from pipeline.train.checkpoints.lasting_config import fingerprint
 from pipeline.train.evaluate import Asker, Generation, answer, in_batches
-from pipeline.train.held_out_rows import encode_prompts, make_encoder, read_rows
+from pipeline.train.held_out_rows import encode_prompts, make_encoder, paths_of, read_rows
 from pipeline.train.job import Job
 from pipeline.train.trained_model.trained_model import TrainedModel
 from pipeline.train.training_data.batches import losses_of, to_device
@@ -63,6 +63,8 @@ class HeldOutResult:
     num_answers: int
     num_exact: int
     duration_s: float
+    manifest_losses: Mapping[str, float] = field(default_factory=dict)
+    """The loss over the rows of each manifest of a list, by name; empty without a list."""
 
     @property
     def exact_match(self) -> float | None:
@@ -111,11 +113,12 @@ class HeldOutLog:
             return
         log.info("step %d: %s", result.step, describe(result))
         exact = {} if result.exact_match is None else {"look/exact_match": result.exact_match}
-        self._track(result.step, {"look/loss": result.loss, **exact})
+        losses = {f"look/loss/{name}": loss for name, loss in result.manifest_losses.items()}
+        self._track(result.step, {"look/loss": result.loss, **losses, **exact})
         # the first phase that ends at this step or later is the one that the step belongs to
         training = next(name for name, end in self._trainings.items() if result.step <= end)
         about = {"attempt": self._attempt, "training": training, "basis": self._basis}
-        line = {**asdict(result), "exact_match": result.exact_match, **about}
+        line = {**result_to_json(result), "exact_match": result.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
                 end_of_last_line = ""
@@ -129,11 +132,20 @@ class HeldOutLog:
             log.warning("a held-out result cannot be written: %s", error)
 
 
+def result_to_json(result: HeldOutResult) -> dict[str, Any]:
+    """Return its values; losses by manifest only of a list of them."""
+    values = asdict(result)
+    if not result.manifest_losses:
+        del values["manifest_losses"]
+    return values
+
+
 def describe(result: HeldOutResult) -> str:
     """Return `held-out loss 0.1234, 12 of 16 exact`."""
-    levels = ", ".join(f"{name} {loss:.4f}" for name, loss in result.level_losses.items())
+    named = {**result.level_losses, **result.manifest_losses}
+    parts = ", ".join(f"{name} {loss:.4f}" for name, loss in named.items())
     answers = f", {result.num_exact} of {result.num_answers} exact" if result.num_answers else ""
-    return f"held-out loss {result.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
+    return f"held-out loss {result.loss:.4f}{f' ({parts})' if parts else ''}{answers}"
 
 
 def lowest(results: Iterable[HeldOutResult]) -> HeldOutResult | None:
@@ -177,9 +189,12 @@ def _as_result(values: Mapping[str, Any]) -> HeldOutResult:
     def loss_of(value: float | None) -> float:
         return math.nan if value is None else value
 
-    levels = {name: loss_of(value) for name, value in values["level_losses"].items()}
+    of_manifests = values.get("manifest_losses", {})
+    values = {**values, "manifest_losses": of_manifests}
     fields = {name: values[name] for name in HeldOutResult.__dataclass_fields__}
-    return HeldOutResult(**{**fields, "loss": loss_of(fields["loss"]), "level_losses": levels})
+    for key in ("level_losses", "manifest_losses"):
+        fields[key] = {name: loss_of(value) for name, value in fields[key].items()}
+    return HeldOutResult(**{**fields, "loss": loss_of(fields["loss"])})
 
 
 log = logging.getLogger(__name__)
@@ -210,10 +225,8 @@ def encode_share(
         StageConfigError: on all ranks: there is no usable row.
     """
     config, preprocess = job.config.evaluate, facts.info.preprocess
-    assert config.manifest is not None
-    manifest = Path(config.manifest)
-    encoder = make_encoder(config, manifest, preprocess, processor_dir)
-    rows = read_rows(config, manifest, preprocess)[: config.num_loss_samples]
+    encoder = make_encoder(config, preprocess, processor_dir)
+    rows = read_rows(config, preprocess, most=config.num_loss_samples)
     mine = range(job.ranks.rank, len(rows), job.ranks.num_ranks)
     samples: dict[int, Sample] = {}
     for number in mine:
@@ -226,8 +239,8 @@ def encode_share(
         which = "the first row" if len(rows) == 1 else f"none of the first {len(rows)} rows"
         verb = "cannot" if len(rows) == 1 else "can"
         message = (
-            f"evaluate.every_steps: {which} of {manifest} {verb} be used; fix it, or remove "
-            "every_steps"
+            f"evaluate.every_steps: {which} of {paths_of(config)} {verb} be used; fix it, or "
+            "remove every_steps"
         )
         raise StageConfigError(message)
     answered = [number for number in mine if number < config.num_answers]
@@ -269,7 +282,7 @@ def _encode_fitting(
         input_ids=tokens.input_ids,
         labels=tokens.labels,
         images=images.images,
-        meta={"original_sizes": images.original_sizes},
+        meta={"original_sizes": images.original_sizes, "manifest": _name_of(row)},
     )
     if needs.levels is not None:
         try:
@@ -277,6 +290,11 @@ def _encode_fitting(
         except ValueError as error:
             raise SampleRejectedError(reason="bad_row", message=str(error)) from error
     return sample
+
+
+def _name_of(row: ManifestRow) -> str | None:
+    """Return the name of the row's manifest in a list; None without a list."""
+    return None if row.origin.listed is None else row.origin.listed.name
 
 
 def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> Batch:
@@ -289,6 +307,12 @@ def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> 
         epoch=0,
         buffers=BufferPool(pin_memory=False),
     )
+
+
+def _means(sums: np.ndarray) -> list[float]:
+    """Return the mean of each level from float64 [2, num_levels]: losses, and numbers of them."""
+    losses, nums = sums.tolist()
+    return [loss / num if num else math.nan for loss, num in zip(losses, nums, strict=True)]
 
 
 class HeldOut:
@@ -342,11 +366,25 @@ class HeldOut:
             self.evaluate(step)
 
     def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
-        """Return the loss of each level over this rank's samples, then its number of targets."""
+        """Return `_sum_losses_of` this rank's samples of each manifest, one after the other."""
+        sums = []
+        for name in self._manifests():
+            samples = [each for each in self._share.samples if each.meta["manifest"] == name]
+            sums += self._sum_losses_of(model, samples)
+        return sums
+
+    def _manifests(self) -> Sequence[str | None]:
+        """Return the names of the manifests of a list; a single None without a list."""
+        config = self._job.config.evaluate
+        is_alone = isinstance(config.manifest, str)
+        return [None] if is_alone else [entry.label for entry in config.manifests]
+
+    def _sum_losses_of(self, model: VisionLanguageModel, samples: Sequence[Sample]) -> list[float]:
+        """Return the loss of each level over these samples, then its number of targets."""
         num_levels = max(1, len(self._job.config.levels))
         losses, nums = torch.zeros(num_levels), [0.0] * num_levels
         size = self._job.config.evaluate.batch_size
-        samples = sorted(self._share.samples, key=lambda sample: len(sample.input_ids))
+        samples = sorted(samples, key=lambda sample: len(sample.input_ids))
         for start in range(0, len(samples), size):
             beat()
             if stop_requested():
@@ -382,22 +420,29 @@ class HeldOut:
         """Make the result of the sums over ranks of `_sum_losses` and `_count_answers`."""
         levels = self._job.config.levels
         num_levels = max(1, len(levels))
-        losses, nums = sums[:num_levels], sums[num_levels : 2 * num_levels]
-        num_answers, num_exact = sums[2 * num_levels :]
-        loss, level_losses = 0.0, {}
-        for number in range(num_levels):
-            mean = losses[number] / nums[number] if nums[number] else math.nan
-            if levels:
-                level_losses[levels[number].name] = mean
-                loss += levels[number].weight * mean
-            else:
-                loss = mean
+        *of_manifests, num_answers, num_exact = sums
+        by_manifest = np.array(of_manifests).reshape(len(self._manifests()), 2, num_levels)
+        nums = by_manifest[:, 1].sum(axis=0)
+        means = _means(by_manifest.sum(axis=0))
+        manifest_losses = {
+            name: self._weighted(_means(of_manifest))
+            for name, of_manifest in zip(self._manifests(), by_manifest, strict=True)
+            if name is not None
+        }
         return HeldOutResult(
             step=step,
-            loss=loss,
-            level_losses=level_losses,
+            loss=self._weighted(means),
+            level_losses={level.name: mean for level, mean in zip(levels, means, strict=False)},
             num_tokens=int(sum(nums)),
             num_answers=int(num_answers),
             num_exact=int(num_exact),
             duration_s=duration_s,
+            manifest_losses=manifest_losses,
         )
+
+    def _weighted(self, means: Sequence[float]) -> float:
+        """Return the loss from the mean of each level, or the only mean without levels."""
+        levels = self._job.config.levels
+        if not levels:
+            return means[0]
+        return sum(level.weight * mean for level, mean in zip(levels, means, strict=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
-from pipeline.preprocess.manifest import folder_of, read_manifest
+from pipeline.preprocess.manifest import folder_of, open_manifests
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.train.level_rows import first_level
 from slurm_jobs.base.errors import StageConfigError
@@ -16,6 +16,7 @@ from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
 from slurm_jobs.formats.configs.train import EvaluateConfig
 from slurm_jobs.formats.configs.training_phases import LevelConfig
 from slurm_jobs.formats.manifests.messages import ManifestRow
+from slurm_jobs.formats.manifests.row_options import RowOptions
 
 _FOLDER_SETTINGS: Mapping[Reason, str] = {
     "missing_image": "evaluate.image_root",
@@ -36,45 +37,54 @@ def check_heldout(
     config: EvaluateConfig,
     *,
     levels: Sequence[LevelConfig],
-    manifest: Path,
     preprocess: Mapping[str, Any],
     processor_dir: Path,
 ) -> None:
     """Refuse before training what could not be evaluated after it; one valid row is enough.
 
     Raises:
-        StageConfigError: no row of the manifest can be used; or as in `read_manifest`.
+        StageConfigError: no row of the manifest can be used; or as in `open_manifest`.
     """
-    encoder = make_encoder(config, manifest, preprocess, processor_dir)
-    rows, rejects = read_rows(config, manifest, preprocess), []
+    encoder = make_encoder(config, preprocess, processor_dir)
+    rows, rejects = read_rows(config, preprocess), []
     for number in range(len(rows)):
         prompts, rejected = encode_prompts(encoder, rows, [number], levels)
         if prompts:
             return
         rejects += rejected
-    raise nothing_to_ask(manifest, rejects)
+    raise nothing_to_ask(config, rejects)
 
 
-def nothing_to_ask(manifest: Path, rejects: Sequence[HeldOutReject]) -> StageConfigError:
-    """Return the error of a manifest without a row that can be used."""
+def nothing_to_ask(config: EvaluateConfig, rejects: Sequence[HeldOutReject]) -> StageConfigError:
+    """Return the error of manifests without a row that can be used."""
     cause = f"none of its {len(rejects)} rows can be used" if rejects else "it has no rows"
     first = f" (first: {rejects[0].message})" if rejects else ""
     reasons = {reject.reason for reject in rejects}
     keys = [key for reason, key in _FOLDER_SETTINGS.items() if reason in reasons]
     remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
     return StageConfigError(
-        f"evaluate.manifest {manifest}: {cause}{first}; {remedy} disable evaluation with "
+        f"evaluate.manifest {paths_of(config)}: {cause}{first}; {remedy} disable evaluation with "
         "`evaluate.manifest: null`"
     )
 
 
+def paths_of(config: EvaluateConfig) -> str:
+    """Return the paths of the manifests, for messages."""
+    return ", ".join(entry.path for entry in config.manifests)
+
+
 def make_encoder(
-    config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any], processor_dir: Path
+    config: EvaluateConfig, preprocess: Mapping[str, Any], processor_dir: Path
 ) -> SampleEncoder:
     """Return the encoder of held-out rows, with the limits of the data set."""
+    roots = [
+        Path(entry.image_root or config.image_root or folder_of(Path(entry.path)))
+        for entry in config.manifests
+    ]
     return SampleEncoder(
         processor_dir,
-        image_root=folder_of(manifest) if config.image_root is None else Path(config.image_root),
+        image_root=roots[0],
+        listed_image_roots=() if isinstance(config.manifest, str) else roots,
         images_within=None if config.images_within is None else Path(config.images_within),
         max_tokens=preprocess["max_tokens"],
         max_images=preprocess["max_images"],
@@ -86,16 +96,22 @@ def make_encoder(
 
 
 def read_rows(
-    config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any]
+    config: EvaluateConfig, preprocess: Mapping[str, Any], *, most: int | None = None
 ) -> list[ManifestRow]:
-    """Read the held-out rows, with the prompts of the data set; raises like `read_manifest`."""
-    return read_manifest(
-        manifest,
-        config.num_samples,
+    """Read the held-out rows, `most` of them, with the prompts of the data set.
+
+    Raises:
+        StageConfigError: a manifest cannot be read; as in `open_manifest`.
+    """
+    assert config.manifest is not None
+    limits = [limit for limit in (config.num_samples, most) if limit is not None]
+    options = RowOptions(
         prompt=preprocess["prompt"],
         system_prompt=preprocess["system_prompt"],
         columns=config.columns or Columns(**preprocess.get("columns", {})),
     )
+    manifest = open_manifests(config.manifest, limit=min(limits, default=None), options=options)
+    return list(manifest.rows(range(manifest.num_rows)))
 
 
 def encode_prompts(

@@ -21,7 +21,7 @@ from pipeline.train.device.rank_device import prepare_device
 from pipeline.train.ending import Ending, TimeLimitError
 from pipeline.train.evaluate import evaluate, evaluation_dtype, load_trained
 from pipeline.train.export import export_model
-from pipeline.train.held_out import lowest
+from pipeline.train.held_out import lowest, result_to_json
 from pipeline.train.held_out_rows import check_heldout
 from pipeline.train.job import Job, versions
 from pipeline.train.memory.out_of_memory import explain_out_of_memory
@@ -105,12 +105,11 @@ def _run(job: Job) -> dict[str, Any] | None:
         Trackers(job.config.trackers, job.context) as trackers,
     ):
         # On every rank, so that all fail together and before any step.
-        if (manifest := job.config.evaluate.manifest) is not None:
+        if job.config.evaluate.manifest is not None:
             with job.spans.span("heldout_check"):
                 check_heldout(
                     job.config.evaluate,
                     levels=job.config.levels,
-                    manifest=Path(manifest),
                     preprocess=facts.info.preprocess,
                     processor_dir=sources[0].processor_dir,
                 )
@@ -184,8 +183,7 @@ def _evaluate(
     model_dir: Path,
     processor_dir: Path,
 ) -> dict[str, Any]:
-    manifest = job.config.evaluate.manifest
-    if manifest is None:
+    if job.config.evaluate.manifest is None:
         return {}
     ending.check("evaluations")
     remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or remove evaluate.manifest"
@@ -196,7 +194,6 @@ def _evaluate(
         summary = evaluate(
             job.config.evaluate,
             levels=job.config.levels,
-            manifest=Path(manifest),
             facts=facts,
             model=load_trained(
                 model_dir,
@@ -241,8 +238,8 @@ def _describe(trainer: Trainer) -> dict[str, Any]:
         best = lowest(trainer.held_out_results)
         values["held_out"] = {
             "num_looks": len(trainer.held_out_results),
-            "last": asdict(trainer.held_out_results[-1]),
-            "lowest": None if best is None else asdict(best),
+            "last": result_to_json(trainer.held_out_results[-1]),
+            "lowest": None if best is None else result_to_json(best),
         }
     if job.config.phases:
         values["phases"] = [

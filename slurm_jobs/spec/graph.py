@@ -93,6 +93,12 @@ def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
         train: the training's name.
         dataset: as in its config, or in a phase.
     """
+    source = consolidate_of(views, train, dataset)
+    return None if source is None else _only_parent(views, source, "preprocess")
+
+
+def consolidate_of(views: Views, train: str, dataset: Any) -> str | None:
+    """Return the `consolidate` stage that writes a training's data set; as `preprocess_of`."""
     source = None
     if dataset is None:
         source = _only_parent(views, train, "consolidate")
@@ -101,7 +107,7 @@ def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
         source = referenced_stage(reference[1]) if reference is not None else None
     if source is None or source not in views or views[source].run != "consolidate":
         return None
-    return _only_parent(views, source, "preprocess")
+    return source
 
 
 def consolidates_of(views: Views, preprocess: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from slurm_jobs.spec.checks.data.image_files import (
 from slurm_jobs.spec.checks.data.image_sizes import image_size_findings
 from slurm_jobs.spec.checks.data.manifest_notes import manifest_notes
 from slurm_jobs.spec.checks.data.manifests import manifest_problems
+from slurm_jobs.spec.checks.data.mixtures import mixture_notes, mixture_problems
 from slurm_jobs.spec.checks.data.text_alone import text_alone_findings
 from slurm_jobs.spec.checks.data.unusable_rows import unusable_row_findings
 from slurm_jobs.spec.checks.entry_points import entry_point_problems, module_problems
@@ -141,6 +142,7 @@ def load_document(
     spec = CheckedSpec(document=document, views=views, files=files, configs=configs, marked=marked)
     problems += [*form_problems(spec), *graph_problems(spec), *reference_problems(spec)]
     problems += _training_problems(spec)
+    problems += mixture_problems(spec)
     profile, profile_problems = _load_profile(document, around, files)
     options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
     problems += _elsewhere(problems, conflict_problems(spec, options))
@@ -181,6 +183,7 @@ def load_document(
         raise SpecError(_sorted(problems))
     notes = [
         *manifest_notes(spec),
+        *mixture_notes(spec),
         *data_notes,
         *idle_setting_notes(spec),
         *row_notes(spec),

@@ -51,6 +51,27 @@ class IndexInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestInfo:
+    """One of several manifests that a data set was made of."""
+
+    name: str
+    path: str
+    """Its path when it was preprocessed."""
+    num_rows: int
+    num_rejected: int
+    """Rows that became no sample."""
+    num_samples: int
+    """Samples of the data set that are from it, copies included."""
+    num_tokens: int
+    """Tokens of these samples."""
+
+    @property
+    def num_prepared(self) -> int:
+        """Samples that its rows became, each once."""
+        return self.num_rows - self.num_rejected
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
     """Content of `dataset.json`."""
 
@@ -94,6 +115,25 @@ class DatasetInfo:
     processor_sha256: Mapping[str, str] | None = None
     """SHA-256 of each file of `processor/` by name, in hexadecimal; None in a `dataset.json` of an
     older version."""
+    manifests: tuple[ManifestInfo, ...] | None = None
+    """Manifests whose samples are mixed, in the order of their rows; None, and not in the file, if
+    `preprocess` read a single one."""
+
+    @property
+    def num_rejected(self) -> int:
+        """Rows that became no sample."""
+        if self.manifests is not None:
+            return sum(manifest.num_rejected for manifest in self.manifests)
+        return int(self.preprocess["num_rows"]) - self.num_samples
+
+    @property
+    def end_key(self) -> int:
+        """Number above all keys: rows have their numbers, and each copy those after all rows."""
+        num_copies = max(
+            (-(-each.num_samples // max(1, each.num_prepared)) for each in self.manifests or ()),
+            default=1,
+        )
+        return int(self.preprocess["num_rows"]) * num_copies
 
     @property
     def num_bytes(self) -> int:
@@ -102,20 +142,22 @@ class DatasetInfo:
 
     @property
     def fingerprint(self) -> str:
-        """xxh3-128 over all fields but the checksums of rejects and processor, in hexadecimal.
+        """xxh3-128 over all fields but `manifests` and the checksums of rejects and processor.
 
         Equal samples have equal fingerprints. So copies on nodes and checkpoints stay valid if
         only the rejects, or the version that wrote these checksums, differ. (`preprocess`
-        covers the processor's files.)
+        covers the processor's files, and the index the mixture.)
         """
         values = dataclasses.asdict(self)
-        del values["rejects_xxh3"], values["processor_sha256"]
+        del values["rejects_xxh3"], values["processor_sha256"], values["manifests"]
         return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
 def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:
     """Return the values of `dataset.json`."""
     values = dataclasses.asdict(info)
+    if info.manifests is None:
+        del values["manifests"]
     return {"format": DATASET_FORMAT, **values, "fingerprint": info.fingerprint}
 
 
@@ -164,6 +206,8 @@ def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
     fields = {key: value for key, value in values.items() if key not in ("format", "fingerprint")}
     fields["shards"] = tuple(ShardInfo(**shard) for shard in fields["shards"])
     fields["index"] = IndexInfo(**fields["index"])
+    if fields.get("manifests") is not None:
+        fields["manifests"] = tuple(ManifestInfo(**each) for each in fields["manifests"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
     for number, shard in enumerate(fields["shards"]):

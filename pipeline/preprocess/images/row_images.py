@@ -7,7 +7,7 @@ the plan. May run in many threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -64,6 +64,8 @@ class RowImages:
     source: ImageSource
     max_pixels: int
     decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
+    listed_sources: Sequence[ImageSource] = ()
+    """Sources by the number of a row's manifest, for rows that are from one of a list."""
 
     def plan(self, row: ManifestRow) -> tuple[PlannedImage, ...]:
         """Plan the row's images from their files' headers.
@@ -75,11 +77,13 @@ class RowImages:
             MemoryError: naming row and image.
         """
         planned = []
+        listed = row.origin.listed
+        source = self.source if listed is None else self.listed_sources[listed.number]
         for image in row.images:
             name = image.value
             with _naming_what_lacks_memory(row, name):
                 try:
-                    data = self.source.read(image)
+                    data = source.read(image)
                 except OSError as error:
                     message = f"{row.origin}: an image cannot be read: {error}"
                     raise StageError(message) from error

@@ -36,7 +36,8 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         metavar="PATH",
         type=Path,
-        help="your manifest, or a folder of images with texts next to them",
+        action="append",
+        help="your manifest, or a folder of images with texts next to them; several are mixed",
     )
     parser.add_argument(
         "--image-root",
@@ -84,10 +85,11 @@ def run_init(options: argparse.Namespace) -> int:
     place = inspect_cluster(
         account=options.account, partition=options.partition, is_local=options.local
     )
-    given = {"data": options.data, "model": options.model}
+    first, *more = options.data or [None]
+    given = {"data": first, "model": options.model}
     name, image_root = options.name, options.image_root
     if start is not None:
-        given = {"data": options.data or start.data, "model": options.model or start.model}
+        given = {"data": first or start.data, "model": options.model or start.model}
         name, image_root = name or start.name, image_root or start.image_root
     is_asking = not (options.yes or options.json or options.recipe or start)
     if is_asking and sys.stdin.isatty():
@@ -97,6 +99,7 @@ def run_init(options: argparse.Namespace) -> int:
         folder=options.folder,
         name=name,
         data=given["data"],
+        more_data=tuple(more),
         image_root=image_root,
         is_replacing=options.replace,
         recipe=options.recipe,
@@ -168,8 +171,8 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         raise InputError(message)
     if options.recipe not in {None, ALL}:
         recipe_text(options.recipe)
-    if options.data is not None:
-        existing(options.data)
+    for path in options.data or ():
+        existing(path)
     if options.image_root is not None and not existing(options.image_root).is_dir():
         message = f"--image-root {options.image_root} is a file; name a folder"
         raise InputError(message)

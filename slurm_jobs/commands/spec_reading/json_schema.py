@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import textwrap
 from itertools import pairwise
@@ -39,13 +40,18 @@ class _WithDocstrings(GenerateJsonSchema):
 
 
 def _described(schema: dict[str, Any], cls: type[Any]) -> dict[str, Any]:
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(definition, ast.ClassDef)
-    for field, text in pairwise(definition.body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(docstring))):
-                if name in schema["properties"]:
-                    schema["properties"][name]["description"] = inspect.cleandoc(docstring)
+    """Add the docstrings of the fields, those of a base that is a dataclass included."""
+    for each in (cls, *filter(dataclasses.is_dataclass, cls.__mro__[1:])):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, text in pairwise(definition.body):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(ast.Constant(str(docstring))),
+                ):
+                    if name in schema["properties"]:
+                        schema["properties"][name]["description"] = inspect.cleandoc(docstring)
     return schema
 
 

@@ -22,7 +22,8 @@ from slurm_jobs.commands.starter import data_inspection as data_files
 from slurm_jobs.commands.starter import model_inspection
 from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
-from slurm_jobs.commands.starter.listed_data import listed_data
+from slurm_jobs.commands.starter.joined_data import joined_data
+from slurm_jobs.commands.starter.listed_data import all_listed, listed_data
 from slurm_jobs.commands.starter.other_tools.account import AccountRow, markdown
 from slurm_jobs.commands.starter.other_tools.start_point import StartPoint, model_type
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
@@ -61,6 +62,8 @@ class Request:
     """Name of the spec and its runs; without it, the recipe's name or `finetune`."""
     data: Path | None = None
     """A manifest, or a folder of images."""
+    more_data: tuple[Path, ...] = ()
+    """Others that are mixed with it."""
     image_root: Path | None = None
     """Folder that the paths of images in the manifest start from; None: `init` searches for it."""
     is_replacing: bool = False
@@ -232,8 +235,15 @@ def _find_data(request: Request, name: str) -> FoundData:
         how = f"; get them with `{start.download}`" if start.download else ""
         found.notes.append(f"data: {start.awaited} is not here yet{how}; then repeat this command")
         return found
-    path = data_files.expanded(request.data)
-    found = TrainingDataSearch(request.folder, name, request.image_root).search(path)
+    paths = [data_files.expanded(path) for path in (request.data, *request.more_data)]
+    each = [one for path in paths for one in all_listed(path)]
+    names = [name, *(f"{name}-{number}" for number in range(2, len(each) + 1))]
+    found = joined_data(
+        [
+            TrainingDataSearch(request.folder, own_name, request.image_root).search(path)
+            for own_name, path in zip(names, each, strict=True)
+        ]
+    )
     if start is None or start.data != request.data:
         return found
     meaning = RowOptions().meaning

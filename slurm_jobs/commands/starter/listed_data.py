@@ -13,7 +13,27 @@ from slurm_jobs.formats.manifests.containers.data_set_lists import (
 )
 
 _MARK = "::"
+_ALL = "*"
 _MAX_NAMED = 8
+
+
+def all_listed(path: Path) -> list[Path]:
+    """Return the data sets of a list that `LIST::*` means, as `LIST::NAME`; others mean themselves.
+
+    Raises:
+        InputError: the list does not exist, or one of its data sets cannot be read.
+    """
+    file, _, name = str(path).partition(_MARK)
+    data_sets = _data_sets(Path(file)) if name == _ALL else None
+    if data_sets is None:
+        return [path]
+    return [Path(f"{file}{_MARK}{each.name}") for each in data_sets]
+
+
+def _data_sets(place: Path) -> list[ListedSet] | None:
+    """Return the data sets of a list, or of a folder with one; None if it is none."""
+    file = place / NAME_OF_LIST if (place / NAME_OF_LIST).is_file() else place
+    return read_data_sets(file) if file.is_file() else None
 
 
 def listed_data(path: Path) -> ListedSet | None:
@@ -29,7 +49,7 @@ def listed_data(path: Path) -> ListedSet | None:
     file, _, name = str(path).partition(_MARK)
     place = Path(file)
     place = place / NAME_OF_LIST if (place / NAME_OF_LIST).is_file() else place
-    data_sets = read_data_sets(place) if place.is_file() else None
+    data_sets = _data_sets(place)
     if data_sets is None:
         return None
     by_name = {each.name: each for each in data_sets}
@@ -41,7 +61,8 @@ def listed_data(path: Path) -> ListedSet | None:
     if not name:
         named = ", ".join(usable[:_MAX_NAMED]) + (", ..." if len(usable) > _MAX_NAMED else "")
         message = (
-            f"{place} lists {len(data_sets)} data sets; name one, `--data {file}{_MARK}NAME` "
+            f"{place} lists {len(data_sets)} data sets; name one, `--data {file}{_MARK}NAME`, or "
+            f"mix all, `--data '{file}{_MARK}{_ALL}'` "
             f"(these can be read: {named or 'none'})"
         )
         raise InputError(message)

@@ -115,10 +115,11 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
         train["num_lanes"] = lanes
     if is_small:  # packed they would fill few rows, and not one batch
         train |= {"batching": {"kind": "grouped"}, "num_epochs": epochs}
-    if data.evaluation is not None:
+    if data.evaluation is not None or data.evaluations:
         steps = epochs * (data.num_rows or 0) // batch
         every_steps = max(1, min(100, steps // 5 or 100))
-        train["evaluate"] = {"manifest": data.evaluation, **image_root, "every_steps": every_steps}
+        held_out = list(data.evaluations) or data.evaluation
+        train["evaluate"] = {"manifest": held_out, **image_root, "every_steps": every_steps}
     if ranks == 1:  # no sharding on one GPU
         train["strategy"] = "single"
     if place.gpu is None:
@@ -126,7 +127,8 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
     elif needs_4_bits(model, place.gpu):
         train["quantize"] = {"kind": "nf4", "double": True}
     slices = num_slices(data, place.limits)
-    preprocess: dict[str, Any] = {"manifest": data.manifest, "processor": folder, **image_root}
+    manifest = list(data.entries) or data.manifest
+    preprocess: dict[str, Any] = {"manifest": manifest, "processor": folder, **image_root}
     if data.columns:
         preprocess["columns"] = dict(data.columns)
     if model.chat_template is not None:

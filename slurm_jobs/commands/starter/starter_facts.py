@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from slurm_jobs.cluster.limits import ClusterLimits
 from slurm_jobs.formats.configs.stages import ChatTemplateName
@@ -54,7 +55,10 @@ class Data:
     """List of samples."""
 
     manifest: str
-    """Path, as the spec names it."""
+    """Path, as the spec names it; of several manifests the first."""
+    entries: tuple[Mapping[str, Any], ...] = ()
+    """Entries of the spec's list of manifests, which have their own columns and folders of images;
+    none for a single manifest without a share."""
     image_root: str | None = None
     """Folder of the images, if it is not the manifest's."""
     num_rows: int | None = None
@@ -65,6 +69,8 @@ class Data:
     """Names of columns by the keys of `columns`, of those whose names do not show their meaning."""
     evaluation: str | None = None
     """Manifest of held-out rows, with images in `image_root` too; None: there is none."""
+    evaluations: tuple[Mapping[str, Any], ...] = ()
+    """The same as entries of a list, if there is a list of manifests."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.units import number_of
@@ -41,6 +42,10 @@ class FoundData:
     sizes: list[RowSize] = field(default_factory=list)
     """Sizes of some rows."""
     notes: list[str] = field(default_factory=list)
+    name: str = ""
+    """Name of the data set in a list; empty outside of one."""
+    proportion: Mapping[str, Any] = field(default_factory=dict)
+    """Its `repeat` or `num_samples` there."""
 
 
 class TrainingDataSearch:
@@ -73,9 +78,7 @@ class TrainingDataSearch:
         found = self._rows(listed.manifest)
         found.data = replace(found.data, columns=listed.columns)
         found.notes.insert(0, f"data set {listed.name} of {path}")
-        if listed.share:
-            note = f"note: {listed.share} has no effect here, because each row is used once"
-            found.notes.insert(1, note)
+        found.name, found.proportion = listed.name, listed.proportion
         return found
 
     def _images(self, path: Path) -> FoundData:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from slurm_jobs.formats.config import (
@@ -15,6 +16,7 @@ from slurm_jobs.formats.config import (
     NamedPath,
     Share,
 )
+from slurm_jobs.formats.configs.proportions import Proportion, proportion_problems
 
 WARMUP_STEPS = 5
 """Steps that statistics leave out at the start of each attempt; later ones are rarely slower
@@ -43,6 +45,9 @@ class ConsolidateConfig(CheckedConfig):
     text_only: bool | None = None
     """Accept a data set in which no sample has a picture. By default the value of `preprocess`; set
     it here to accept finished parts."""
+    mixture: dict[str, Proportion] | None = None
+    """Shares of manifests by name, instead of those that `preprocess` gives them in its list. A
+    change of them here keeps the finished parts: `{vqa: {weight: 0.3}, captions: {weight: 1}}`."""
     num_read_threads: Count = 16
     """Threads of each array task that read samples ahead. They mostly wait, so more of them help on
     a slow shared file system, whatever the number of cores."""
@@ -54,6 +59,8 @@ class ConsolidateConfig(CheckedConfig):
                 f"num_shards is {self.num_shards} and samples_per_shard is "
                 f"{self.samples_per_shard}; give one of the two"
             )
+        for name, proportion in (self.mixture or {}).items():
+            yield from proportion_problems({f"mixture.{name}": proportion}, is_whole=False)
 
 
 CHOSEN_REASONS = {
@@ -141,13 +148,62 @@ KNOWN_COLUMNS = Columns()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestEntry(Proportion):
+    """One of several manifests that make a data set together."""
+
+    path: InputPath
+    """The manifest."""
+    name: str | None = None
+    """Name in the report, in `dataset.json` and in `mixture` of `consolidate`; by default that of
+    the file or folder, without its suffix."""
+    columns: Columns = KNOWN_COLUMNS
+    """Columns of this manifest; by default those of the stage."""
+    image_root: InputPath | None = None
+    """Folder that its relative image paths start from; by default that of the stage, or else the
+    manifest's own folder."""
+
+    @property
+    def label(self) -> str:
+        """Return its name, or else that of its file."""
+        return self.name or PurePosixPath(self.path).stem or self.path
+
+
+ManifestList = tuple[InputPath | ManifestEntry, ...]
+
+
+def entries_of(manifest: ManifestList | str) -> tuple[ManifestEntry, ...]:
+    """Return all manifests; one that is not in a list is an entry with only a path."""
+    paths = (manifest,) if isinstance(manifest, str) else manifest
+    return tuple(ManifestEntry(path=each) if isinstance(each, str) else each for each in paths)
+
+
+def list_problems(manifest: ManifestList | str) -> Iterator[str]:
+    """Yield broken rules of a list of manifests, which is at `manifest` of its config."""
+    if isinstance(manifest, str):
+        return
+    if not manifest:
+        yield "manifest is an empty list: name the manifests that have the rows"
+    places: dict[str, str] = {}
+    entries = {f"manifest.{number}": entry for number, entry in enumerate(entries_of(manifest))}
+    for place, entry in entries.items():
+        if entry.label in places:
+            yield (
+                f"{place} is called `{entry.label}`, as {places[entry.label]} is: give one of them "
+                "another `name`"
+            )
+        places[entry.label] = place
+    yield from proportion_problems(entries)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PreprocessConfig(CheckedConfig):
     """Conversion of a manifest's rows to tokens and resized images."""
 
-    manifest: InputPath
+    manifest: ManifestList | InputPath
     """List of samples: CSV, JSON lines, a JSON list, Parquet (a file or a folder of them), or a
     folder that `save_to_disk` of `datasets` wrote. A row has a picture with a caption, a question
-    with its answer, chat `messages`, or LLaVA's `conversations`."""
+    with its answer, chat `messages`, or LLaVA's `conversations`. A list of manifests makes one data
+    set of them: `[{path: captions.jsonl, repeat: 2}, {path: vqa.json, num_samples: 50000}]`."""
     columns: Columns = KNOWN_COLUMNS
     """Columns to read, if their names do not show their meaning: `{image: photo, text:
     description}`."""
@@ -218,8 +274,14 @@ class PreprocessConfig(CheckedConfig):
     num_threads: Count | None = None
     """Threads that decode images; by default one for each CPU that the task may use."""
 
+    @property
+    def manifests(self) -> tuple[ManifestEntry, ...]:
+        """Return all manifests."""
+        return entries_of(self.manifest)
+
     def problems(self) -> Iterator[str]:
         """Yield broken rules."""
+        yield from list_problems(self.manifest)
         if not isinstance(self.processor, ComposedProcessor):
             return
         if self.image_pixels is not None:

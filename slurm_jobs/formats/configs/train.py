@@ -16,7 +16,13 @@ from slurm_jobs.formats.config import (
     Positive,
 )
 from slurm_jobs.formats.configs.model_parts import AdaptersConfig, ModelConfig, QuantizeConfig
-from slurm_jobs.formats.configs.stages import Columns
+from slurm_jobs.formats.configs.stages import (
+    Columns,
+    ManifestEntry,
+    ManifestList,
+    entries_of,
+    list_problems,
+)
 from slurm_jobs.formats.configs.train_conflicts import train_problems
 from slurm_jobs.formats.configs.training_parts import (
     DEFAULT_NUM_LANES,
@@ -44,9 +50,10 @@ _NUM_ANSWERS = 16
 class EvaluateConfig(CheckedConfig):
     """Held-out samples: answered after the last step, their loss measured during training."""
 
-    manifest: InputPath | None = None
+    manifest: ManifestList | InputPath | None = None
     """Held-out rows in the manifest format of `preprocess`; null disables evaluation. Prompts and
-    limits are those of the data set's preprocessing."""
+    limits are those of the data set's preprocessing. Of a list of manifests the results are also
+    given for each."""
     columns: Columns | None = None
     """Columns of that manifest; by default those of `preprocess`."""
     image_root: InputPath | None = None
@@ -67,12 +74,25 @@ class EvaluateConfig(CheckedConfig):
     batch_size: Count = 32
     """Samples that one rank generates at a time."""
 
+    @property
+    def manifests(self) -> tuple[ManifestEntry, ...]:
+        """Return all manifests; none if evaluation is disabled."""
+        return () if self.manifest is None else entries_of(self.manifest)
+
     def is_evaluation_due(self, step: int, *, ends_phase: bool) -> bool:
         """Return whether a measurement comes after `step` steps of all phases."""
         return self.every_steps is not None and (ends_phase or step % self.every_steps == 0)
 
     def problems(self) -> Iterator[str]:
-        """Yield problems of measurements without rows, or with fewer than are answered."""
+        """Yield problems of the manifests, and of measurements without enough rows."""
+        if self.manifest is not None:
+            yield from list_problems(self.manifest)
+        for number, entry in enumerate(self.manifests):
+            for key in entry.keys:
+                yield (
+                    f"manifest.{number}.{key} has no effect, because each held-out row is used "
+                    "once: leave it out"
+                )
         if self.every_steps is not None and self.manifest is None:
             yield (
                 f"every_steps is {self.every_steps} and manifest is not given: give the held-out "

@@ -65,6 +65,17 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ListedManifest:
+    """Place of a manifest in the list of those that `preprocess` reads one after the other."""
+
+    name: str
+    number: int
+    """Index in the list, from 0."""
+    rows_before: int
+    """Rows of the manifests before it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RowOrigin:
     """Position of a row."""
 
@@ -76,10 +87,20 @@ class RowOrigin:
     """File of the row, or the folder of a table."""
     key: str = ""
     """Name of the row in a tar."""
+    listed: ListedManifest | None = None
+    """Which one it is of several manifests; None if there is no list of them."""
+
+    @property
+    def number(self) -> int:
+        """Return the index of the row, from 0, among the rows of all manifests."""
+        return self.row + (0 if self.listed is None else self.listed.rows_before)
 
     def __str__(self) -> str:
         place = f"row {self.row}" if self.line is None else f"{self.line}"
-        return f"{self.manifest.name}:{self.key or place}"
+        file = self.manifest.name
+        if self.listed is not None and self.listed.name != self.manifest.stem:
+            file = f"{self.listed.name} ({file})"  # several may have the same file name
+        return f"{file}:{self.key or place}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +133,7 @@ class ManifestRow:
     @property
     def key(self) -> str:
         """Return the sample's key: the row's number, so that it does not depend on slices."""
-        return f"{self.origin.row:09d}"
+        return f"{self.origin.number:09d}"
 
     @property
     def images(self) -> tuple[Content, ...]:

@@ -16,6 +16,7 @@ from slurm_jobs.report.inputs.stage_results import PREPROCESS_RUN
 from slurm_jobs.report.numbers.current_results import SliceResults
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import read_statistics
+from slurm_jobs.report.values.mixed_manifests import read_mixture
 
 CONSOLIDATE_RUN = "consolidate"
 _MOST_NOTES = 10
@@ -64,6 +65,7 @@ def _data_of_stage(
     lengths = _counts(results, "num_tokens_histogram")
     # All tasks that finished the data set return the same statistics.
     statistics = (read_statistics(result.get("statistics")) for result in consolidated or ())
+    mixtures = (read_mixture(result.get("manifests")) for result in consolidated or ())
     return DataNumbers(
         stage=stage.name,
         num_slices_reported=len(results),
@@ -90,6 +92,7 @@ def _data_of_stage(
         },
         stored_image=_stored_image(results),
         statistics=next((each for each in statistics if each is not None), None),
+        mixture=next(filter(None, mixtures), ()),
     )
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_jobs.base import units
 from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import Bin, DataStatistics
+from slurm_jobs.report.values.mixed_manifests import MixedManifest
+
+MIXTURE_COLUMNS = ("manifest", "rows", "rejected", "samples", "share", "tokens", "share of tokens")
 
 
 def counts_of_rows(numbers: DataNumbers) -> dict[str, Quantity]:
@@ -20,6 +25,24 @@ def counts_of_rows(numbers: DataNumbers) -> dict[str, Quantity]:
         "tokens": numbers.num_tokens,
         "mean length": numbers.mean_tokens,
     }
+
+
+def mixture_rows(mixture: Sequence[MixedManifest]) -> list[tuple[str, ...]]:
+    """Return a row for each manifest of a data set, with the cells of `MIXTURE_COLUMNS`."""
+    num_samples = max(1, sum(manifest.num_samples for manifest in mixture))
+    num_tokens = max(1, sum(manifest.num_tokens for manifest in mixture))
+    return [
+        (
+            manifest.name,
+            f"{manifest.num_rows:,}",
+            f"{manifest.num_rejected:,}",
+            f"{manifest.num_samples:,}",
+            units.percent(manifest.num_samples / num_samples),
+            f"{manifest.num_tokens:,}",
+            units.percent(manifest.num_tokens / num_tokens),
+        )
+        for manifest in mixture
+    ]
 
 
 def statistics_lines(numbers: DataStatistics) -> list[str]:

@@ -17,7 +17,12 @@ from slurm_jobs.base.quantities import shown
 from slurm_jobs.formats.manifests.row_notes import note_name
 from slurm_jobs.report.attempts.attempt_table import ended_lines
 from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table
-from slurm_jobs.report.text.data_lines import counts_of_rows, statistics_lines
+from slurm_jobs.report.text.data_lines import (
+    MIXTURE_COLUMNS,
+    counts_of_rows,
+    mixture_rows,
+    statistics_lines,
+)
 from slurm_jobs.report.text.sentences import no_finding, rates, why_stranded
 from slurm_jobs.report.text.terminal_parts import (
     NamedValues,
@@ -127,10 +132,13 @@ _STAGE_COLUMNS = ("stage", "status", "done", "attempts", "median queue", "ran fo
 
 @dataclass(frozen=True)
 class _StageTable:
-    """Table of stages; if it does not fit, each is a line, and its numbers are lines that wrap."""
+    """Table of stages or other things with names.
+
+    If it does not fit, each is a line, and its numbers are lines that wrap.
+    """
 
     columns: Sequence[str]
-    """First what the table shows, above the names of the stages."""
+    """First what the table shows, above the names."""
     rows: Sequence[Sequence[str]]
     num_text: int = 1
 
@@ -220,6 +228,8 @@ def _data(numbers: DataNumbers) -> Iterator[RenderableType]:
         yield _indented(f"stored image: {units.stored_image(numbers.stored_image)}")
     if numbers.statistics is not None:
         yield from map(_indented, statistics_lines(numbers.statistics))
+    if numbers.mixture:
+        yield _StageTable(MIXTURE_COLUMNS, mixture_rows(numbers.mixture))
 
 
 def _indented(line: str, style: str = "") -> RenderableType:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.base.quantities import Quantity
 from slurm_jobs.report.values.data_statistics import DataStatistics
+from slurm_jobs.report.values.mixed_manifests import MixedManifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,3 +52,5 @@ class DataNumbers:
     that each slice read back."""
     statistics: DataStatistics | None
     """Statistics of the whole data set, once `consolidate` has finished it."""
+    mixture: tuple[MixedManifest, ...]
+    """Manifests in the same data set, if there are several."""

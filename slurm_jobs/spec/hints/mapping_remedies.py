@@ -45,6 +45,7 @@ FORMS: Mapping[str, Form] = {
     "ImagePixels": Form("max", "1003520", off=""),
     "LanguageConfig": Form("path", "models/Qwen2.5-0.5B"),
     "LevelConfig": Form("name", "caption"),
+    "ManifestEntry": Form("path", "data/captions.jsonl"),
     "ModelConfig": Form("path", "models/Qwen2.5-VL-3B", others=("type: hugging_face, ", "")),
     "OnResume": Form("raise_mem_gb", "2", off=""),
     "OptimizerConfig": Form("learning_rate", "1e-4"),

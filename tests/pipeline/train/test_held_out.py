@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -164,6 +165,25 @@ def test_each_level_has_its_own_loss(chains, make_train_run):
     weighted = sum(look.level_losses[level["name"]] * level.get("weight", 1) for level in LEVELS)
     assert look.loss == pytest.approx(weighted, rel=1e-6)
     assert look.num_answers == 4
+
+
+def test_each_manifest_of_a_list_has_its_own_loss(made, looked, make_train_run, tmp_path):
+    whole = Path(rows_of(made))
+    lines = whole.read_text().splitlines(keepends=True)
+    for name, some in (("one", lines[:1]), ("rest", lines[1:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(some))
+    manifests = [
+        {"path": str(tmp_path / f"{name}.jsonl"), "image_root": str(whole.parent)}
+        for name in ("one", "rest")
+    ]
+    config = config_of(made, every=5)
+    run = make_train_run(**{**config, "evaluate": {**config["evaluate"], "manifest": manifests}})
+    evaluation = run.run_here()["evaluation"]
+    (look,) = looks_of(run)
+    assert look.loss == pytest.approx(looks_of(looked[0])[-1].loss, rel=1e-5)
+    one, rest = look.manifest_losses["one"], look.manifest_losses["rest"]
+    assert min(one, rest) < look.loss < max(one, rest)
+    assert evaluation["manifests"]["rest"]["num_samples"] == 3
 
 
 def test_steps_of_all_phases_are_counted(made, make_train_run):

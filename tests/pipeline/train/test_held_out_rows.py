@@ -9,6 +9,7 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.train import stage
 from pipeline.train.held_out_rows import make_encoder, read_rows
 from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.stages import ManifestEntry
 from slurm_jobs.formats.configs.train import EvaluateConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
 
@@ -33,10 +34,10 @@ def preprocess_settings(tmp_path_factory, processor_dir):
 def test_heldout_rows_are_asked_as_the_training_rows_were(
     tmp_path, processor_dir, preprocess_settings
 ):
-    config = EvaluateConfig(num_samples=2)
     manifest = write_csv_manifest(tmp_path / "heldout", 3)
-    rows = read_rows(config, manifest, preprocess_settings)
-    encoder = make_encoder(config, manifest, preprocess_settings, processor_dir)
+    config = EvaluateConfig(manifest=str(manifest), num_samples=2)
+    rows = read_rows(config, preprocess_settings)
+    encoder = make_encoder(config, preprocess_settings, processor_dir)
     asked = [encoder.chat.tokenizer.decode(encoder.encode_prompt(row).input_ids) for row in rows]
     assert len(asked) == 2
     assert all("system\nBe brief." in text and "Which colour?" in text for text in asked)
@@ -50,10 +51,10 @@ def test_heldout_rows_are_asked_as_the_training_rows_were(
 def test_heldout_rows_over_a_limit_of_the_data_set_are_left_out(
     tmp_path, processor_dir, preprocess_settings, limit, words
 ):
-    manifest = write_csv_manifest(tmp_path / "heldout", 1)
+    config = EvaluateConfig(manifest=str(write_csv_manifest(tmp_path / "heldout", 1)))
     settings = {**preprocess_settings, **limit}
-    (row,) = read_rows(EvaluateConfig(), manifest, settings)
-    encoder = make_encoder(EvaluateConfig(), manifest, settings, processor_dir)
+    (row,) = read_rows(config, settings)
+    encoder = make_encoder(config, settings, processor_dir)
     with pytest.raises(SampleRejectedError, match=words):
         encoder.encode_prompt(row)
 
@@ -62,12 +63,27 @@ def test_heldout_images_may_lie_elsewhere_than_their_manifest(
     tmp_path, processor_dir, preprocess_settings
 ):
     manifest = write_csv_manifest(tmp_path / "images", 1).rename(tmp_path / "heldout.csv")
-    config = EvaluateConfig()
-    (row,) = read_rows(config, manifest, preprocess_settings)
+    config = EvaluateConfig(manifest=str(manifest))
+    (row,) = read_rows(config, preprocess_settings)
     with pytest.raises(SampleRejectedError, match="no such file"):
-        make_encoder(config, manifest, preprocess_settings, processor_dir).encode_prompt(row)
+        make_encoder(config, preprocess_settings, processor_dir).encode_prompt(row)
     there = dataclasses.replace(config, image_root=str(tmp_path / "images"))
-    make_encoder(there, manifest, preprocess_settings, processor_dir).encode_prompt(row)
+    make_encoder(there, preprocess_settings, processor_dir).encode_prompt(row)
+
+
+def test_of_a_list_the_first_rows_of_each_manifest_are_read(
+    tmp_path, processor_dir, preprocess_settings
+):
+    manifests = [
+        ManifestEntry(path=str(write_csv_manifest(tmp_path / name, 5)), name=name)
+        for name in ("one", "two")
+    ]
+    config = EvaluateConfig(manifest=tuple(manifests), num_samples=9)
+    rows = read_rows(config, preprocess_settings, most=4)
+    names = [(row.origin.listed.name, row.origin.row) for row in rows]
+    assert names == [("one", 0), ("one", 1), ("two", 0), ("two", 1)]
+    encoder = make_encoder(config, preprocess_settings, processor_dir)
+    assert len({encoder.encode_prompt(row).key for row in rows}) == 4
 
 
 NOTHING_TO_ASK = r"heldout/train\.csv: none of its 3 rows can be used \(first: .*red\.png"

@@ -22,7 +22,8 @@ NAME_OF_LIST = "dataset_info.json"
 _MAX_BYTES = 4 << 20
 _FILE_KEYS = ("file_name", "annotation")
 _ROOT_KEYS = ("root", "media_dir")
-_SHARE_KEYS = ("repeat_time", "sample_ratio", "num_samples")
+_PROPORTION_KEYS = {"repeat_time": "repeat", "sample_ratio": "repeat", "num_samples": "num_samples"}
+"""Their words for shares of the rows, and the keys of ours."""
 _ELSEWHERE = ("hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name")
 _NO_EFFECT = frozenset({"formatting", "length", "data_augment", "split", "max_dynamic_patch"})
 """Keys without an effect on rows: `split` names one of a file, and `formatting` is seen in it."""
@@ -61,8 +62,8 @@ class ListedSet:
     """Folder of its images; None: that of the manifest."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names of columns by our keys, of those whose names do not show their meaning."""
-    share: str = ""
-    """Key and value that take only some rows, or rows several times; empty without it."""
+    proportion: Mapping[str, Any] = field(default_factory=dict)
+    """`repeat` or `num_samples`, if it takes only some rows, or rows several times."""
     problem: str = ""
     """Reason why it cannot be read."""
 
@@ -110,13 +111,18 @@ def _listed(folder: Path, name: str, values: Mapping[str, Any]) -> ListedSet:
             problems.append(f"its folder {root} does not exist here")
     if image_root == manifest.parent:
         image_root = None
-    shares = [f"{key} {values[key]}" for key in _SHARE_KEYS if values.get(key) not in (None, 1)]
+    problems += _proportion_problems(values)
+    proportion = {
+        ours: values[key]
+        for key, ours in _PROPORTION_KEYS.items()
+        if values.get(key) is not None and (ours, values[key]) != ("repeat", 1)
+    }
     return ListedSet(
         name=name,
         manifest=manifest,
         image_root=image_root,
         columns=columns,
-        share=", ".join(shares),
+        proportion=proportion,
         problem="; ".join(problems),
     )
 
@@ -132,9 +138,18 @@ _EXAMPLES = {
 
 
 def _unknown_keys(values: Mapping[str, Any]) -> list[str]:
-    known = {*_FILE_KEYS, *_ROOT_KEYS, *_SHARE_KEYS, *_NO_EFFECT, "columns", "tags"}
+    known = {*_FILE_KEYS, *_ROOT_KEYS, *_PROPORTION_KEYS, *_NO_EFFECT, "columns", "tags"}
     unknown = [key for key in values if key not in known and values[key]]
     return [f"its key `{key}` is not read" for key in unknown]
+
+
+def _proportion_problems(values: Mapping[str, Any]) -> list[str]:
+    given = {key: values[key] for key in _PROPORTION_KEYS if values.get(key) is not None}
+    return [
+        f"its {key} is {value!r}, and not a number above 0"
+        for key, value in given.items()
+        if not isinstance(value, int | float) or value <= 0
+    ]
 
 
 def _tag_problems(tags: Mapping[str, str | None]) -> list[str]:

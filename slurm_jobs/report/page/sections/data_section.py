@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slurm_jobs.base import units
 from slurm_jobs.formats.manifests.row_notes import note_name
 from slurm_jobs.report.page.charts import count_bars
-from slurm_jobs.report.page.markup import Html, definitions, el, table
+from slurm_jobs.report.page.markup import Html, definitions, el, table, titled_table
 from slurm_jobs.report.text import data_lines
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import SUMMARY, Bin, DataStatistics
@@ -48,10 +48,15 @@ def data_section(numbers: DataNumbers) -> Html:
     elif lengths:
         title = el("h3", f"Samples by length{more}")
         charts.append(el("div", title, count_bars(lengths, "lengths")))
+    mixture = None
+    if numbers.mixture:
+        rows = data_lines.mixture_rows(numbers.mixture)
+        mixture = titled_table("Data set by manifest", data_lines.MIXTURE_COLUMNS, rows)
     return el(
         "section",
         el("h2", f"Data: {numbers.stage}"),
         definitions(facts),
+        mixture,
         el("div", charts, class_="charts"),
         distribution,
         id="data",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.units import number_of
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
-from slurm_jobs.spec.checks.data.manifests import has_all_rows, row_options, row_problem
+from slurm_jobs.spec.checks.data.mixtures import expected_mixture
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
-from slurm_jobs.spec.graph import may_be_made, preprocess_of
+from slurm_jobs.spec.graph import consolidate_of, preprocess_of
 from slurm_jobs.spec.yaml.document import KeyPath
 
 _ROUNDING = Fraction(3, 2)
@@ -31,32 +31,24 @@ def few_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
     for name, config in trainings:
         for number, part in enumerate(parts_of(config)):
             source = preprocess_of(spec.views, name, part.dataset)
-            num_rows = None if source is None else _num_rows(spec, source)
-            if num_rows is None or part.num_steps is not None:
+            consolidate = consolidate_of(spec.views, name, part.dataset)
+            if source is None or consolidate is None or part.num_steps is not None:
+                continue
+            mixture = expected_mixture(spec, source, consolidate)
+            if mixture is None:
                 continue
             place: KeyPath = ("stages", name, "config")
             if config.phases:
                 place = (*place, "phases", number)
-            found = _finding(spec, place, part, num_rows)
+            found = _finding(spec, place, part, mixture)
             if found is not None:
                 yield found
 
 
-def _num_rows(spec: CheckedSpec, preprocess: str) -> int | None:
-    """Return how many rows of a stage's manifest may become samples; None if not all were read."""
-    place: KeyPath = ("stages", preprocess, "config", "manifest")
-    item = next((item for item in spec.expanded if item.path == place), None)
-    if item is None or may_be_made(spec, preprocess) or spec.files.table(item.resolved):
-        return None
-    rows = spec.files.first_rows(item.resolved, row_options(spec, place))
-    if not rows or not has_all_rows(item.resolved, rows, spec.files):
-        return None
-    return sum(row_problem(row) is None for row in rows)
-
-
 def _finding(
-    spec: CheckedSpec, place: KeyPath, part: Any, num_rows: int
+    spec: CheckedSpec, place: KeyPath, part: Any, mixture: Mapping[str, int]
 ) -> tuple[Problem, bool] | None:
+    num_rows = sum(mixture.values())
     num_samples = Fraction(str(part.num_epochs)) * num_rows
     batch = part.global_batch_size
     is_packed = packs_rows(part)
@@ -64,7 +56,8 @@ def _finding(
     if not is_error and not (is_packed and num_samples < _FEW_STEPS * batch):
         return None
     epochs = f"{part.num_epochs:g} epoch{'' if part.num_epochs == 1 else 's'}"
-    rows = f"{number_of('row', num_rows)} in {epochs}"
+    unit = "row" if len(mixture) == 1 else "sample"
+    rows = f"{number_of(unit, num_rows)} in {epochs}"
     remedy = "set more epochs, num_steps, or a smaller global_batch_size"
     if is_error:
         message = f"{rows} do not fill one step of {batch} samples; {remedy}"

@@ -22,7 +22,14 @@ from slurm_jobs.formats.manifests.messages import Content, ManifestRow
 from slurm_jobs.formats.manifests.row_sizes import pick_rows, spread
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.image_sizes import MAX_MEASURED_ROWS
-from slurm_jobs.spec.checks.data.manifests import MANIFESTS, row_options, row_problem
+from slurm_jobs.spec.checks.data.manifests import (
+    holder_of,
+    image_root,
+    is_listed,
+    is_manifest,
+    row_options,
+    row_problem,
+)
 from slurm_jobs.spec.graph import may_be_made
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
@@ -71,9 +78,9 @@ def named_images(spec: CheckedSpec) -> Iterator[NamedImages]:
     """Yield the manifests with an absolute path, and the images that their first rows name."""
     files, resolved = spec.files, {item.path: item.resolved for item in spec.marked if item.given}
     for path, manifest in resolved.items():
-        if path[2:] not in MANIFESTS or not manifest.startswith("/"):
+        if not is_manifest(path) or not manifest.startswith("/"):
             continue
-        root = resolved.get((*path[:-1], "image_root")) or files.image_root_of(manifest)
+        root = image_root(path, manifest, resolved, files)
         if root.startswith("/"):
             rows = files.first_rows(manifest, row_options(spec, path))
             usable = (row for row in rows if not row_problem(row))
@@ -98,17 +105,18 @@ def image_place_problems(spec: CheckedSpec) -> Iterator[Problem]:
     allowed = {item.path[:-1] for item in spec.marked if item.given and item.path[-1:] == (_KEY,)}
     for images in named_images(spec):
         elsewhere = [item for item in images.names if not is_within(item[1], images.root)]
-        if elsewhere and images.path[:-1] not in allowed:
+        if elsewhere and holder_of(images.path) not in allowed:
             folder = posixpath.commonpath([posixpath.dirname(file) for _, file in elsewhere])
             fault = remedy = ""
+            key = "`manifest`" if is_listed(images.path) else "it"
             if images.is_missing(*elsewhere[0]):
                 fault = "does not exist here and "
                 remedy = "correct the path, or write it relative to image_root; "
             message = (
                 f"{images.manifest} names the image {shown_name(elsewhere[0][0])}, which {fault}is "
                 f"outside of {images.root}; {remedy}if the data set may contain such "
-                f"files, set `{_KEY}` next to it to a folder that contains them all; those of the "
-                f"first rows are in {printable(folder)}"
+                f"files, set `{_KEY}` next to {key} to a folder that contains them all; those of "
+                f"the first rows are in {printable(folder)}"
             )
             yield spec.problem(images.path, message)
 

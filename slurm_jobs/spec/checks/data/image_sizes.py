@@ -18,7 +18,7 @@ from slurm_jobs.formats.manifests.messages import Content, ManifestRow
 from slurm_jobs.formats.manifests.row_sizes import ImageSize, image_tokens, measure, pick_rows
 from slurm_jobs.formats.processors.image_plans import ImageRules, NativeImages, Size
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
-from slurm_jobs.spec.checks.data.manifests import row_options
+from slurm_jobs.spec.checks.data.manifests import image_root, named_rows, row_options
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
 
@@ -30,27 +30,32 @@ def image_size_findings(spec: CheckedSpec) -> Iterator[Finding]:
     """Yield the limits of each `preprocess` that measured rows exceed.
 
     It is an error if all of them do. With a share of 1 the job may lose any number of rows, so this
-    is a note.
+    is a note. So it is for one of several manifests, because the share is of all rows.
     """
     files = spec.files
     resolved = {item.path: item.resolved for item in spec.expanded if item.given}
     for name, config in spec.configs.items():
         place: KeyPath = ("stages", name, "config")
-        manifest = resolved.get((*place, "manifest"), "")
-        if not manifest.startswith("/") or not isinstance(config, PreprocessConfig):
+        if not isinstance(config, PreprocessConfig):
             continue
         folder = resolved.get((*place, "processor"))
         rules, pixels = files.image_rules(folder) if folder else None, config.image_pixels
         if isinstance(rules, NativeImages) and pixels is not None:
             least, most = pixels.min or rules.min_pixels, pixels.max or rules.max_pixels
             rules = replace(rules, min_pixels=least, max_pixels=most)
-        root = resolved.get((*place, "image_root"), files.image_root_of(manifest))
-        if rules is not None or config.max_pixels < DEFAULT_MAX_PIXELS:
-            options = row_options(spec, (*place, "manifest"))
-            rows = [row for row in files.first_rows(manifest, options) if not row.problem]
+        if rules is None and config.max_pixels >= DEFAULT_MAX_PIXELS:
+            continue
+        manifests = [item for item in named_rows(spec, name) if item.resolved.startswith("/")]
+        for item in manifests:
+            options = row_options(spec, item.path)
+            rows = [row for row in files.first_rows(item.resolved, options) if not row.problem]
+            root = image_root(item.path, item.resolved, resolved, files)
             size = functools.partial(_size_in, root, files)
             for key, message, is_fatal in _exceeded(rows, size, config, rules):
-                yield spec.problem((*place, key), message), is_fatal
+                if len(config.manifests) == 1:
+                    yield spec.problem((*place, key), message), is_fatal
+                else:
+                    yield spec.problem(item.path, f"{item.resolved}: {message}"), False
 
 
 def _size_in(root: str, files: Files, image: Content) -> Size | None:

@@ -13,7 +13,7 @@ from slurm_jobs.formats.manifests.row_notes import RowNote, note_text
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.splits import split_of, split_of_column
 from slurm_jobs.spec.checked_spec import CheckedSpec
-from slurm_jobs.spec.checks.data.manifests import MANIFESTS, has_all_rows, row_options
+from slurm_jobs.spec.checks.data.manifests import has_all_rows, named_rows, row_options
 from slurm_jobs.spec.spec_files import Files
 
 _LONGEST_PATH = 1000
@@ -24,9 +24,7 @@ _MAX_KEYS = 10
 
 def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
     """Yield unknown keys of the first rows, and splits that are mixed in them."""
-    for item in spec.expanded:
-        if item.path[2:] not in MANIFESTS or not item.given:
-            continue
+    for item in named_rows(spec):
         options = row_options(spec, item.path)
         rows = spec.files.first_rows(item.resolved, options)
         notes = [_unknown_ignored(item.resolved, rows, spec.files, options)]

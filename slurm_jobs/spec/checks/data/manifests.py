@@ -19,6 +19,7 @@ from slurm_jobs.formats.manifests.row_options import RowOptions, missing_columns
 from slurm_jobs.formats.manifests.text import MAX_BYTES, MAX_ROWS
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.graph import preprocess_of
+from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.spec_files import Beginning, Files
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
@@ -28,7 +29,7 @@ MANIFESTS: dict[KeyPath, str] = {
     ("config", "manifest"): "preprocess",
     ("config", "evaluate", "manifest"): "evaluate on",
 }
-"""Places where built-in stages name a manifest, and the purpose of its rows."""
+"""Places where built-in stages name a manifest, or several, and the purpose of their rows."""
 
 _BLANKS = " \t\r\n\v\f"
 """Characters that the reader of rows treats as blank."""
@@ -54,17 +55,59 @@ _SAVE_AS_UTF_8 = "save the manifest as UTF-8"
 
 def manifest_problems(spec: CheckedSpec) -> Iterator[Problem]:
     """Yield unusable manifests, each at its line; of a long one only the first line is read."""
-    for item in spec.expanded:
-        verb = MANIFESTS.get(item.path[2:])
-        if verb and item.given:
-            options = row_options(spec, item.path)
-            wrong = (
-                unreadable(item.resolved, verb, spec.files, options)
-                or _wrong_columns(item.resolved, spec.files, options)
-                or _wrong_rows(item.resolved, spec.files, options)
-            )
-            if wrong:
-                yield spec.problem(item.path, f"{item.resolved}{wrong}")
+    for item in named_rows(spec):
+        verb = MANIFESTS[(*holder_of(item.path), "manifest")[2:]]
+        options = row_options(spec, item.path)
+        wrong = (
+            unreadable(item.resolved, verb, spec.files, options)
+            or _wrong_columns(item.resolved, spec.files, options)
+            or _wrong_rows(item.resolved, spec.files, options)
+        )
+        if wrong:
+            yield spec.problem(item.path, f"{item.resolved}{wrong}")
+
+
+def named_rows(spec: CheckedSpec, stage: str | None = None) -> list[MarkedString]:
+    """Return the manifests that built-in stages name, or that `stage` does, in their order."""
+    return [
+        item
+        for item in spec.expanded
+        if item.given and is_manifest(item.path) and stage in (None, item.path[1])
+    ]
+
+
+def is_manifest(place: KeyPath) -> bool:
+    """Check whether a manifest is named at this place: alone, or in a list of them."""
+    within = place[len(holder_of(place)) + 2 :]
+    return place[2:] in MANIFESTS or (is_listed(place) and within in {(), ("path",)})
+
+
+def is_listed(place: KeyPath) -> bool:
+    """Check whether a place is in a list of manifests."""
+    return len(holder_of(place)) < len(place) - 1
+
+
+def holder_of(place: KeyPath) -> KeyPath:
+    """Return the place of the config that names the manifest at `place`, alone or in a list."""
+    for known in MANIFESTS:
+        if place[2 : len(known) + 2] == known:
+            return place[: len(known) + 1]
+    return place[:-1]
+
+
+def image_root(place: KeyPath, manifest: str, resolved: Mapping[KeyPath, str], files: Files) -> str:
+    """Return the folder that the image paths of the manifest at `place` start from.
+
+    Args:
+        place: where it is named.
+        manifest: its path.
+        resolved: all paths of the spec, by their places.
+        files: access to files.
+    """
+    for holder in (place[:-1], holder_of(place)):
+        if root := resolved.get((*holder, "image_root")):
+            return root
+    return files.image_root_of(manifest)
 
 
 def has_all_rows(manifest: str, rows: Sequence[ManifestRow], files: Files) -> bool:
@@ -127,10 +170,11 @@ def row_options(spec: CheckedSpec, place: KeyPath) -> RowOptions:
     """Return the options of the manifest at `place`, with its stage's `columns` that are valid."""
     name = str(place[1])
     config = spec.views[name].config or {}
-    holder: object = config
-    for key in place[3:-1]:
-        holder = holder.get(key) if isinstance(holder, Mapping) else None
-    given = holder.get("columns") if isinstance(holder, Mapping) else None
+    given = None
+    for path in (place[:-1], holder_of(place)):
+        holder = value_at(config, path[3:])
+        if given is None and isinstance(holder, Mapping):
+            given = holder.get("columns")
     if given is None and "evaluate" in place:
         source = preprocess_of(spec.views, name, config.get("dataset"))
         given = (spec.views[source].config or {}).get("columns") if source else None
@@ -224,9 +268,22 @@ def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
     manifests = []
     for name, stage in spec.stages.items():
         for place in MANIFESTS if stage.run in BUILTIN_STAGES else ():
-            value: object = stage.config
-            for key in place[1:]:
-                value = value.get(key) if isinstance(value, Mapping) else None
-            if isinstance(value, str):
-                manifests.append((path_text(("stages", name, *place)), value))
+            value = value_at(stage.config, place[1:])
+            for number, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                path = item.get("path") if isinstance(item, Mapping) else item
+                if isinstance(path, str):
+                    where = place if number is None else (*place, number)
+                    manifests.append((path_text(("stages", name, *where)), path))
     return manifests
+
+
+def value_at(values: object, path: KeyPath) -> object:
+    """Return the value at a path in plain values; None if there is none."""
+    for key in path:
+        if isinstance(values, Mapping):
+            values = values.get(key)
+        elif isinstance(values, (list, tuple)) and isinstance(key, int) and key < len(values):
+            values = values[key]
+        else:
+            return None
+    return values

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from slurm_jobs.formats.configs.stages import ConsolidateConfig, PreprocessConfig
 from slurm_jobs.formats.manifests.text_rows import first_text_row, text_alone, text_so_far
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
-from slurm_jobs.spec.checks.data.manifests import MANIFESTS, has_all_rows, row_options, row_problem
+from slurm_jobs.spec.checks.data.manifests import (
+    has_all_rows,
+    is_listed,
+    named_rows,
+    row_options,
+    row_problem,
+)
 from slurm_jobs.spec.graph import consolidates_of, may_be_made, preprocess_of
 
 _UNREAD = (
@@ -22,11 +28,10 @@ def text_alone_findings(spec: CheckedSpec) -> Iterator[Finding]:
     It is an error for `preprocess` if these are all rows, or if each has a key that is not read,
     unless `text_only` accepts it or an earlier stage may write the manifest. Otherwise it is a
     note, because `consolidate` decides. It is also a note for held-out rows, which are not
-    learned, and for commands that submit nothing.
+    learned, and for commands that submit nothing. One of several manifests may be without pictures
+    if another has some.
     """
-    for item in spec.expanded:
-        if item.path[2:] not in MANIFESTS or not item.given:
-            continue
+    for item in named_rows(spec):
         stage = str(item.path[1])
         is_learned = isinstance(spec.configs.get(stage), PreprocessConfig)
         if any(_is_text_meant(spec, name) for name in _sources(spec, stage)):
@@ -34,7 +39,7 @@ def text_alone_findings(spec: CheckedSpec) -> Iterator[Finding]:
         rows = spec.files.first_rows(item.resolved, row_options(spec, item.path))
         usable = [row for row in rows if not row_problem(row)]
         first = first_text_row(usable)
-        if first is None:
+        if first is None or (is_listed(item.path) and _has_pictures(spec, stage)):
             continue
         subject = f"none of the first {len(usable):,} rows has"
         if len(usable) == 1:
@@ -51,6 +56,15 @@ def text_alone_findings(spec: CheckedSpec) -> Iterator[Finding]:
             message += _UNREAD if is_fixed and has_unread else ""
         is_error = is_fixed and (is_whole or has_unread) and spec.files.needs_images
         yield spec.problem(item.path, f"{item.resolved}: {message}"), is_error
+
+
+def _has_pictures(spec: CheckedSpec, stage: str) -> bool:
+    """Check whether a first row of any manifest of a stage has a picture."""
+    return any(
+        row.images
+        for item in named_rows(spec, stage)
+        for row in spec.files.first_rows(item.resolved, row_options(spec, item.path))
+    )
 
 
 def _sources(spec: CheckedSpec, stage: str) -> list[str]:

@@ -16,7 +16,12 @@ from slurm_jobs.spec.checks.data.image_files import (
     named_images,
     shown_name,
 )
-from slurm_jobs.spec.checks.data.manifests import has_all_rows, reason_lines, row_problem
+from slurm_jobs.spec.checks.data.manifests import (
+    has_all_rows,
+    is_listed,
+    reason_lines,
+    row_problem,
+)
 from slurm_jobs.spec.graph import may_be_made
 
 _MAX_REASONS = 10
@@ -28,7 +33,7 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
     It is an error if the stage certainly fails: all rows were read, no earlier stage can write
     others, `max_reject_share` does not allow so many, and it counts for all rows together. A row
     whose image is missing or not an image counts, too. Manifests without a usable row are left to
-    the other checks.
+    the other checks. Of several manifests each is noted alone, because the share is of all rows.
     """
     values, configs = spec.document.value, spec.configs
     limit = values.get("limit") if isinstance(values, Mapping) else None
@@ -40,7 +45,8 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
         # The first rows of a table end after a number of bytes that its size does not determine.
         is_table = spec.files.table(images.manifest) is not None
         is_whole = not is_table and has_all_rows(images.manifest, rows, spec.files)
-        if config is not None and isinstance(limit, int) and 0 < limit < len(rows):
+        is_alone = not is_listed(images.path)
+        if is_alone and config is not None and isinstance(limit, int) and 0 < limit < len(rows):
             rows, is_whole = rows[:limit], True
         reasons: dict[str, list[str]] = {}
         for row in rows:
@@ -50,7 +56,7 @@ def unusable_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
         if num_bad == len(rows):
             continue
         has_bad = num_bad > 0
-        is_final = is_whole and not may_be_made(spec, stage)
+        is_final = is_alone and is_whole and not may_be_made(spec, stage)
         max_images = None if config is None else config.max_images
         if is_final:
             for kind, place in _unusable_images(rows, images, max_images):

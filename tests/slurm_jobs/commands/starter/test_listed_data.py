@@ -34,7 +34,7 @@ def test_a_data_set_is_named_behind_the_folder_or_the_list(data: Path, start: st
 @pytest.mark.parametrize(
     ("end", "message"),
     [
-        ("", "lists 3 data sets; name one, .*these can be read: first, second"),
+        ("", r"lists 3 data sets; name one, .*or mix all, .*these can be read: first, second"),
         ("::secnd", "no data set `secnd`; did you mean `second`"),
         ("::far", "data set `far` cannot be read: it is on a hub"),
     ],

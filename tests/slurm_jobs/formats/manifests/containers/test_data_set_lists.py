@@ -79,11 +79,11 @@ def test_folders_of_images_and_shares_are_those_of_the_list(folder: Path) -> Non
     internvl = _only(folder, {"annotation": "sub/rows.jsonl", "root": "pics", "repeat_time": 0.5})
     assert internvl.manifest == folder / "sub/rows.jsonl"
     assert internvl.image_root == folder / "pics"
-    assert internvl.share == "repeat_time 0.5"
+    assert internvl.proportion == {"repeat": 0.5}
     factory = _only(folder, {"file_name": "sub/rows.jsonl", "num_samples": 7})
-    assert (factory.image_root, factory.share) == (folder, "num_samples 7")
+    assert (factory.image_root, factory.proportion) == (folder, {"num_samples": 7})
     automodel = _only(folder, {"file_name": "rows.json", "media_dir": "pics", "sample_ratio": 1})
-    assert (automodel.image_root, automodel.share) == (folder / "pics", "")
+    assert (automodel.image_root, automodel.proportion) == (folder / "pics", {})
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"a": 1}', '{"a": {"images": []}}', ""])
