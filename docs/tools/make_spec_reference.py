@@ -30,6 +30,7 @@ SECTIONS = {
     "ComposedProcessor": "`processor` of `run: preprocess`",
     "ImagePixels": "`image_pixels` of `run: preprocess`",
     "Columns": "`columns` of `run: preprocess`",
+    "HeldOutConfig": "`held_out` of `run: preprocess`",
     "ConsolidateConfig": "`config` of `run: consolidate`",
     "TrainConfig": "`config` of `run: train`",
     "ModelConfig": "`model` of `run: train`",

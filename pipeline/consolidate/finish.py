@@ -15,6 +15,7 @@ from typing import Any
 
 import xxhash
 
+from pipeline.consolidate.join_held_out import join_held_out
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
 from pipeline.data.disk_format.columns import ColumnsWriter
@@ -59,7 +60,8 @@ def finish_dataset(
 
     Raises:
         StageConfigError: the processor changed or disappeared since `preprocess`.
-        StageError: the rows of a piece are damaged, or a list of rejects is missing.
+        StageError: the rows of a piece or held-out rows are damaged, or a list of a part is
+            missing.
     """
     folder, work_dir = piece_paths.output_dir, piece_paths.work_dir
     shards = tuple(shard for piece in pieces for shard in piece.shards)
@@ -74,6 +76,7 @@ def finish_dataset(
             file.unlink(missing_ok=True)
     _copy_processor(parts, work_dir, folder / PROCESSOR_DIR)
     rejects_xxh3 = merge_rejects(parts, piece_paths)
+    held_out = join_held_out(parts, piece_paths, seed)
     with atomic_writer(work_dir / INDEX_NAME) as stream:
         writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
         for path, piece in zip(paths, pieces, strict=True):
@@ -98,6 +101,7 @@ def finish_dataset(
         index=index,
         rejects_xxh3=rejects_xxh3,
         processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
+        held_out=held_out,
     )
     write_json_atomic(work_dir / INFO_NAME, dataset_info_to_json(info))
     _move(work_dir / INFO_NAME, folder)

@@ -1,7 +1,7 @@
 """`dataset.json`: description of a finished data set; its presence proves it complete.
 
 ```
-dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...
+dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...  held_out/
 ```
 """
 
@@ -51,6 +51,17 @@ class IndexInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutInfo:
+    """Number and checksums of the rows that are evaluated instead of trained on."""
+
+    num_rows: int
+    rows_xxh3: str
+    """xxh3-64 of the manifest of these rows, in hexadecimal."""
+    pictures_xxh3: str
+    """xxh3-64 of the archive of their pictures, in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
     """Content of `dataset.json`."""
 
@@ -94,6 +105,8 @@ class DatasetInfo:
     processor_sha256: Mapping[str, str] | None = None
     """SHA-256 of each file of `processor/` by name, in hexadecimal; None in a `dataset.json` of an
     older version."""
+    held_out: HeldOutInfo | None = None
+    """Held-out rows; None if `preprocess` held out none, and then not in `dataset.json`."""
 
     @property
     def num_bytes(self) -> int:
@@ -102,20 +115,22 @@ class DatasetInfo:
 
     @property
     def fingerprint(self) -> str:
-        """xxh3-128 over all fields but the checksums of rejects and processor, in hexadecimal.
+        """xxh3-128 over all fields but held-out rows and the checksums of rejects and processor.
 
         Equal samples have equal fingerprints. So copies on nodes and checkpoints stay valid if
         only the rejects, or the version that wrote these checksums, differ. (`preprocess`
         covers the processor's files.)
         """
         values = dataclasses.asdict(self)
-        del values["rejects_xxh3"], values["processor_sha256"]
+        del values["rejects_xxh3"], values["processor_sha256"], values["held_out"]
         return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
 def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:
     """Return the values of `dataset.json`."""
     values = dataclasses.asdict(info)
+    if info.held_out is None:
+        del values["held_out"]
     return {"format": DATASET_FORMAT, **values, "fingerprint": info.fingerprint}
 
 
@@ -164,6 +179,8 @@ def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
     fields = {key: value for key, value in values.items() if key not in ("format", "fingerprint")}
     fields["shards"] = tuple(ShardInfo(**shard) for shard in fields["shards"])
     fields["index"] = IndexInfo(**fields["index"])
+    if fields.get("held_out") is not None:
+        fields["held_out"] = HeldOutInfo(**fields["held_out"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
     for number, shard in enumerate(fields["shards"]):

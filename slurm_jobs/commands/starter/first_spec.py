@@ -30,6 +30,7 @@ from slurm_jobs.commands.starter.spec_changes import (
     with_download,
     with_few_rows,
     with_lengths,
+    without_share,
 )
 from slurm_jobs.commands.starter.starter_facts import JobPlace
 from slurm_jobs.commands.starter.training_data import TrainingDataSearch, as_named
@@ -157,7 +158,7 @@ def _own(
         request.model, as_named=as_named(Path(request.model), request.folder)
     )
     lengths = choose_lengths(found.sizes, model_inspection.image_rules(request.model))
-    text = with_few_rows(with_lengths(text, lengths), data)
+    text = with_few_rows(with_lengths(without_share(text, data), lengths), data)
     notes += lengths.notes
     if model.is_on_hub:
         text = with_download(text)

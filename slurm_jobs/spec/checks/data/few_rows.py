@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.units import number_of
+from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
+from slurm_jobs.spec.checks.data.expected_rows import expected_trained
 from slurm_jobs.spec.checks.data.manifests import has_all_rows, row_options, row_problem
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
 from slurm_jobs.spec.graph import may_be_made, preprocess_of
@@ -31,19 +34,25 @@ def few_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
     for name, config in trainings:
         for number, part in enumerate(parts_of(config)):
             source = preprocess_of(spec.views, name, part.dataset)
-            num_rows = None if source is None else _num_rows(spec, source)
-            if num_rows is None or part.num_steps is not None:
+            rows = None if source is None else usable_rows(spec, source)
+            if source is None or rows is None or part.num_steps is not None:
                 continue
             place: KeyPath = ("stages", name, "config")
             if config.phases:
                 place = (*place, "phases", number)
-            found = _finding(spec, place, part, num_rows)
+            preprocess = spec.configs.get(source)
+            held_out = None if preprocess is None else preprocess.held_out
+            num_rows, left = len(rows), ""
+            if held_out is not None:
+                num_rows = math.floor(expected_trained(rows, held_out.share))
+                left = f", which held_out.share {held_out.share:g} leaves of {len(rows):,},"
+            found = _finding(spec, place, part, num_rows, left)
             if found is not None:
                 yield found
 
 
-def _num_rows(spec: CheckedSpec, preprocess: str) -> int | None:
-    """Return how many rows of a stage's manifest may become samples; None if not all were read."""
+def usable_rows(spec: CheckedSpec, preprocess: str) -> list[ManifestRow] | None:
+    """Return the rows of a stage's manifest that may become samples; None if not all were read."""
     place: KeyPath = ("stages", preprocess, "config", "manifest")
     item = next((item for item in spec.expanded if item.path == place), None)
     if item is None or may_be_made(spec, preprocess) or spec.files.table(item.resolved):
@@ -51,11 +60,11 @@ def _num_rows(spec: CheckedSpec, preprocess: str) -> int | None:
     rows = spec.files.first_rows(item.resolved, row_options(spec, place))
     if not rows or not has_all_rows(item.resolved, rows, spec.files):
         return None
-    return sum(row_problem(row) is None for row in rows)
+    return [row for row in rows if row_problem(row) is None]
 
 
 def _finding(
-    spec: CheckedSpec, place: KeyPath, part: Any, num_rows: int
+    spec: CheckedSpec, place: KeyPath, part: Any, num_rows: int, left: str
 ) -> tuple[Problem, bool] | None:
     num_samples = Fraction(str(part.num_epochs)) * num_rows
     batch = part.global_batch_size
@@ -64,7 +73,7 @@ def _finding(
     if not is_error and not (is_packed and num_samples < _FEW_STEPS * batch):
         return None
     epochs = f"{part.num_epochs:g} epoch{'' if part.num_epochs == 1 else 's'}"
-    rows = f"{number_of('row', num_rows)} in {epochs}"
+    rows = f"{number_of('row', num_rows)}{left} in {epochs}"
     remedy = "set more epochs, num_steps, or a smaller global_batch_size"
     if is_error:
         message = f"{rows} do not fill one step of {batch} samples; {remedy}"
