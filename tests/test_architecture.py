@@ -244,7 +244,7 @@ MESSAGES_READ = {
         "pattern.match(reason)": _OLD,
     },
     "pipeline/preprocess/rejects.py": {"reason in CHOSEN_REASONS": _CODE},
-    "pipeline/preprocess/stage.py": {"reject.reason not in CHOSEN_REASONS": _CODE},
+    "pipeline/preprocess/stage.py": {"reject.reason not in NOT_BROKEN": _CODE},
     "pipeline/train/held_out_rows.py": {"reason in reasons": _CODE},
     "slurm_jobs/cli/command_parser.py": {
         "_NO_VERB.match(message)": "argparse has no kinds",
@@ -257,7 +257,8 @@ MESSAGES_READ = {
     },
     "slurm_jobs/report/rules/stages/rows_left_out.py": {
         "reason in CHOSEN_REASONS": _CODE,
-        "reason not in CHOSEN_REASONS": _CODE,
+        "reason in NOT_BROKEN": _CODE,
+        "reason not in NOT_BROKEN": _CODE,
     },
     "slurm_jobs/schedulers/job_rows.py": {"reason == 'None'": _SLURM},
     "slurm_jobs/schedulers/local_runner.py": {

@@ -33,6 +33,7 @@ SECTIONS = {
     "ComposedProcessor": "`processor` of `run: preprocess`",
     "ImagePixels": "`image_pixels` of `run: preprocess`",
     "Columns": "`columns` of `run: preprocess`",
+    "HeldOutConfig": "`held_out` of `run: preprocess`",
     "ConsolidateConfig": "`config` of `run: consolidate`",
     "Proportion": "An entry of `mixture` of `run: consolidate`",
     "TrainConfig": "`config` of `run: train`",

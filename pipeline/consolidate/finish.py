@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from pipeline.consolidate.join_held_out import join_held_out
 from pipeline.consolidate.mixture import Mixture
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
@@ -62,7 +63,8 @@ def finish_dataset(
 
     Raises:
         StageConfigError: the processor changed or disappeared since `preprocess`.
-        StageError: the rows of a piece are damaged, or a list of rejects is missing.
+        StageError: the rows of a piece or held-out rows are damaged, or a list of a part is
+            missing.
     """
     folder, work_dir = piece_paths.output_dir, piece_paths.work_dir
     shards = tuple(shard for piece in pieces for shard in piece.shards)
@@ -78,6 +80,7 @@ def finish_dataset(
     _copy_processor(parts, work_dir, folder / PROCESSOR_DIR)
     rejects_xxh3 = merge_rejects(parts, piece_paths)
     tokens_by_manifest = np.zeros(len(mixture.manifests), dtype=np.int64)
+    held_out = join_held_out(parts, piece_paths, mixture.seed)
     with atomic_writer(work_dir / INDEX_NAME) as stream:
         writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
         for path, piece in zip(paths, pieces, strict=True):
@@ -106,6 +109,7 @@ def finish_dataset(
         rejects_xxh3=rejects_xxh3,
         processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
         manifests=_manifest_infos(mixture, tokens_by_manifest.tolist()),
+        held_out=held_out,
     )
     write_json_atomic(work_dir / INFO_NAME, dataset_info_to_json(info))
     _move(work_dir / INFO_NAME, folder)

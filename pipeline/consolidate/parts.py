@@ -23,6 +23,7 @@ from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.files import dump_json
 from slurm_jobs.formats.configs.proportions import Proportion
+from slurm_jobs.formats.configs.stages import HELD_OUT
 from slurm_jobs.formats.manifests.text_rows import TextRow
 from slurm_jobs.formats.records import ParentStage
 from slurm_jobs.formats.records.task_context import resume_command
@@ -78,6 +79,11 @@ class Parts:
     def num_samples(self) -> int:
         """Samples of all parts."""
         return int(self.first_sample[-1])
+
+    @property
+    def num_held_out(self) -> int | None:
+        """Rows that are evaluated instead of trained on; None without `held_out`."""
+        return self.rejects_by_reason.get(HELD_OUT, 0) if "held_out" in self.settings else None
 
     @property
     def again(self) -> str:
@@ -197,6 +203,13 @@ def _read_index(path: PartPaths) -> PartIndex:
     try:
         index = read_part_index(path.index)
         sizes = [p.stat().st_size for p in (path.tar, path.samples, path.rejects)]
+        held_out = []
+        if index.held_out_num_bytes is not None:
+            files = (path.held_out_rows, path.held_out_pictures)
+            held_out = [
+                (file, "bytes", file.stat().st_size, expected)
+                for file, expected in zip(files, index.held_out_num_bytes, strict=True)
+            ]
     except (OSError, ValueError, TypeError) as error:
         message = f"{path.index}: {error}; preprocess slice {path.slice_index} again"
         raise StageError(message) from error
@@ -206,6 +219,7 @@ def _read_index(path: PartPaths) -> PartIndex:
         (path.samples, "bytes", sizes[1], index.samples_num_bytes),
         (path.rejects, "bytes", sizes[2], index.rejects_num_bytes),
         (path.index, "samples and rejects", num_rows, index.end_row - index.first_row),
+        *held_out,
     ):
         if actual != expected:
             message = (

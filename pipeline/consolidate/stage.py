@@ -34,8 +34,16 @@ from pipeline.stopping import StopGuard
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.base.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.formats.config import build_config
-from slurm_jobs.formats.configs.stages import CHOSEN_REASONS, ConsolidateConfig
+from slurm_jobs.formats.configs.stages import (
+    CHOSEN_REASONS,
+    HELD_OUT,
+    PARTLY_HELD_OUT,
+    ConsolidateConfig,
+)
 from slurm_jobs.formats.dataset_folder import (
+    HELD_OUT_DIR,
+    HELD_OUT_MANIFEST,
+    HELD_OUT_PICTURES,
     INDEX_NAME,
     INFO_NAME,
     PROCESSOR_DIR,
@@ -76,6 +84,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         check_processor(parts)
         _check_losses(parts, stage, context, piece_paths)
         _check_pictures(parts, stage, context)
+        _check_held_out(parts, context)
         mixture = make_mixture(parts, stage, limit=context.limit)
         deal = make_deal(stage, num_samples=mixture.num_samples, num_bytes=mixture.num_bytes)
         # all that determines each sample's position and bytes
@@ -111,9 +120,11 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         files += [piece_paths.rows, piece_paths.info]
     if info is not None:  # only the finishing task reports these, so that sums are right
         index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+        rejected = dict(parts.rejects_by_reason)
+        rejected.pop(HELD_OUT, None)
         numbers |= {
-            "num_rejected": parts.num_rejected,
-            "rejects_by_reason": parts.rejects_by_reason,
+            "num_rejected": sum(rejected.values()),
+            "rejects_by_reason": rejected,
             "fingerprint": info.fingerprint,
             "statistics": index_statistics(index, info),
         }
@@ -121,6 +132,10 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             numbers["manifests"] = [asdict(manifest) for manifest in info.manifests]
         files += [folder / name for name in (INFO_NAME, INDEX_NAME, REJECTS_NAME)]
         files += processor_files(folder / PROCESSOR_DIR)
+        if info.held_out is not None:
+            numbers["num_held_out"] = info.held_out.num_rows
+            names = (HELD_OUT_MANIFEST, HELD_OUT_PICTURES)
+            files += [folder / HELD_OUT_DIR / name for name in names]
     return {
         **numbers,
         "outputs": describe_outputs(folder, files),
@@ -213,6 +228,27 @@ def _check_pictures(parts: Parts, stage: ConsolidateConfig, context: TaskContext
     remedy = f"keep all parts by `{command}`"
     problem = text_alone(rows, parts.first_text_row, remedy=remedy)
     message = f"{parts.settings['manifest']}: {problem}"
+    raise StageDataError(message, resumes=[("--set", setting)])
+
+
+def _check_held_out(parts: Parts, context: TaskContext) -> None:
+    """Refuse a share that holds out no row; the first rows alone may have none.
+
+    Raises:
+        StageDataError: it does.
+    """
+    if parts.num_held_out != 0 or context.limit is not None:
+        return
+    origin = parts.parent.origin or parts.parent.stage
+    setting = f"stages.{origin}.config.held_out.share=NUMBER"
+    num_partly = parts.rejects_by_reason.get(PARTLY_HELD_OUT, 0)
+    partly = f" ({num_partly:,} have pictures of which some are held out)" if num_partly else ""
+    message = (
+        f"{parts.settings['manifest']}: held_out.share is {parts.settings['held_out']['share']:g}, "
+        f"and none of the {parts.reject_limit.num_rows:,} rows is held out{partly}, so nothing "
+        "could be evaluated; raise it, which preprocesses all rows again, by "
+        f"`{resume_command(parts.parent.run_dir, '--set', setting)}`"
+    )
     raise StageDataError(message, resumes=[("--set", setting)])
 
 

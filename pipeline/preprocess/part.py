@@ -2,7 +2,8 @@
 
 `part-00003.tar` holds the samples, `part-00003.samples.npy` has the location of each,
 `part-00003.rejects.jsonl` lists the rows that became none, and `part-00003.json`, written last,
-proves that the others are complete. Nothing in them depends on time or on the machine, so a
+proves that the others are complete. If rows are held out, `held_out_files` describes two more
+files. Nothing in them depends on time or on the machine, so a
 slice that runs again writes the same bytes.
 
 The locations are an array of rows, not of columns: shuffling reads single rows, and a row is
@@ -80,6 +81,16 @@ class PartPaths:
         """Rows that became no sample, one JSON object per line."""
         return self.output_dir / "parts" / f"{self._stem}.rejects.jsonl"
 
+    @property
+    def held_out_rows(self) -> Path:
+        """Rows that are held out, one JSON object per line."""
+        return self.output_dir / "parts" / f"{self._stem}.held_out.jsonl"
+
+    @property
+    def held_out_pictures(self) -> Path:
+        """Pictures of these rows."""
+        return self.output_dir / "parts" / f"{self._stem}.held_out.tar"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartIndex:
@@ -119,6 +130,8 @@ class PartIndex:
     """Fields of `TextRow`, if no sample has a picture."""
     manifests: Sequence[Mapping[str, Any]] | None = None
     """`PartManifest` of each manifest of a list, as JSON; None, and not written, without a list."""
+    held_out_num_bytes: Sequence[int] | None = None
+    """Sizes of the held-out rows and of their pictures in `write_part`; None without `held_out`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,9 +249,14 @@ def write_part(paths: PartPaths, index: PartIndex, samples: np.ndarray) -> None:
     """Write the locations, and last the proof that the part is complete; the other files exist."""
     write_bytes_atomic(paths.samples, npy_bytes(samples))
     index = replace(index, rejects_num_bytes=paths.rejects.stat().st_size)
+    if "held_out" in index.settings:
+        files = (paths.held_out_rows, paths.held_out_pictures)
+        index = replace(index, held_out_num_bytes=[file.stat().st_size for file in files])
     values = {name: getattr(index, name) for name in index.__slots__}
     if index.manifests is None:
         del values["manifests"]
+    if index.held_out_num_bytes is None:
+        del values["held_out_num_bytes"]
     text = json.dumps({"format": PART_FORMAT, **values}, sort_keys=True) + "\n"
     write_text_atomic(paths.index, text)
 

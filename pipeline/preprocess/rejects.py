@@ -12,7 +12,12 @@ from statistics import median
 from typing import Any, Literal
 
 from slurm_jobs.base.texts.truncation import truncated
-from slurm_jobs.formats.configs.stages import CHOSEN_REASONS
+from slurm_jobs.formats.configs.stages import (
+    CHOSEN_REASONS,
+    HELD_OUT,
+    NOT_BROKEN,
+    PARTLY_HELD_OUT,
+)
 from slurm_jobs.formats.manifests.image_paths import ABSOLUTE_HINT
 from slurm_jobs.formats.records.task_context import resume_command
 
@@ -38,6 +43,8 @@ Reason = Literal[
     "nothing_supervised",  # the answers are empty
     "images_too_long",  # the image tokens alone exceed max_tokens
     "too_long",  # left out by `too_long: drop`, or a cut leaves nothing to learn
+    "held_out",  # evaluated instead of trained on
+    "partly_held_out",  # some of its pictures are held out, and others are trained on
 ]
 
 
@@ -161,6 +168,11 @@ class RejectLimit:
         counts = _by_count(rejects_by_reason)
         message = self.no_sample_text(counts)
         limits = sorted({CHOSEN_REASONS[reason] for reason in counts if reason in CHOSEN_REASONS})
+        if counts.keys() <= {HELD_OUT, PARTLY_HELD_OUT}:
+            smaller = f"stages.{stage}.config.held_out.share=NUMBER"
+            return (
+                f"{message}. Hold out a smaller share by `{resume_command(run, '--set', smaller)}`"
+            )
         if not limits:
             return f"{message}. Fix these rows, then `{fixed}`"
         allowed = " and ".join(f"{limit}: {settings[limit]}" for limit in limits)
@@ -189,7 +201,7 @@ class RejectLimit:
 
 def _broken(rejects_by_reason: Mapping[str, int]) -> dict[str, int]:
     """Return the rejects that no setting asked for."""
-    return {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
+    return {r: n for r, n in rejects_by_reason.items() if r not in NOT_BROKEN}
 
 
 def count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:

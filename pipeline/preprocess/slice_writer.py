@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
@@ -18,12 +18,15 @@ from dataclasses import dataclass, field
 from pipeline.data.disk_format.sample_members import pack_sample
 from pipeline.preprocess.chat.token_sequences import TokenSequence
 from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.held_out_choice import side_of_row
+from pipeline.preprocess.held_out_files import HeldOutWriter
+from pipeline.preprocess.images.row_images import PlannedImage
 from pipeline.preprocess.images.storage import MEMBER_SUFFIX, StoredPrice, image_to_bytes, price_of
 from pipeline.preprocess.part import PartBuilder
 from pipeline.preprocess.rejects import Reason, Reject, SampleRejectedError
 from pipeline.stopping import StopGuard
 from slurm_jobs.base.errors import StageError, StageStoppedError
-from slurm_jobs.formats.configs.stages import ImageFormat
+from slurm_jobs.formats.configs.stages import HELD_OUT, PARTLY_HELD_OUT, ImageFormat
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_notes import RowNote
 from slurm_jobs.formats.manifests.text_rows import TextRow
@@ -64,6 +67,8 @@ class EncodedRow:
     store_s: float
     prices: list[StoredPrice]
     """Cost of each image, if measured."""
+    held_out_pictures: Sequence[bytes] | None
+    """Files of the pictures of a row that is held out; None for any other."""
 
 
 _Started = tuple[ManifestRow, Future[EncodedRow | Reject] | Reject]
@@ -78,6 +83,8 @@ class SliceWriter:
     image_quality: int
     num_threads: int
     in_progress: RowsInProgress
+    held_out: HeldOutWriter | None = None
+    """Writer of the rows that are held out; None to hold out none."""
     seconds: Seconds = field(default_factory=Seconds)
     prices: list[StoredPrice] = field(default_factory=list)
     """Costs of the first images."""
@@ -119,7 +126,13 @@ class SliceWriter:
                 reject = stored if isinstance(stored, Reject) else self._add(row, stored, builder)
                 if reject is not None:
                     self.rejects.append(reject)
-                progress.update(num_done + 1, detail=f"{len(self.rejects)} rejected")
+                progress.update(num_done + 1, detail=self._counts_text())
+
+    def _counts_text(self) -> str:
+        if self.held_out is None:
+            return f"{len(self.rejects)} rejected"
+        num_held_out = self.held_out.num_rows
+        return f"{len(self.rejects) - num_held_out} rejected, {num_held_out} held out"
 
     def _start_all(self, rows: Iterable[ManifestRow]) -> Generator[_Started, None, None]:
         waiting: deque[_Started] = deque()
@@ -158,6 +171,7 @@ class SliceWriter:
                 planned = self.encoder.images.plan(row)
                 # before spending much time on it
                 expanded = self.encoder.expand(tokens, planned, row)
+                held_out_pictures = self._held_out_pictures(row, planned)
                 encoded = self.encoder.images.make(row, planned)
                 decoded = time.perf_counter()
                 names = (
@@ -182,6 +196,7 @@ class SliceWriter:
                     decode_s=decoded - start,
                     store_s=end - decoded,
                     prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
+                    held_out_pictures=held_out_pictures,
                 )
         except MemoryError as error:
             message = (
@@ -190,6 +205,23 @@ class SliceWriter:
             raise StageError(message) from error
         except Exception as error:  # noqa: BLE001 - `_reject` raises other errors
             return _reject(row, error)
+
+    def _held_out_pictures(
+        self, row: ManifestRow, planned: Sequence[PlannedImage]
+    ) -> list[bytes] | None:
+        """Return `EncodedRow.held_out_pictures`.
+
+        Raises:
+            SampleRejectedError: only some of its pictures are held out.
+        """
+        if self.held_out is None:
+            return None
+        pictures = [image.data for image in planned]
+        side = side_of_row(row, pictures, self.held_out.share)
+        if side == "partly_held_out":
+            message = f"{row.origin}: some of its pictures are held out, the others are not"
+            raise SampleRejectedError(reason=PARTLY_HELD_OUT, message=message)
+        return pictures if side == "held_out" else None
 
     def _noting(self, row: ManifestRow) -> AbstractContextManager[None]:
         return self.in_progress.working_on(f"{row.origin}: {row.source[:100]}")
@@ -202,6 +234,10 @@ class SliceWriter:
         self.seconds.decode += stored.decode_s
         self.seconds.store += stored.store_s
         self.prices.extend(stored.prices)
+        if self.held_out is not None and stored.held_out_pictures is not None:
+            self.held_out.add(row, stored.held_out_pictures)
+            message = f"{row.origin}: held out, to be evaluated"
+            return _reject(row, SampleRejectedError(reason=HELD_OUT, message=message))
         listed = row.origin.listed
         data = pack_sample(
             key=row.key,

@@ -15,6 +15,7 @@ from pipeline.preprocess.chat.chat_templates import prepare_folder
 from pipeline.preprocess.chat.tokenizer import load_tokenizer
 from pipeline.preprocess.composed_processor import write_composed
 from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.held_out_files import open_held_out
 from pipeline.preprocess.images.storage import LOSSY_FORMATS, mean_price
 from pipeline.preprocess.manifest import folder_of, open_manifests
 from pipeline.preprocess.manifests.interface import Manifest, changed
@@ -39,7 +40,9 @@ from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.stages import (
     CHOSEN_REASONS,
     DEFAULT_MAX_IMAGE_MB,
+    HELD_OUT,
     KNOWN_COLUMNS,
+    NOT_BROKEN,
     ManifestEntry,
     PreprocessConfig,
 )
@@ -99,6 +102,8 @@ def part_settings(
                 stage.manifests, manifest.manifests, manifest.sizes, strict=True
             )
         ]
+    if stage.held_out is not None:
+        settings["held_out"] = {"share": stage.held_out.share}
     return settings
 
 
@@ -165,8 +170,10 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         in_progress=RowsInProgress(context.task_dir),
     )
     progress = Progress(context.task_dir, "samples", len(mine))
-    with atomic_writer(paths.tar) as stream:
+    share = None if stage.held_out is None else stage.held_out.share
+    with atomic_writer(paths.tar) as stream, open_held_out(paths, share) as held_out:
         builder = PartBuilder(stream)
+        writer.held_out = held_out
         writer.write(manifest.rows(mine), builder, progress, guard)
         # it was opened twice, to count and to read
         num_done, after = len(builder.samples) + len(writer.rejects), manifest.fingerprint_now()
@@ -214,16 +221,21 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     for note, count in writer.notes.most_common():
         log.warning("%s: %s", named, note_text(note, number_of("row", count)))
     samples, seconds = builder.samples, writer.seconds
-    files = (paths.tar, paths.samples, paths.index, paths.rejects)
+    files = [paths.tar, paths.samples, paths.index, paths.rejects]
+    rejected = dict(index.rejects_by_reason)
+    num_held_out = rejected.pop(HELD_OUT, 0)
+    if share is not None:
+        files += [paths.held_out_rows, paths.held_out_pictures]
     return {
         "num_rows": index.end_row - index.first_row,
         "num_samples": index.num_samples,
-        "num_rejected": len(writer.rejects),
-        "rejects_by_reason": index.rejects_by_reason,
+        "num_rejected": sum(rejected.values()),
+        "rejects_by_reason": rejected,
+        **({} if share is None else {"num_held_out": num_held_out}),
         "ignored_keys": dict(writer.ignored.most_common()),
         "row_notes": dict(writer.notes.most_common()),
         "num_text_samples": writer.num_text_samples,
-        "num_too_long": sum(index.rejects_by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
+        "num_too_long": sum(rejected.get(reason, 0) for reason in CHOSEN_REASONS),
         "num_truncated": writer.num_truncated,
         "num_tokens": int(samples["num_tokens"].sum()),
         "num_supervised_tokens": int(samples["num_supervised_tokens"].sum()),
@@ -288,7 +300,7 @@ def _write_and_check_rejects(
     lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
     limits = {"max_tokens": stage.max_tokens, "max_images": stage.max_images}
     is_empty = is_only_slice and not has_samples
-    has_broken_rows = bool(counts.keys() - CHOSEN_REASONS.keys())
+    has_broken_rows = bool(counts.keys() - NOT_BROKEN)
     broken_rows = limit.problem(counts)
     if broken_rows is None and is_empty and has_broken_rows:
         broken_rows = limit.no_sample_text(counts)
@@ -300,7 +312,7 @@ def _write_and_check_rejects(
             resumes.append(allow)
             command = resume_command(context.run_dir, *allow)
             do_without = f". To continue without them: `{command}`{others}"
-        first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
+        first = next(reject for reject in rejects if reject.reason not in NOT_BROKEN)
         command = resume_command(context.run_dir, "--set", key)
         number = _number_of_manifest(stage, first)
         entry = stage.manifests[number]

@@ -32,6 +32,9 @@ from pipeline.tools.shard_check import (
 from slurm_jobs.base.errors import StageError
 from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.formats.dataset_folder import (
+    HELD_OUT_DIR,
+    HELD_OUT_MANIFEST,
+    HELD_OUT_PICTURES,
     INDEX_NAME,
     INFO_NAME,
     PROCESSOR_DIR,
@@ -157,7 +160,7 @@ def _index_problems(
 
 
 def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[ShardProblem]:
-    """Yield problems of foreign files, the processor, and the list of rejects."""
+    """Yield problems of foreign files, the processor, the list of rejects, and held-out rows."""
     yield from _unknown_files(folder, info)
     processor = folder / PROCESSOR_DIR
     expected = info.preprocess["processor_xxh3"]
@@ -177,6 +180,17 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[ShardProblem]:
     elif info.rejects_xxh3 not in (None, xxh3):
         message = f"xxh3 {xxh3}, expected {info.rejects_xxh3}"
         yield ShardProblem(file=REJECTS_NAME, message=message)
+    if info.held_out is not None:
+        for name, expected in (
+            (HELD_OUT_MANIFEST, info.held_out.rows_xxh3),
+            (HELD_OUT_PICTURES, info.held_out.pictures_xxh3),
+        ):
+            path, actual = folder / HELD_OUT_DIR / name, "missing"
+            if path.is_file():
+                actual = f"xxh3 {_lines_and_hash(path)[1]}"
+            if actual != f"xxh3 {expected}":
+                message = f"{actual}, expected xxh3 {expected}"
+                yield ShardProblem(file=f"{HELD_OUT_DIR}/{name}", message=message)
 
 
 def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[ShardProblem]:

@@ -13,7 +13,7 @@ from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.train.level_rows import first_level
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.stages import DEFAULT_MAX_IMAGE_MB, Columns
-from slurm_jobs.formats.configs.train import EvaluateConfig
+from slurm_jobs.formats.configs.train import NO_EVALUATION, EvaluateConfig
 from slurm_jobs.formats.configs.training_phases import LevelConfig
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_options import RowOptions
@@ -64,7 +64,7 @@ def nothing_to_ask(config: EvaluateConfig, rejects: Sequence[HeldOutReject]) -> 
     remedy = ", ".join(["fix it", *(f"set {key}" for key in keys), "or"]) if keys else "fix it, or"
     return StageConfigError(
         f"evaluate.manifest {paths_of(config)}: {cause}{first}; {remedy} disable evaluation with "
-        "`evaluate.manifest: null`"
+        f"{NO_EVALUATION}"
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pipeline.models.data_facts import DataFacts, load_tokenizer, read_facts
 from pipeline.timing.sampler import sample_system
 from pipeline.timing.span_log import SpanLog
 from pipeline.train.checkpoints.keep_after_end import not_kept_after_end
+from pipeline.train.default_evaluation import with_held_out_rows
 from pipeline.train.device.device_memory import give_back_memory
 from pipeline.train.device.numa_cores import far_text, near_cores
 from pipeline.train.device.rank_device import prepare_device
@@ -35,7 +36,7 @@ from pipeline.train.training_data.data_sources import find_datasets, open_source
 from pipeline.train.training_data.staging import describe_reading
 from slurm_jobs.base.errors import StageStoppedError
 from slurm_jobs.base.files import plain_json
-from slurm_jobs.formats.configs.train import TrainConfig
+from slurm_jobs.formats.configs.train import NO_EVALUATION, TrainConfig
 from slurm_jobs.formats.dataset_folder import PROCESSOR_DIR
 from slurm_jobs.formats.records.heartbeat import start_heartbeat
 from slurm_jobs.formats.records.stage_outputs import describe_outputs
@@ -94,8 +95,9 @@ def _leave(job: Job) -> None:
 
 
 def _run(job: Job) -> dict[str, Any] | None:
+    folders = find_datasets(phases_of(job.config), job.context)  # before anything is copied
+    job = replace(job, config=with_held_out_rows(job.config, folders))
     phases = phases_of(job.config)
-    folders = find_datasets(phases, job.context)  # before anything is copied
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
     preflight_values = preflight(job, phases, folders, facts)
     with (
@@ -186,7 +188,10 @@ def _evaluate(
     if job.config.evaluate.manifest is None:
         return {}
     ending.check("evaluations")
-    remedy = "lower evaluate.batch_size or evaluate.max_new_tokens, or remove evaluate.manifest"
+    remedy = (
+        "lower evaluate.batch_size or evaluate.max_new_tokens, or evaluate nothing: "
+        f"{NO_EVALUATION}"
+    )
     with (
         job.spans.span("evaluation"),
         explain_out_of_memory(job.ranks, "while held-out rows were answered", remedy),

@@ -9,6 +9,10 @@ INFO_NAME = "dataset.json"
 INDEX_NAME = "index.arrow"
 SHARDS_DIR = "shards"
 PROCESSOR_DIR = "processor"
+HELD_OUT_DIR = "held_out"
+"""Folder of the rows that `preprocess` held out: a manifest, and its pictures."""
+HELD_OUT_MANIFEST = "manifest.jsonl"
+HELD_OUT_PICTURES = "pictures.tar"
 SHARD_FILE = re.compile(r"shard-\d+\.tar")
 
 

@@ -19,7 +19,9 @@ from slurm_jobs.base.written_values import printable
 from slurm_jobs.spec.builtin_configs import config_class
 from slurm_jobs.spec.checked_spec import CheckedSpec, LoadedSpec
 from slurm_jobs.spec.checks.data.datasets import dataset_problems
+from slurm_jobs.spec.checks.data.evaluated_rows import evaluated_row_problems
 from slurm_jobs.spec.checks.data.few_rows import few_row_findings
+from slurm_jobs.spec.checks.data.held_out_share import held_out_share_findings
 from slurm_jobs.spec.checks.data.image_files import (
     foreign_image_findings,
     image_place_problems,
@@ -141,7 +143,7 @@ def load_document(
     values, marked = _resolve(as_written, views, configs, document, around)
     spec = CheckedSpec(document=document, views=views, files=files, configs=configs, marked=marked)
     problems += [*form_problems(spec), *graph_problems(spec), *reference_problems(spec)]
-    problems += _training_problems(spec)
+    problems += [*_training_problems(spec), *evaluated_row_problems(spec)]
     problems += mixture_problems(spec)
     profile, profile_problems = _load_profile(document, around, files)
     options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
@@ -163,6 +165,7 @@ def load_document(
         unusable_row_findings(spec),
         image_size_findings(spec),
         few_row_findings(spec),
+        held_out_share_findings(spec),
     ]
     if as_written is not None and not (problems or profile_problems or document.problems):
         judged.append(hub_model_findings(spec, profile))

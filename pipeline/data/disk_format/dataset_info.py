@@ -1,7 +1,7 @@
 """`dataset.json`: description of a finished data set; its presence proves it complete.
 
 ```
-dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...
+dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...  held_out/
 ```
 """
 
@@ -72,6 +72,17 @@ class ManifestInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutInfo:
+    """Number and checksums of the rows that are evaluated instead of trained on."""
+
+    num_rows: int
+    rows_xxh3: str
+    """xxh3-64 of the manifest of these rows, in hexadecimal."""
+    pictures_xxh3: str
+    """xxh3-64 of the archive of their pictures, in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
     """Content of `dataset.json`."""
 
@@ -118,6 +129,8 @@ class DatasetInfo:
     manifests: tuple[ManifestInfo, ...] | None = None
     """Manifests whose samples are mixed, in the order of their rows; None, and not in the file, if
     `preprocess` read a single one."""
+    held_out: HeldOutInfo | None = None
+    """Held-out rows; None if `preprocess` held out none, and then not in `dataset.json`."""
 
     @property
     def num_rejected(self) -> int:
@@ -142,14 +155,15 @@ class DatasetInfo:
 
     @property
     def fingerprint(self) -> str:
-        """xxh3-128 over all fields but `manifests` and the checksums of rejects and processor.
+        """xxh3-128 over all fields but manifests, held-out rows and checksums of other files.
 
         Equal samples have equal fingerprints. So copies on nodes and checkpoints stay valid if
         only the rejects, or the version that wrote these checksums, differ. (`preprocess`
         covers the processor's files, and the index the mixture.)
         """
         values = dataclasses.asdict(self)
-        del values["rejects_xxh3"], values["processor_sha256"], values["manifests"]
+        del values["rejects_xxh3"], values["processor_sha256"]
+        del values["manifests"], values["held_out"]
         return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
@@ -158,6 +172,8 @@ def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:
     values = dataclasses.asdict(info)
     if info.manifests is None:
         del values["manifests"]
+    if info.held_out is None:
+        del values["held_out"]
     return {"format": DATASET_FORMAT, **values, "fingerprint": info.fingerprint}
 
 
@@ -208,6 +224,8 @@ def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
     fields["index"] = IndexInfo(**fields["index"])
     if fields.get("manifests") is not None:
         fields["manifests"] = tuple(ManifestInfo(**each) for each in fields["manifests"])
+    if fields.get("held_out") is not None:
+        fields["held_out"] = HeldOutInfo(**fields["held_out"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
     for number, shard in enumerate(fields["shards"]):

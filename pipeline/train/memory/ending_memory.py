@@ -13,8 +13,9 @@ from pipeline.train.device.device_facts import DeviceFacts
 from pipeline.train.memory.host_memory import HostMemory
 from pipeline.train.memory.memory_need import FP32_BYTES, gb
 from pipeline.train.memory.tensor_sizes import ModelSizes
+from slurm_jobs.formats.configs.train import NO_EVALUATION
 
-_NO_EVALUATION = "disable it (`evaluate: {manifest: null}`)"
+_NO_EVALUATION = f"disable it ({NO_EVALUATION})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,6 +34,7 @@ from slurm_jobs.commands.starter.spec_changes import (
     with_download,
     with_few_rows,
     with_lengths,
+    without_share,
 )
 from slurm_jobs.commands.starter.starter_facts import Data, JobPlace
 from slurm_jobs.commands.starter.training_data import FoundData, TrainingDataSearch, as_named
@@ -191,7 +192,7 @@ def _own(request: Request, place: JobPlace, profile: str) -> _OwnSpec:
     lengths = choose_lengths(found.sizes, rules)
     translation = None
     if request.start is None:
-        text = with_few_rows(with_lengths(text, lengths), data)
+        text = with_few_rows(with_lengths(without_share(text, data), lengths), data)
         notes += lengths.notes
     else:
         folder = data_files.expanded(Path(request.model))

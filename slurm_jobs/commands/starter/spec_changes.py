@@ -68,6 +68,14 @@ def with_lengths(text: str, lengths: LengthLimits) -> str:
     return text.replace(f"{packed}{_PACK_TOKENS}}}", f"{packed}{most}}}", 1)
 
 
+def without_share(text: str, data: Data) -> str:
+    """Remove the comment on a held-out share where a split of the data is evaluated."""
+    if data.evaluation is None:
+        return text
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("      # held_out: "))
+
+
 def with_few_rows(text: str, data: Data) -> str:
     """Correct the comments on a training whose rows are too few to be packed."""
     if not _is_small(data):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from slurm_jobs.formats.config import (
     Bounds,
@@ -70,6 +70,13 @@ CHOSEN_REASONS = {
 }
 """Reasons of rejects for which the user chose `too_long`, with the limit that is exceeded. These
 rows are listed and counted, but not broken."""
+
+HELD_OUT: Final = "held_out"
+"""Reason of rejects that are evaluated instead of trained on (`held_out` of `preprocess`)."""
+PARTLY_HELD_OUT: Final = "partly_held_out"
+"""Reason of rejects of which some pictures are held out, and others are trained on."""
+NOT_BROKEN = frozenset({*CHOSEN_REASONS, HELD_OUT, PARTLY_HELD_OUT})
+"""Reasons of rejects that a setting asked for."""
 
 DEFAULT_PROMPT = "Describe the image."
 """Default prompt about an image with a caption."""
@@ -141,6 +148,17 @@ class Columns:
     """Columns, or keys of turns, to ignore silently. A row with content in any other unknown key (a
     video, a second picture, tools) is rejected. So is a row without its own picture if an ignored
     key holds a picture, video or audio."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutConfig(CheckedConfig):
+    """Rows that are evaluated instead of trained on."""
+
+    share: Annotated[float, Bounds(gt=0, lt=1)]
+    """Share of the pictures that are held out, by a hash of their files' bytes. Rows with the same
+    picture therefore stay together, but a copy in another format or size counts as another picture.
+    A row with several pictures is held out if all of them are, and trained on if none is; the
+    others are left out, and counted. For a row without a picture the hash is that of its text."""
 
 
 KNOWN_COLUMNS = Columns()
@@ -247,6 +265,10 @@ class PreprocessConfig(CheckedConfig):
     out do not count."""
     max_too_long_share: Share = 0.05
     """The same for samples that `too_long` leaves out. 1 allows any number."""
+    held_out: HeldOutConfig | None = None
+    """Rows to evaluate instead of training on them: `{share: 0.02}`. They are in the folder
+    `held_out` of the data set, with their pictures, and `train` evaluates on them. Null holds out
+    none."""
     image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
     """Method of decoding and resizing. `exact`: the pixels of the Hugging Face image processor (its
     Pillow back end); slowest. `fine`: less than half of the time; values differ by one step of 255

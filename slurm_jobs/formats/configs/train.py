@@ -44,6 +44,8 @@ from slurm_jobs.formats.configs.training_parts import (
 from slurm_jobs.formats.configs.training_phases import LevelConfig, PhaseConfig
 
 _NUM_ANSWERS = 16
+NO_EVALUATION = "`evaluate: {manifest: null, held_out: false}`"
+"""Setting that disables evaluation, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +53,12 @@ class EvaluateConfig(CheckedConfig):
     """Held-out samples: answered after the last step, their loss measured during training."""
 
     manifest: ManifestList | InputPath | None = None
-    """Held-out rows in the manifest format of `preprocess`; null disables evaluation. Prompts and
-    limits are those of the data set's preprocessing. Of a list of manifests the results are also
-    given for each."""
+    """Held-out rows in the manifest format of `preprocess`. By default those that `held_out` of
+    `preprocess` keeps apart, if there are some; with phases, in the data set of the last one.
+    Prompts and limits are those of the data set's preprocessing. Of a list of manifests the results
+    are also given for each."""
+    held_out: bool = True
+    """Evaluate on the rows that `preprocess` holds out, if no manifest is given."""
     columns: Columns | None = None
     """Columns of that manifest; by default those of `preprocess`."""
     image_root: InputPath | None = None
@@ -93,10 +98,10 @@ class EvaluateConfig(CheckedConfig):
                     f"manifest.{number}.{key} has no effect, because each held-out row is used "
                     "once: leave it out"
                 )
-        if self.every_steps is not None and self.manifest is None:
+        if self.every_steps is not None and self.manifest is None and not self.held_out:
             yield (
-                f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
-                "rows, or leave every_steps out"
+                f"every_steps is {self.every_steps}, manifest is not given and held_out is false: "
+                "give the held-out rows, or leave every_steps out"
             )
         most = self.num_loss_samples
         if self.num_answers <= most:

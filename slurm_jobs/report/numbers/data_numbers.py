@@ -72,6 +72,7 @@ def _data_of_stage(
         num_slices=stage.num_slices,
         num_rows=_total(results, "num_rows"),
         num_samples=samples,
+        num_held_out=_total(results, "num_held_out") if stage.config.get("held_out") else None,
         num_rejects=_total(results, "num_rejected"),
         num_too_long=_total(results, "num_too_long"),
         num_truncated=_total(results, "num_truncated"),

@@ -15,9 +15,11 @@ MIXTURE_COLUMNS = ("manifest", "rows", "rejected", "samples", "share", "tokens",
 
 def counts_of_rows(numbers: DataNumbers) -> dict[str, Quantity]:
     """Return what became of the rows of a manifest, by name."""
+    held_out = {} if numbers.num_held_out is None else {"held out": numbers.num_held_out}
     return {
         "rows": numbers.num_rows,
         "samples": numbers.num_samples,
+        **held_out,
         "without a picture": numbers.num_text_samples,
         "rejected": numbers.num_rejects,
         "of these too long": numbers.num_too_long,

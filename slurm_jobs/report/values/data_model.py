@@ -28,6 +28,8 @@ class DataNumbers:
     num_slices: int
     num_rows: Quantity
     num_samples: Quantity
+    num_held_out: Quantity | None
+    """Rows that are evaluated instead of trained on; None if the config holds out none."""
     num_rejects: Quantity
     num_too_long: Quantity
     num_tokens: Quantity

@@ -106,6 +106,8 @@ image_pixels.max: 1003520 = image_max_pixels max_image_pixels max_pixels longest
     is another limit, which rejects image files with more pixels
 image_pixels.min: 3136 = image_min_pixels min_image_pixels min_pixels shortest_edge
     # the area (width times height) that smaller images are enlarged to
+held_out: {share: 0.02} = val_size val_ratio test_size validation_split split_dataset_ratio
+    # a share of the pictures
 """
 
 

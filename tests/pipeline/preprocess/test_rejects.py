@@ -34,6 +34,15 @@ def test_rows_to_fix_come_with_the_command_that_makes_all_parts_again() -> None:
     assert message.endswith(". Fix these rows, then `slurm-jobs resume runs/a --again prep`")
 
 
+def test_share_that_leaves_no_sample_is_to_be_made_smaller() -> None:
+    limit = RejectLimit(max_reject_share=0.0, num_rows=3)
+    counts = {"held_out": 2, "partly_held_out": 1}
+    assert limit.problem(counts) is None
+    message = limit.nothing_left(counts, {}, fixed="", run="runs/a", stage="prep")
+    setting = "stages.prep.config.held_out.share=NUMBER"
+    assert message.endswith(f"by `slurm-jobs resume runs/a --set {setting}`")
+
+
 @pytest.mark.parametrize("num_slices", [1, 2])
 def test_a_manifest_without_any_usable_row_fails_and_names_the_first(
     tmp_path: Path, processor_dir: Path, num_slices: int

@@ -15,7 +15,12 @@ from pipeline.data.disk_format.index import format_key
 from pipeline.tools import verify as verify_module
 from pipeline.tools.shard_check import ShardProblem
 from pipeline.tools.verify import run, slices_to_redo
-from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
+from tests.pipeline.build import (
+    preprocess_with_3_bad_rows_of_40,
+    run_consolidate,
+    run_preprocess,
+)
+from tests.pipeline.consolidate.shared_pictures import SHARE, random_rows, write_rows
 from tests.pipeline.tools.verifying import flip, problems_of, verify
 
 
@@ -44,6 +49,22 @@ def test_a_missing_file_is_reported(folder, name):
     ((file, _, message),) = problems_of(folder)
     assert file == name
     assert "missing" in message or "No such file" in message
+
+
+@pytest.mark.parametrize("name", ["manifest.jsonl", "pictures.tar"])
+def test_a_changed_file_of_held_out_rows_is_reported(tmp_path, processor_dir, name):
+    config = {
+        "manifest": str(write_rows(tmp_path / "source", random_rows(1))),
+        "processor": str(processor_dir),
+        "held_out": {"share": SHARE},
+    }
+    _, parts_dir = run_preprocess(tmp_path / "prep", config)
+    _, folder = run_consolidate(tmp_path / "set", parts_dir)
+    assert problems_of(folder) == []
+    flip(folder / "held_out" / name, 30)
+    ((file, _, message),) = problems_of(folder)
+    assert file == f"held_out/{name}"
+    assert message.startswith("xxh3 ")
 
 
 def test_the_index_of_another_data_set_is_reported_and_shards_are_compared(folder, make_dataset):

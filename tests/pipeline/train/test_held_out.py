@@ -285,7 +285,10 @@ def test_rows_of_which_none_can_be_learned_fail_before_the_first_step(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"every_steps": 5}, "every_steps is 5 and manifest is not given"),
+        (
+            {"every_steps": 5, "held_out": False},
+            "every_steps is 5, manifest is not given and held_out is false",
+        ),
         (
             {"manifest": "a", "num_loss_samples": 8},
             "num_loss_samples is 8, .* num_answers, which is 16 by default: .* 8 or less",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from slurm_jobs.base import units
 from slurm_jobs.base.quantities import Quantity
-from slurm_jobs.formats.configs.stages import CHOSEN_REASONS
+from slurm_jobs.formats.configs.stages import CHOSEN_REASONS, NOT_BROKEN
 from slurm_jobs.report.rules.base import abstain, clear, rule
 from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.finding_model import Finding, RuleOutcome
@@ -48,15 +48,15 @@ def left_out(data: DataNumbers) -> Finding | RuleOutcome:
 
 @rule("rejected", "5 % of the rows or more cannot be used (half: high)")
 def rejected(data: DataNumbers) -> Finding | RuleOutcome:
-    """Find rows rejected for other reasons than limits: 5 % of all, high from half on."""
-    num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
+    """Find rows that no setting asked to leave out: 5 % of all, high from half on."""
+    num_chosen = sum(num for reason, num in data.rejects if reason in NOT_BROKEN)
     num_rejects = data.num_rejects
     if num_rejects.value is not None:
         num_rejects = replace(num_rejects, value=num_rejects.value - num_chosen)
     return _lost_rows(
         data,
         num_rejects,
-        {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS},
+        {reason: num for reason, num in data.rejects if reason not in NOT_BROKEN},
         what="cannot be used",
         text="`max_reject_share` allows this, so the stage does not fail.",
         next_knob="Fix the rows that the lists of rejects name, then lower max_reject_share.",

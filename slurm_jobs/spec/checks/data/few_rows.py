@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -10,6 +10,7 @@ from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.units import number_of
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.data.mixtures import expected_mixture
+from slurm_jobs.spec.checks.data.usable_rows import usable_rows
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
 from slurm_jobs.spec.graph import consolidate_of, preprocess_of
 from slurm_jobs.spec.yaml.document import KeyPath
@@ -40,15 +41,20 @@ def few_row_findings(spec: CheckedSpec) -> Iterator[Finding]:
             place: KeyPath = ("stages", name, "config")
             if config.phases:
                 place = (*place, "phases", number)
-            found = _finding(spec, place, part, mixture)
+            unit = "row" if len(mixture) == 1 else "sample"
+            counted = number_of(unit, sum(mixture.values()))
+            held_out = spec.configs[source].held_out
+            if held_out is not None:
+                num_all = sum(map(len, (usable_rows(spec, source) or {}).values()))
+                counted += f", which held_out.share {held_out.share:g} leaves of {num_all:,},"
+            found = _finding(spec, place, part, sum(mixture.values()), counted)
             if found is not None:
                 yield found
 
 
 def _finding(
-    spec: CheckedSpec, place: KeyPath, part: Any, mixture: Mapping[str, int]
+    spec: CheckedSpec, place: KeyPath, part: Any, num_rows: int, counted: str
 ) -> tuple[Problem, bool] | None:
-    num_rows = sum(mixture.values())
     num_samples = Fraction(str(part.num_epochs)) * num_rows
     batch = part.global_batch_size
     is_packed = packs_rows(part)
@@ -56,8 +62,7 @@ def _finding(
     if not is_error and not (is_packed and num_samples < _FEW_STEPS * batch):
         return None
     epochs = f"{part.num_epochs:g} epoch{'' if part.num_epochs == 1 else 's'}"
-    unit = "row" if len(mixture) == 1 else "sample"
-    rows = f"{number_of(unit, num_rows)} in {epochs}"
+    rows = f"{counted} in {epochs}"
     remedy = "set more epochs, num_steps, or a smaller global_batch_size"
     if is_error:
         message = f"{rows} do not fill one step of {batch} samples; {remedy}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from slurm_jobs.base.errors import Problem
@@ -10,13 +11,9 @@ from slurm_jobs.base.units import number_of, percent
 from slurm_jobs.formats.configs.proportions import Proportion, mixed_counts, proportion_problems
 from slurm_jobs.formats.configs.stages import ConsolidateConfig, PreprocessConfig
 from slurm_jobs.spec.checked_spec import CheckedSpec
-from slurm_jobs.spec.checks.data.manifests import (
-    has_all_rows,
-    named_rows,
-    row_options,
-    row_problem,
-)
-from slurm_jobs.spec.graph import consolidates_of, may_be_made
+from slurm_jobs.spec.checks.data.expected_rows import expected_trained
+from slurm_jobs.spec.checks.data.usable_rows import usable_rows
+from slurm_jobs.spec.graph import consolidates_of
 from slurm_jobs.spec.yaml.document import KeyPath
 
 
@@ -69,21 +66,14 @@ def mixture_notes(spec: CheckedSpec) -> Iterator[Problem]:
 def expected_mixture(spec: CheckedSpec, preprocess: str, consolidate: str) -> dict[str, int] | None:
     """Return the samples of each manifest in a data set if every usable row becomes one.
 
-    None unless `check` has read all rows.
+    With `held_out`, of those that it leaves on average. None unless `check` has read all rows.
     """
     config = spec.configs.get(preprocess)
-    items = named_rows(spec, preprocess)
-    if not isinstance(config, PreprocessConfig) or len(items) != len(config.manifests):
+    by_manifest = usable_rows(spec, preprocess)
+    if not isinstance(config, PreprocessConfig) or by_manifest is None:
         return None
-    if may_be_made(spec, preprocess):
-        return None
-    available = []
-    for item in items:
-        rows = spec.files.first_rows(item.resolved, row_options(spec, item.path))
-        is_table = spec.files.table(item.resolved) is not None
-        if not rows or is_table or not has_all_rows(item.resolved, rows, spec.files):
-            return None
-        available.append(sum(row_problem(row) is None for row in rows))
+    share = 0.0 if config.held_out is None else config.held_out.share
+    available = [math.floor(expected_trained(rows, share)) for rows in by_manifest.values()]
     proportions = _proportions(config, _mixture_of(spec.configs.get(consolidate)))
     if any(proportion_problems(proportions)):
         return None

@@ -17,6 +17,7 @@ from slurm_jobs.formats.configs.model_parts import RANDOM_LANGUAGE, RANDOM_VISIO
 from slurm_jobs.formats.configs.training_phases import OWN
 from slurm_jobs.formats.processors.model_types import LANGUAGE_PART, SMALL_VLM, VISION_PART
 from slurm_jobs.spec.checked_spec import CheckedSpec
+from slurm_jobs.spec.checks.data.evaluated_rows import has_held_out_rows
 from slurm_jobs.spec.checks.stages.phases import packs_rows, parts_of
 from slurm_jobs.spec.yaml.document import KeyPath
 
@@ -42,17 +43,7 @@ def idle_setting_notes(spec: CheckedSpec) -> Iterator[Problem]:
                 yield from _changed(spec, config, place, rule.keys, rule.why)
         if run == "train":
             yield from _phase_notes(spec, config, place)
-            evaluate = config.evaluate
-            if evaluate.every_steps is None or evaluate.num_samples is None:
-                continue
-            why = (
-                f"evaluate.num_samples leaves {evaluate.num_samples} rows, during training too; "
-                f"raise it, or give {evaluate.num_samples} or less"
-            )
-            too_many = [
-                key for key in _DURING_TRAINING if getattr(evaluate, key) > evaluate.num_samples
-            ]
-            yield from _changed(spec, config, place, [f"evaluate.{k}" for k in too_many], why)
+            yield from _evaluation_notes(spec, name, config, place)
 
 
 def _changed(
@@ -73,6 +64,34 @@ def _changed(
             shown = describe(list(value) if isinstance(value, tuple) else value)
         message = f"{shown} has no effect: {why}"
         yield spec.problem((*place, *steps), message, at_key=is_mapping)
+
+
+def _evaluation_notes(
+    spec: CheckedSpec, name: str, config: Any, place: KeyPath
+) -> Iterator[Problem]:
+    """Yield notes on settings of evaluations that do not take place, or of other rows."""
+
+    def changed(keys: Sequence[str], why: str) -> Iterator[Problem]:
+        return _changed(spec, config, place, [f"evaluate.{key}" for key in keys], why)
+
+    evaluate = config.evaluate
+    if has_held_out_rows(spec, name, config) is False:
+        why = "nothing is held out; give `evaluate.manifest`, or leave it out"
+        yield from changed((*_PLACES, *_EVALUATION, *_DURING_TRAINING), why)
+        return
+    if evaluate.manifest is None:
+        why = "rows that `preprocess` holds out have their pictures with them; leave it out"
+        yield from changed(_PLACES, why)
+    if evaluate.every_steps is None:
+        why = "nothing is evaluated during training; set `evaluate.every_steps`, or leave it out"
+        yield from changed(_DURING_TRAINING, why)
+    elif evaluate.num_samples is not None:
+        why = (
+            f"evaluate.num_samples leaves {evaluate.num_samples} rows, during training too; "
+            f"raise it, or give {evaluate.num_samples} or less"
+        )
+        keys = [key for key in _DURING_TRAINING if getattr(evaluate, key) > evaluate.num_samples]
+        yield from changed(keys, why)
 
 
 _ROWS = ("batching.strategy", "batching.max_tokens", "batching.max_images")
@@ -111,7 +130,8 @@ def _sets(phase: Any, key: str) -> bool:
     return value is not None and (not within or within in value)
 
 
-_EVALUATION = ("image_root", "images_within", "num_samples", "max_new_tokens", "batch_size")
+_PLACES = ("image_root", "images_within")
+_EVALUATION = ("num_samples", "max_new_tokens", "batch_size")
 _DURING_TRAINING = ("num_loss_samples", "num_answers")
 _SIZES = (
     *(f"{VISION_PART.name}.{size}" for size in RANDOM_VISION),
@@ -144,16 +164,6 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
             keys=("stream.urls", "stream.shuffle_buffer"),
             is_idle=lambda config: config.reader == "index",
             why="`reader: index` streams nothing; set `reader: webdataset`, or leave it out",
-        ),
-        _Rule(
-            keys=tuple(f"evaluate.{key}" for key in (*_EVALUATION, *_DURING_TRAINING)),
-            is_idle=lambda config: config.evaluate.manifest is None,
-            why="nothing is held out; give `evaluate.manifest`, or leave it out",
-        ),
-        _Rule(
-            keys=tuple(f"evaluate.{key}" for key in _DURING_TRAINING),
-            is_idle=lambda c: c.evaluate.manifest is not None and c.evaluate.every_steps is None,
-            why="nothing is evaluated during training; set `evaluate.every_steps`, or leave it out",
         ),
         _Rule(
             keys=("scaler.init_scale", "scaler.growth_interval", "scaler.max_skips"),

@@ -44,12 +44,12 @@ def ending(evaluation_gb, *, export_gb=0, device=V100_32, host_gb=100, exports=T
 CARD_TOO_SMALL = (
     "the evaluation after training will hold the whole model on each rank's card, 17.00 GB or "
     "more, but Tesla V100-SXM2-16GB (compute capability 7.0) has 16.90 GB: use cards with more "
-    "memory, or disable it (`evaluate: {manifest: null}`)"
+    "memory, or disable it (`evaluate: {manifest: null, held_out: false}`)"
 )
 NODE_TOO_SMALL = (
     "the evaluation after training will read the whole model on each of the 4 ranks on node-3, "
     "68.00 GB or more together, but SLURM_MEM_PER_NODE gives 64.00 GB: request more memory "
-    "(resources.mem_gb), or disable it (`evaluate: {manifest: null}`)"
+    "(resources.mem_gb), or disable it (`evaluate: {manifest: null, held_out: false}`)"
 )
 EXPORT_TOO_LARGE = (
     "the export after training will take 62.00 GB or more of the memory of node-3, where rank 0 "

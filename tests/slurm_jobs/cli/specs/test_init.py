@@ -208,3 +208,4 @@ def test_a_hub_folder_of_classes_is_trained_and_evaluated_by_their_names(
     spec = (tmp_path / "configs/finetune.yaml").read_text()
     assert "columns: {text: label}" in spec
     assert 'evaluate: {manifest: "../hub/validation"' in spec
+    assert "held_out" not in spec.replace("with `held_out`", "")

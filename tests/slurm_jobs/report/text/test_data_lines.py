@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from slurm_jobs.report.text.data_lines import statistics_lines
+from dataclasses import replace
+
+from slurm_jobs.base.quantities import known
+from slurm_jobs.report.text.data_lines import counts_of_rows, statistics_lines
 from slurm_jobs.report.values.data_statistics import read_statistics
 from tests.slurm_jobs.report.fabricate_run import STATISTICS
 
@@ -21,3 +24,10 @@ def test_data_without_images_has_no_size_of_images():
     none = dict.fromkeys(STATISTICS["num_images"], 0)
     lines = statistics_lines(read_statistics({**STATISTICS, "num_images": none}))
     assert lines[-1] == "images a sample: mean 0, max 0"
+
+
+def test_held_out_rows_are_counted_where_there_are_some(report_of):
+    data = report_of(num_steps=1, stopped_at=None).data[0]
+    assert "held out" not in counts_of_rows(data)
+    with_some = replace(data, num_held_out=known(7, "count"))
+    assert counts_of_rows(with_some)["held out"].value == 7

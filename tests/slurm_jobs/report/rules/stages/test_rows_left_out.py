@@ -52,7 +52,8 @@ def with_rejects(data, *rejects):
 
 @pytest.mark.parametrize(("num", "severity"), [(500, "medium"), (5000, "high")])
 def test_rows_that_cannot_be_used_are_a_finding_with_their_reasons(data, num, severity):
-    reasons = (("too_long", 4000), ("bad_row", num - 1), ("missing_image", 1))
+    asked_for = (("too_long", 4000), ("partly_held_out", 500))
+    reasons = (*asked_for, ("bad_row", num - 1), ("missing_image", 1))
     found = rejected(with_rejects(data, *reasons))
     assert (found.severity, found.rule_id) == (severity, "rejected:preprocess")
     assert found.evidence == (f"{num:,} of 10,000 rows: bad_row {num - 1:,}, missing_image 1",)

@@ -21,13 +21,13 @@ TRAINING = """\
 """
 
 
-def _spec(folder: Path, num_rows: int, config: str) -> str:
+def _spec(folder: Path, num_rows: int, config: str, *, held_out: str = "") -> str:
     write_processor(folder)
     for number in range(num_rows):
         (folder / f"{number}.png").write_bytes(b"GIF89a")
     rows = "".join(f"{number}.png,words\n" for number in range(num_rows))
     (folder / "m.csv").write_text(f"image,text\n{rows},no picture\n")
-    return SPEC.format(name="m.csv") + TRAINING.format(config=config)
+    return SPEC.format(name="m.csv") + held_out + TRAINING.format(config=config)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,15 @@ def test_rows_that_may_not_fill_a_packed_step_are_noted(
     lines = notes(_spec(tmp_path, 10, f"{config}\n      batching: {{kind: packed}}"))
     words = "10 rows in 1 epoch, packed, may not fill one step"
     assert any(words in line for line in lines) == is_noted
+
+
+@pytest.mark.parametrize(("share", "is_refused"), [(0.1, False), (0.3, True)])
+def test_rows_that_are_held_out_fill_no_step(
+    check: Check, tmp_path: Path, share: float, is_refused: bool
+) -> None:
+    config = "num_lanes: 2\n      num_epochs: 1\n      global_batch_size: 8"
+    text = _spec(tmp_path, 10, config, held_out=f"      held_out: {{share: {share}}}\n")
+    lines = check(text)
+    words = "7 rows, which held_out.share 0.3 leaves of 10, in 1 epoch do not fill one step of 8"
+    assert any(words in line for line in lines) == is_refused
+    assert len(lines) == is_refused
