@@ -80,7 +80,7 @@ def _translate_full(translation: Translation, parts: list[str]) -> None:
         text = translation.change("learn", learn)
         translation.account("learned_patterns", "translated", f"{text}; check the patterns")
     elif len(parts) == len(("vision", "projector", "language")):
-        text = "no `adapters`, so that all parts learn"
+        text = "all parts learn"
     else:
         text = translation.change("learn", parts or ["language"])
     translation.account("method", "translated", f"no `adapters`; {text}")
