@@ -206,7 +206,7 @@ def _own(request: Request, place: JobPlace, profile: str) -> _OwnSpec:
         )
         translation = translate(request.start, facts, lengths)
         text = with_lengths(text, translation.limits)
-        notes += lengths.notes[:1]
+        notes += lengths.notes[:1] if found.sizes else ()
     if model.is_on_hub:
         text = with_download(text)
         notes.append(f"model: {model.name}, which the stage `models` downloads on a node")
@@ -234,7 +234,9 @@ def _find_data(request: Request, name: str) -> FoundData:
         assert start.awaited is not None
         found = FoundData(data=Data(manifest=as_named(start.awaited, request.folder)))
         how = f"; get them with `{start.download}`" if start.download else ""
-        found.notes.append(f"data: {start.awaited} is not here yet{how}; then repeat this command")
+        found.notes.append(
+            f"data: {start.awaited} is not here yet{how}; then repeat this command with --replace"
+        )
         return found
     paths = [data_files.expanded(path) for path in (request.data, *request.more_data)]
     each = [one for path in paths for one in all_listed(path)]

@@ -239,7 +239,9 @@ TABLE: Mapping[str, Rule] = {
                 "swanlab_mode swanlab_experiment_name swanlab_description swanlab_workspace "
                 "swanlab_log_model trackio_run_name trackio_space_id"
             ),
-            "put keys of accounts into the environment": "hf_use_auth_token comet_api_key",
+            "keys of accounts come from your own environment, never from a spec": (
+                "hf_use_auth_token comet_api_key"
+            ),
             "nothing is uploaded: `model/` of the run's output is a folder of transformers": (
                 "hub_model_id hub_strategy hub_revision"
             ),

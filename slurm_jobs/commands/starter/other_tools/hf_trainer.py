@@ -135,9 +135,12 @@ LAUNCHER: Mapping[str, Rule] = {
             ),
             "`fsdp2` shards without a file of accelerate": "config_file",
             "set it in `environment` of the stage if your nodes need it": (
-                "PYTORCH_CUDA_ALLOC_CONF OMP_NUM_THREADS HF_ENDPOINT HF_HOME HF_TOKEN "
+                "PYTORCH_CUDA_ALLOC_CONF OMP_NUM_THREADS HF_ENDPOINT HF_HOME "
                 "MODELSCOPE_CACHE TOKENIZERS_PARALLELISM NCCL_DEBUG NCCL_SOCKET_IFNAME "
-                "NCCL_IB_DISABLE TRITON_CACHE_DIR WANDB_API_KEY WANDB_MODE TORCH_NCCL_TIMEOUT"
+                "NCCL_IB_DISABLE TRITON_CACHE_DIR WANDB_MODE TORCH_NCCL_TIMEOUT"
+            ),
+            "keys of accounts come from your own environment, never from a spec": (
+                "HF_TOKEN WANDB_API_KEY MODELSCOPE_API_TOKEN"
             ),
             "it is for another kind of device": (
                 "PYTORCH_NPU_ALLOC_CONF TASK_QUEUE_ENABLE CPU_AFFINITY_CONF HCCL_CONNECT_TIMEOUT "

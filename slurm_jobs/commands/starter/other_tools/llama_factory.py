@@ -89,7 +89,7 @@ TABLE: Mapping[str, Rule] = {
                 "upcast_lmhead_output print_param_status device_map offload_folder infer_dtype "
                 "moe_aux_loss_coef use_kv_cache model_revision cache_dir"
             ),
-            "put keys of accounts into the environment": (
+            "keys of accounts come from your own environment, never from a spec": (
                 "hf_hub_token ms_hub_token om_hub_token swanlab_api_key swanlab_lark_webhook_url "
                 "swanlab_lark_secret"
             ),

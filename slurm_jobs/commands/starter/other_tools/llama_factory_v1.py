@@ -132,5 +132,6 @@ LLAMA_FACTORY_V1 = Tool(
         "peft_config.lora_dropout": 0.05,
         "peft_config.target_modules": "all",
         "lr_scheduler_config.name": "constant",
+        "lr_scheduler_config.warmup_ratio": 0.0,
     },
 )

@@ -202,6 +202,7 @@ MS_SWIFT = Tool(
     data_sets=data_sets,
     allowed={"task_type": frozenset({"causal_lm"})},
     download=MODELSCOPE_DOWNLOAD,
+    is_on_modelscope=True,
     default_batch=16,
     defaults={
         "tuner_type": "lora",

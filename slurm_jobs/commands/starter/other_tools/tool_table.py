@@ -159,6 +159,8 @@ class Tool:
     """Values, in small letters, with which a key means supervised fine-tuning."""
     download: str = HF_DOWNLOAD
     """Command that downloads a data set of the hub that its names mean."""
+    is_on_modelscope: bool = False
+    """True if names without a hub mean ModelScope."""
     default_batch: int | None = None
     """Samples of a step if the accumulation is not given."""
 

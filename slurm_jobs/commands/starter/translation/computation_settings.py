@@ -39,6 +39,8 @@ def translate_computation(translation: Translation) -> None:
     if training.flag("trust_remote_code"):
         reason = "models of transformers do not need it; `model.trust_remote_code: true` allows it"
         translation.without(["trust_remote_code"], reason)
+    else:
+        translation.account("trust_remote_code", "kept", "no code of the model is run")
 
 
 def _translate_checkpointing(translation: Translation) -> None:

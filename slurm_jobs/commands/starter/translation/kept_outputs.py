@@ -60,6 +60,8 @@ def _positive(value: float | None) -> int | None:
 def _account_data(translation: Translation) -> None:
     facts, start = translation.facts, translation.start
     how = "downloaded by the stage `models`" if facts.model.is_on_hub else "`model.path`"
+    if facts.model.is_on_hub and translation.training.tool.is_on_modelscope:
+        how += " from the Hugging Face hub: check that the name means the same as on ModelScope"
     translation.account("model", "kept", f"{facts.model.name}, {how}")
     text = f"`manifest: {facts.data.manifest}`"
     if start.left_out:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from slurm_jobs.commands.starter.other_tools.tool_table import Meaning
+from slurm_jobs.commands.starter.place_choice import needs_4_bits
 from slurm_jobs.commands.starter.translation import layer_names
 from slurm_jobs.commands.starter.translation.translation import Translation
 
@@ -80,7 +81,7 @@ def _translate_full(translation: Translation, parts: list[str]) -> None:
         text = translation.change("learn", learn)
         translation.account("learned_patterns", "translated", f"{text}; check the patterns")
     elif len(parts) == len(("vision", "projector", "language")):
-        text = "no `adapters`, so that all parts learn"
+        text = "all parts learn"
     else:
         text = translation.change("learn", parts or ["language"])
     translation.account("method", "translated", f"no `adapters`; {text}")
@@ -151,6 +152,11 @@ def _translate_quantization(translation: Translation) -> None:
     bits = training.count("quantization_bits")
     is_four = bits == _FOUR or training.flag("four_bits")
     kind = training.text("quantization_kind") or "nf4"
+    if not is_four and needs_4_bits(translation.facts.model, translation.facts.place.gpu):
+        translation.is_quantized = True
+        reason = "`quantize`, because the weights in 16 bits take more than a third of a GPU here"
+        translation.account_all([*_OF_QUANTIZATION, "method"], "translated", reason)
+        return
     if not is_four:
         reason = "4 bits are all there is; the frozen layers stay in 16 bits"
         translation.without(_OF_QUANTIZATION, reason)

@@ -47,27 +47,27 @@ def translate_sample_limits(translation: Translation, found: LengthLimits) -> No
 
 def _translate_pixels(translation: Translation) -> int | None:
     """Return the largest area of an image in pixels; None if the processor's limit stays."""
-    training, rules = translation.training, translation.facts.rules
-    most, least = training.count("max_pixels"), training.count("min_pixels")
-    tokens = training.count("max_image_tokens")
-    if not isinstance(rules, NativeImages):
-        reason = "the model's processor makes images of fixed sizes"
-        if rules is None:
-            reason = (
-                "the model's processor is not known here: set `image_pixels.max` in pixels if it "
-                "keeps the proportions of images"
-            )
-        translation.without(["max_pixels", "min_pixels", "max_image_tokens"], reason)
-        return None
+    rules = translation.facts.rules
+    if isinstance(rules, NativeImages):
+        most = _translate_most(translation, rules)
+        _translate_least(translation, rules, rules.max_pixels if most is None else most)
+        return most
+    reason = "the model's processor makes images of fixed sizes"
+    if rules is None:
+        reason = (
+            "the model's processor is not known here: set `image_pixels.max` in pixels if it "
+            "keeps the proportions of images"
+        )
+    translation.without(["max_pixels", "min_pixels", "max_image_tokens"], reason)
+    return None
+
+
+def _translate_most(translation: Translation, rules: NativeImages) -> int | None:
+    training = translation.training
+    most, tokens = training.count("max_pixels"), training.count("max_image_tokens")
     side = rules.patch_size * rules.merge_size
     if tokens is not None:
         most = tokens * side**2
-    if least is not None:
-        if least > rules.min_pixels:
-            translation.keep("min_pixels", "image_pixels.min", least, stage="preprocess")
-        else:
-            reason = f"the processor's own limit is higher, {rules.min_pixels} pixels"
-            translation.without(["min_pixels"], reason)
     if most is None:
         return None
     if most >= rules.max_pixels:
@@ -79,6 +79,18 @@ def _translate_pixels(translation: Translation) -> int | None:
     translation.account("max_pixels", "kept" if pixels == most else "translated", text)
     translation.account("max_image_tokens", "translated", text)
     return pixels
+
+
+def _translate_least(translation: Translation, rules: NativeImages, most: int) -> None:
+    least = translation.training.count("min_pixels")
+    if least is None:
+        return
+    if least <= rules.min_pixels:
+        reason = f"the processor's own limit is higher, {rules.min_pixels} pixels"
+        translation.without(["min_pixels"], reason)
+        return
+    text = translation.change("image_pixels.min", min(least, most), stage="preprocess")
+    translation.account("min_pixels", "kept" if least <= most else "translated", text)
 
 
 def _translate_too_long(translation: Translation) -> None:

@@ -89,6 +89,13 @@ def test_only_4_bits_quantise(tmp_path: Path, lines: str, quantize: object) -> N
     assert written(translated(tmp_path / "a.yaml", LLAMA + lines)).get("quantize") == quantize
 
 
+def test_a_model_too_large_for_the_gpus_here_gets_4_bits_as_without_a_file(tmp_path: Path) -> None:
+    translation = translated(tmp_path / "a.yaml", LLAMA + "finetuning_type: lora\n", num_gpus=1)
+    assert "a third of a GPU" in row_of(translation, "finetuning_type").text
+    assert translation.is_quantized
+    assert "quantize" not in translation.dropped
+
+
 def test_8_bits_and_other_adapters_have_no_counterpart(tmp_path: Path) -> None:
     text = AXOLOTL + "adapter: llama-adapter\nload_in_8bit: true\nload_in_4bit: false\n"
     translation = translated(tmp_path / "a.yaml", text)

@@ -37,6 +37,17 @@ def test_images_are_as_large_as_with_the_other_tool(
     assert translation.limits.image_pixels == pixels
 
 
+@pytest.mark.parametrize(
+    ("least", "written_least"), [(1000, None), (100_000, 100_000), (10**9, 768 * 768)]
+)
+def test_small_images_are_enlarged_within_the_other_limits(
+    tmp_path: Path, least: int, written_least: int | None
+) -> None:
+    text = f"{LLAMA}image_min_pixels: {least}\n"
+    config = written(translated(tmp_path / "a.yaml", text, model=QWEN3), "preprocess")
+    assert config.get("image_pixels.min") == written_least
+
+
 def test_the_limit_of_llama_factory_holds_without_a_key(tmp_path: Path) -> None:
     translation = translated(tmp_path / "a.yaml", LLAMA, model=QWEN)
     assert translation.limits.image_pixels == 768 * 768

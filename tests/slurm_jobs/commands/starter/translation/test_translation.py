@@ -58,6 +58,17 @@ def test_every_key_of_a_tools_table_has_a_reason_of_its_own(tool: Tool, tmp_path
         assert row.text not in {"", NOT_READ}, key
 
 
+FALSE_TOO = ("trust_remote_code", "tf32", "compile", "packing", "four_bits", "offload", "fp16")
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_switch_that_is_off_is_accounted_for_too(tool: Tool, tmp_path: Path) -> None:
+    for key, rule in tool.table.items():
+        if rule in FALSE_TOO and "." not in key:
+            translation = translated(tmp_path / "a.yaml", file_of(tool, {key: False}))
+            assert row_of(translation, key).text not in {"", NOT_READ}, key
+
+
 def test_every_meaning_is_one_of_some_tools_keys() -> None:
     used = {rule for tool in TOOLS for rule in tool.table.values() if not isinstance(rule, Without)}
     assert used == set(get_args(Meaning))
