@@ -17,8 +17,7 @@ from pipeline.consolidate.pieces import PieceRows
 from pipeline.consolidate.sample_rows import fetch_rows
 from pipeline.data.disk_format.dataset_info import ShardInfo
 from pipeline.data.disk_format.index import format_key
-from pipeline.data.disk_format.sample_members import with_key
-from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE
+from pipeline.data.disk_format.tar_format import END_OF_ARCHIVE, with_key
 from pipeline.stopping import StopGuard
 from slurm_jobs.base.files import atomic_writer
 from slurm_jobs.formats.dataset_folder import shard_name

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.data.disk_format.dataset_info import read_dataset_info
+from pipeline.data.disk_format.dataset_info import DatasetInfo, read_dataset_info
 from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.configs.stages import KNOWN_COLUMNS
 from slurm_jobs.formats.configs.train import TrainConfig
@@ -31,8 +31,17 @@ def with_held_out_rows(config: TrainConfig, datasets: Sequence[Path]) -> TrainCo
     evaluate = config.evaluate
     if evaluate.manifest is not None or not evaluate.held_out:
         return config
-    held_out = read_dataset_info(datasets[-1]).held_out
+    infos = {folder: read_dataset_info(folder) for folder in datasets}
+    held_out = infos[datasets[-1]].held_out
     if held_out is not None and held_out.num_rows:
+        share = _share_of(infos[datasets[-1]])
+        for folder, info in infos.items():
+            if (smaller := _share_of(info)) < share:
+                message = (
+                    f"evaluated pictures of {datasets[-1]} may be trained on if {folder} has them, "
+                    f"too: it holds out a share of {smaller:g}, not {share:g}"
+                )
+                log.warning("%s", message)
         evaluate = replace(
             evaluate,
             manifest=str(datasets[-1] / HELD_OUT_DIR / HELD_OUT_MANIFEST),
@@ -51,3 +60,8 @@ def with_held_out_rows(config: TrainConfig, datasets: Sequence[Path]) -> TrainCo
         log.warning("%s holds out none of its few rows, so nothing is evaluated", datasets[-1])
         evaluate = replace(evaluate, every_steps=None)
     return replace(config, evaluate=evaluate)
+
+
+def _share_of(info: DatasetInfo) -> float:
+    held_out = info.preprocess.get("held_out")
+    return 0.0 if held_out is None else float(held_out["share"])

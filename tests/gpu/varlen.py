@@ -101,8 +101,13 @@ def training(work: Work) -> None:
                 batching={"kind": "packed", "max_tokens": 512}, **changes,
             )  # fmt: skip
             folder = work.folder / f"{precision}-{name}-{attention}"
-            with _said("pipeline.train.attention.varlen_check") as said:
+            with (
+                _said("pipeline.train.attention.varlen_check") as said,
+                _said("pipeline.train.attention.packed_check") as packed,
+            ):
                 losses[attention] = train(folder, config).losses[-1]
+            work.note(**{f"{precision}_{name}_{attention}_alone": " ".join(packed)})
+            work.check(f"{precision}, {name}, {attention}: packed equals alone", packed, packed)
             if attention == "varlen":
                 rounding = [text for text in said if "by rounding alone" in text]
                 work.note(**{f"{precision}_{name}_difference": " ".join(rounding)})

@@ -113,15 +113,6 @@ def pack_sample(
     return sample_bytes(key, members)
 
 
-def with_key(data: bytes, key: str) -> bytes:
-    """Return the bytes of a sample with another key; their number stays the same."""
-    members = []
-    for member in scan_members(memoryview(data)):
-        _, _, suffix = member.name.partition(".")
-        members.append((suffix, data[member.start : member.start + member.num_bytes]))
-    return sample_bytes(key, members)
-
-
 def unpack_sample(buffer: memoryview) -> Sample:
     """Parse the sample whose members fill `buffer`.
 

@@ -73,3 +73,12 @@ def scan_members(buffer: memoryview) -> Iterator[Member]:
             raise ValueError(message)
         yield Member(name.rstrip(b"\0").decode(), start, num_bytes)
         position = start + padded(num_bytes)
+
+
+def with_key(data: bytes, key: str) -> bytes:
+    """Return the bytes of a sample with another key; their number stays the same."""
+    members = []
+    for member in scan_members(memoryview(data)):
+        _, _, suffix = member.name.partition(".")
+        members.append((suffix, data[member.start : member.start + member.num_bytes]))
+    return sample_bytes(key, members)

@@ -6,6 +6,7 @@ All but tars need pyarrow. It is used if installed; the login node's install doe
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -52,7 +53,7 @@ def table_facts(manifest: str) -> TableFacts | None:
     if container is not None:
         return TableFacts(names=container.columns, has_rows=bool(container.rows))
     if table is not None and table.kind == "tar":
-        return _tar_facts(table)
+        return _tar_facts(table, Path(manifest))
     if table is None or not has_pyarrow():
         return None
     import pyarrow as pa
@@ -80,16 +81,18 @@ def table_facts(manifest: str) -> TableFacts | None:
     return TableFacts(names=names, split=table.split, others=table.others)
 
 
-def _tar_facts(table: TableFiles) -> TableFacts | None:
+def _tar_facts(table: TableFiles, path: Path) -> TableFacts | None:
+    """Return the facts that the names of the first members show."""
     has_rows = False
     for tar in table.files:
         try:
             with open_tar(tar) as opened:
-                has_rows = next(opened.groups(table.excluded), None) is not None
+                groups = itertools.islice(opened.groups(table.excluded), MAX_ROWS)
+                has_rows = len(list(groups)) > 0
         except OSError:
             return None
         except BrokenArchiveError as error:
-            where = "" if len(table.files) == 1 else f": {tar.name}"
+            where = "" if tar == path else f": {tar.name}"
             return TableFacts(problem=f"{where}: {error}")
         if has_rows:
             break

@@ -26,6 +26,7 @@ from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.splits import split_and_rest
 from slurm_jobs.formats.manifests.table_files import find_table
 from slurm_jobs.formats.manifests.table_set import NoTableError
+from slurm_jobs.formats.manifests.tars.energon import META_FOLDER
 
 
 def expanded(path: Path) -> Path:
@@ -92,7 +93,8 @@ def inspect_data(manifest: Path, *, as_named: str) -> Data:
         message = f"{manifest}{error}"
         raise InputError(message) from error
     except NoTableError as error:
-        of_images = ". It holds no images either" if manifest.is_dir() else ""
+        is_plain = manifest.is_dir() and not (manifest / META_FOLDER).exists()
+        of_images = ". It holds no images either" if is_plain else ""
         message = f"{manifest}{error}{of_images}"
         raise InputError(message) from error
     except OSError as error:
@@ -143,7 +145,7 @@ def is_image_folder(folder: Path) -> bool:
     table without a picture, such as the URLs that images were downloaded from, if images have texts
     next to them.
     """
-    if not folder.is_dir() or (folder / NAME_OF_LIST).is_file():
+    if not folder.is_dir() or any((folder / name).exists() for name in (NAME_OF_LIST, META_FOLDER)):
         return False
     try:
         if (folder / "metadata.parquet").is_file() and has_images(folder):

@@ -114,7 +114,8 @@ def _count_tar_rows(table: TableFiles) -> RowCount:
     with suppress(OSError, BrokenArchiveError), open_tar(table.files[0]) as opened:
         for group in itertools.islice(opened.groups(table.excluded), _MOST_GROUPS):
             num_rows += 1
-            num_bytes += sum(BLOCK + member.size for member in group.members.values())
+            for member in group.members.values():
+                num_bytes += BLOCK + -(-member.size // BLOCK) * BLOCK
         if num_rows < _MOST_GROUPS and len(table.files) == 1:
             return RowCount(number=num_rows)
         all_bytes = sum(tar.stat().st_size for tar in table.files)

@@ -111,7 +111,7 @@ class TrainingDataSearch:
             about = "" if data.is_exact or data.num_rows == 1 else "about "
             line = f"data: {path}, {about}{number_of('row', data.num_rows)}"
         if data_files.holds_tars(path):
-            line += ", from its WebDataset tars"
+            line += " (WebDataset tars)"
         elif path.is_dir():
             line += f", from its table; {_ONLY_NAMED}"
             note = archive_note(path)

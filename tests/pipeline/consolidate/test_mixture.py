@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +25,18 @@ from pipeline.data.disk_format.dataset_info import read_dataset_info
 from pipeline.tools.verify import verify_dataset
 from slurm_jobs.base.errors import StageConfigError, StageDataError, StageStoppedError
 from slurm_jobs.formats.configs.proportions import Proportion
+from slurm_jobs.formats.records.record_json import record_to_json
+from slurm_jobs.formats.records.task_context import ParentStage
 from tests.pipeline.build import (
     IMAGE_SIZE,
+    make_context,
     run_consolidate,
     run_preprocess,
     write_csv_manifest,
     write_image,
 )
 from tests.pipeline.consolidate.conftest import files_of
+from tests.pipeline.consolidate.test_stage import KILLED, ROOT
 
 NUM_CAPTIONS, NUM_CHARTS, NUM_CHATS = 5, 7, 3
 SHARES = {"captions": {"repeat": 2}, "charts": {"num_samples": 4}, "chats": {"repeat": 1.5}}
@@ -181,6 +189,28 @@ def test_stopped_task_done_again_gives_the_same_data_set(
         with pytest.raises(StageStoppedError):
             make_mixed(2, 1, num_shards=3)
     assert files_of(make_mixed(2, 1, num_shards=3)) == expected
+
+
+def test_task_killed_between_copies_gives_the_same_data_set(
+    make_mixed: MakeMixed, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    """The second of two tasks meets SIGKILL at its second copy, and is done again."""
+    expected = files_of(make_mixed(num_shards=3))
+    _, parts_dir = run_preprocess(tmp_path / "prep", config, 2)
+    run_consolidate(tmp_path / "set", parts_dir, 2, task=(0, 2), num_shards=3)
+    parent = ParentStage(stage="prep", run="preprocess", output_dir=parts_dir, num_slices=2)
+    options = {"stage": "consolidate", "parents": (parent,), "config": {"num_shards": 3}}
+    context = make_context(tmp_path / "set", slice_index=1, num_slices=2, **options)
+    file = tmp_path / "context.json"
+    file.write_text(json.dumps(record_to_json(context)))
+    code = KILLED.format(module="write_shards", name="with_key", call=2)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, str(file)]
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert not (tmp_path / "set" / "output" / "dataset.json").exists()
+    _, folder = run_consolidate(tmp_path / "set", parts_dir, 2, task=(1, 2), num_shards=3)
+    assert files_of(folder) == expected
 
 
 def test_mixture_of_consolidate_needs_no_other_parts(make_mixed: MakeMixed) -> None:

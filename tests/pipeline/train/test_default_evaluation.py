@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from pipeline.train.default_evaluation import with_held_out_rows
 from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.formats.configs.train import TrainConfig
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.train.conftest import TrainRun
 
@@ -61,6 +63,17 @@ def test_other_rows_or_none_are_evaluated_if_the_config_says_this(make_run, held
         assert result["evaluation"]["num_samples"] == 6
     else:
         assert result["evaluation"] is None
+
+
+def test_data_set_of_another_phase_with_a_smaller_share_is_named(data_set, demo_data, caplog):
+    config = TrainConfig(num_steps=1)
+    with_held_out_rows(config, [data_set, data_set])
+    assert not caplog.messages
+    other = demo_data / "consolidate"
+    resolved = with_held_out_rows(config, [other, data_set])
+    assert resolved.evaluate.manifest == str(data_set / "held_out" / "manifest.jsonl")
+    (message,) = caplog.messages
+    assert f"if {other} has them, too: it holds out a share of 0, not 0.2" in message
 
 
 def test_data_set_without_held_out_rows_is_named_before_the_first_step(make_train_run):

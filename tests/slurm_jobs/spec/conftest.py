@@ -12,15 +12,6 @@ Check = Callable[..., list[str]]
 Notes = Callable[..., list[str]]
 
 
-@pytest.fixture(autouse=True)
-def _no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test asks a hub, or finds models in the cache of whoever runs it, unless it wants to."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
-    for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
     """Problems as `LINE:COLUMN: message`; those of other files keep their file's name."""

@@ -16,7 +16,7 @@ from typing import Any
 from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.formats.manifests.table_set import FieldMap, NoTableError, TableFiles
 
-_FOLDER = ".nv-meta"
+META_FOLDER = ".nv-meta"
 _KEYS_OF_TYPES: Mapping[str, Mapping[str, str]] = {
     "CaptioningSample": {"image": "image", "caption": "caption"},
     "OCRSample": {"image": "image", "text": "text"},
@@ -45,7 +45,7 @@ def energon_tars(folder: Path) -> dict[str, TableFiles]:
         return {}
     lists = _yaml(folder, "split.yaml") or _yaml(folder, "split.json")
     if lists is None or not isinstance(lists.get("split_parts"), Mapping):
-        message = f": {_FOLDER}/split.yaml has no `split_parts`; run `energon prepare` again"
+        message = f": {META_FOLDER}/split.yaml has no `split_parts`; run `energon prepare` again"
         raise NoTableError(message)
     fields, left_out = _fields(values), set(_names(lists.get("exclude")))
     excluded = frozenset(str(folder / name) for name in left_out)
@@ -63,11 +63,11 @@ def _yaml(folder: Path, name: str) -> Mapping[str, Any] | None:
     import yaml
 
     try:
-        values = yaml.safe_load(read_bytes(folder / _FOLDER / name))
+        values = yaml.safe_load(read_bytes(folder / META_FOLDER / name))
     except FileNotFoundError:
         return None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        message = f": {_FOLDER}/{name} is no valid YAML ({error})"
+        message = f": {META_FOLDER}/{name} is no valid YAML ({error})"
         raise NoTableError(message) from error
     return values if isinstance(values, Mapping) else {}
 
@@ -80,7 +80,7 @@ def _fields(values: Mapping[str, Any]) -> FieldMap:
     code = next((key for key in ("sample_loader", "cookers") if key in values), None)
     if code is not None or kind == "CrudeSample":
         message = (
-            f": {_FOLDER}/dataset.yaml has samples that Python code makes "
+            f": {META_FOLDER}/dataset.yaml has samples that Python code makes "
             f"({'a CrudeWebdataset' if code is None else f'`{code}`'}), which is not run; run it "
             "in a stage of your own that writes the rows as JSON lines"
         )
@@ -88,15 +88,14 @@ def _fields(values: Mapping[str, Any]) -> FieldMap:
     keys = _KEYS_OF_TYPES.get(kind)
     if keys is None or named.get("__module__") != "megatron.energon":
         message = (
-            f": {_FOLDER}/dataset.yaml has the type {named.get('__module__')}.{kind or 'none'}, "
-            f"and of megatron.energon {', '.join(_KEYS_OF_TYPES)} are read; write the rows as "
-            "JSON lines"
+            f": {META_FOLDER}/dataset.yaml has the type {named.get('__module__')}.{kind}, and of "
+            f"megatron.energon {', '.join(_KEYS_OF_TYPES)} are read; write the rows as JSON lines"
         )
         raise NoTableError(message)
     fields = values.get("field_map")
     if not isinstance(fields, Mapping) or not fields.keys() <= keys.keys():
         message = (
-            f": `field_map` of {_FOLDER}/dataset.yaml is {fields}, and its keys can be "
+            f": `field_map` of {META_FOLDER}/dataset.yaml is {fields}, and its keys can be "
             f"{', '.join(keys)}; write rows with others as JSON lines"
         )
         raise NoTableError(message)
@@ -126,6 +125,6 @@ def _names(names: Any) -> Iterator[str]:
 def _tar(folder: Path, name: str) -> Path:
     file, is_outside = folder / name, Path(name).is_absolute() or ".." in Path(name).parts
     if is_outside or not file.is_file():
-        message = f": {_FOLDER}/split.yaml lists {name}, which does not exist; copy it again"
+        message = f": {META_FOLDER}/split.yaml lists {name}, which does not exist; copy it again"
         raise NoTableError(message)
     return file

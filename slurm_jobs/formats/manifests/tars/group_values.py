@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slurm_jobs.formats.configs.stages import Columns
 from slurm_jobs.formats.manifests.bounded_lines import MAX_ROW_BYTES
 from slurm_jobs.formats.manifests.keys import PICTURE_NAME, BadRowError
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin, bad_row
@@ -30,17 +29,20 @@ ReadMember = Callable[[tarfile.TarInfo], bytes]
 
 MAX_GROUP_BYTES = 1 << 30
 """Limit of a row's members, pictures included."""
-_TEXTS = frozenset({"txt", "json", "cls"})
 _LISTS = frozenset({"csv", "tsv", "jsonl", "parquet", "arrow"})
 _PLACED = re.compile(r"(?:(?:img|image)[_-]?)?(?P<place>\d{1,6})(?P<suffix>\.\w+)")
-_NAMES_OF_PICTURES = ("image", "image_bytes")
-_NAMES_OF_TEXTS = ("text", "caption", "response")
-"""Names of one meaning each; the first that the JSON does not have is used."""
+_KEYS_OF_PICTURES = ("image", "image_bytes")
+_KEYS_OF_TEXTS: Mapping[str, Sequence[str]] = {
+    "json": ("json",),
+    "txt": ("text", "caption", "response", "completion"),
+    "cls": ("cls", "class"),
+}
+"""Keys of one meaning each; the first that the JSON does not have is used."""
 
 
 def is_text(extension: str) -> bool:
     """Check whether a member of this extension has words of its row."""
-    return extension.rpartition(".")[2] in _TEXTS
+    return extension.rpartition(".")[2] in _KEYS_OF_TEXTS
 
 
 def group_row(
@@ -60,9 +62,9 @@ def group_row(
         fields: where the values are; None where the extensions say it.
     """
     try:
-        _check_members(group, options.columns)
+        _check_members(group, options.columns.ignore)
         if fields is None:
-            value = _Group(group, read, options.columns).value()
+            value = _plain(group, read, options.columns.ignore)
         else:
             value = _mapped(group, read, fields)
     except BadRowError as error:
@@ -73,11 +75,11 @@ def group_row(
     return row if row.source else replace(row, source=group.key)
 
 
-def _check_members(group: TarGroup, columns: Columns) -> None:
+def _check_members(group: TarGroup, ignore: Collection[str]) -> None:
     if group.repeated:
         message = f"two members are called {group.repeated[0]}; keep one of them"
         raise BadRowError(message)
-    read = [info for name, info in group.members.items() if name not in columns.ignore]
+    read = [info for name, info in group.members.items() if name not in ignore]
     for info in read:
         if not info.isreg() or info.issparse():
             message = f"`{info.name}` is a link, a sparse file or no file; pack the file itself"
@@ -88,106 +90,71 @@ def _check_members(group: TarGroup, columns: Columns) -> None:
         raise BadRowError(message)
 
 
-class _Group:
-    """Members whose extensions say what they are."""
+def _plain(group: TarGroup, read: ReadMember, ignore: Collection[str]) -> dict[str, Any]:
+    """Return the values of members whose extensions say what they are.
 
-    def __init__(self, group: TarGroup, read: ReadMember, columns: Columns) -> None:
-        self._key = group.key
-        self._read = read
-        self._columns = columns
-        self._members = dict(group.members)
-        self._value: dict[str, Any] = {}
+    Raises:
+        BadRowError: a member is not read, or its content is broken.
+    """
+    members = {name: group.members[name] for name in group.members if name not in ignore}
+    # Their names tell the reader of rows that a video was ignored.
+    value: dict[str, Any] = {
+        name: member.name for name, member in group.members.items() if name in ignore
+    }
+    pictures = _picture_names(group.key, members)
+    texts = [name for name in _KEYS_OF_TEXTS if name in members]
+    unread = next((name for name in members if name not in (*pictures, *texts)), None)
+    if unread is not None:
+        remedy = f"set `columns: {{ignore: [{unread}]}}` to leave it out"
+        if unread in _LISTS:
+            remedy = "unpack a list of rows, and name it as the manifest"
+        message = f"`{members[unread].name}` is not read; {remedy}"
+        raise BadRowError(message)
+    if not texts:
+        message = (
+            f"{group.key} has no text: neither {group.key}.txt nor {group.key}.json; if another "
+            "file has the texts, name that file as the manifest"
+        )
+        raise BadRowError(message)
+    for name in texts:
+        content = (_json_of if name == "json" else _text_of)(members[name], read)
+        if isinstance(content, dict):
+            value |= content
+        else:
+            value[_free_key(_KEYS_OF_TEXTS[name], value)] = content
+    shown: list[dict[str, Any]] = [{"bytes": read(members[name])} for name in pictures]
+    if len(shown) > 1:  # compared with names in the JSON; packers call a single one as they like
+        for name, picture in zip(pictures, shown, strict=True):
+            picture["path"] = members[name].name
+    if shown:
+        value[_free_key(_KEYS_OF_PICTURES, value)] = shown
+    return value
 
-    def value(self) -> dict[str, Any]:
-        """Return the row's mapping.
 
-        Raises:
-            BadRowError: a member is not read, or its content is broken.
-        """
-        ignored = {
-            name: self._members.pop(name).name
-            for name in self._columns.ignore
-            if name in self._members
-        }
-        pictures = self._take_pictures()
-        texts = {
-            name: self._members.pop(name)
-            for name in ("json", "txt", "cls")
-            if name in self._members
-        }
-        if self._members:
-            name, member = next(iter(self._members.items()))
-            remedy = f"set `columns: {{ignore: [{name}]}}` to leave it out"
-            if name in _LISTS:
-                remedy = "unpack a list of rows, and name it as the manifest"
-            message = f"`{member.name}` is not read; {remedy}"
-            raise BadRowError(message)
-        if not texts:
-            message = (
-                f"{self._key} has no text: neither {self._key}.txt nor {self._key}.json; if "
-                "another file has the texts, name that file as the manifest"
-            )
-            raise BadRowError(message)
-        if "json" in texts:
-            content = _json_of(texts.pop("json"), self._read)
-            self._value |= content if isinstance(content, dict) else {"json": content}
-        for name, member in texts.items():
-            self._add(
-                _NAMES_OF_TEXTS if name == "txt" else ("cls",), name, _text_of(member, self._read)
-            )
-        if pictures:
-            shown = [
-                self._picture(member, is_named=len(pictures) > 1) for member in pictures.values()
-            ]
-            self._add(_NAMES_OF_PICTURES, next(iter(pictures)), shown)
-        # Their names tell the reader of rows that a video was ignored.
-        return {**ignored, **self._value}
+def _picture_names(key: str, members: Collection[str]) -> list[str]:
+    """Return the extensions of the pictures, in their order.
 
-    def _take_pictures(self) -> dict[str, tarfile.TarInfo]:
-        """Remove the pictures from the members, and return them in their order.
+    Raises:
+        BadRowError: their order is not known.
+    """
+    names = [name for name in members if PICTURE_NAME.fullmatch(f".{name}")]
+    places = {}
+    for name in members:
+        match = _PLACED.fullmatch(name)
+        if match and PICTURE_NAME.fullmatch(match["suffix"]):
+            places[name] = int(match["place"])
+    if len(names) + bool(places) > 1 or len(set(places.values())) < len(places):
+        first, second = [*names, *places][:2]
+        message = (
+            f"{key} has the pictures `{first}` and `{second}`, whose order is not known; set "
+            f"`columns: {{ignore: [{second}]}}`, or call them {key}.0.jpg, {key}.1.jpg, ..."
+        )
+        raise BadRowError(message)
+    return names or sorted(places, key=lambda name: places[name])
 
-        Raises:
-            BadRowError: their order is not known.
-        """
-        names = [name for name in self._members if PICTURE_NAME.fullmatch(f".{name}")]
-        places = {}
-        for name in self._members:
-            match = _PLACED.fullmatch(name)
-            if match and PICTURE_NAME.fullmatch(match["suffix"]):
-                places[name] = int(match["place"])
-        if self._columns.image in self._members:
-            for name in (*names, *places):
-                if name != self._columns.image:
-                    del self._members[name]
-            return {self._columns.image: self._members.pop(self._columns.image)}
-        if len(names) + bool(places) > 1 or len(set(places.values())) < len(places):
-            first, second = [*names, *places][:2]
-            message = (
-                f"{self._key} has the pictures `{first}` and `{second}`, whose order is not known; "
-                f"set `columns: {{ignore: [{second}]}}`, or call them {self._key}.0.jpg, "
-                f"{self._key}.1.jpg, ..."
-            )
-            raise BadRowError(message)
-        in_order = names or sorted(places, key=lambda name: places[name])
-        return {name: self._members.pop(name) for name in in_order}
 
-    def _picture(self, member: tarfile.TarInfo, *, is_named: bool) -> dict[str, Any]:
-        # A name is compared with those in the JSON. Packers call a single picture as they like.
-        name = {"path": member.name} if is_named else {}
-        return {"bytes": self._read(member), **name}
-
-    def _add(self, names: Sequence[str], extension: str, item: Any) -> None:
-        """Add a value under the first name that is free, or that of `columns`."""
-        columns = self._columns
-        if extension in (columns.image, columns.text, columns.prompt, columns.system):
-            names = (extension,)
-        free = next((name for name in names if name not in self._value), None)
-        if free is None:
-            message = (
-                f"the JSON of {self._key} has a key `{names[0]}`, and a member is called so, too"
-            )
-            raise BadRowError(message)
-        self._value[free] = item
+def _free_key(keys: Sequence[str], value: Mapping[str, Any]) -> str:
+    return next((key for key in keys if key not in value), keys[-1])
 
 
 def _mapped(group: TarGroup, read: ReadMember, fields: FieldMap) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from slurm_jobs.base.errors import Problem
 from slurm_jobs.base.texts.did_you_mean import did_you_mean
-from slurm_jobs.formats.configs.download import RepositoryRequest, requests_of
 from slurm_jobs.formats.configs.output_references import REFERENCE, referenced_stage
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.yaml.document import KeyPath
+
+if TYPE_CHECKING:
+    from slurm_jobs.formats.configs.download import RepositoryRequest
 
 DOWNLOAD_RUN = "download"
 
@@ -25,9 +28,15 @@ def downloading_stage(spec: CheckedSpec, given: str) -> tuple[str, str] | None:
     return stage, given[match.end() :].strip("/")
 
 
+def _requests(spec: CheckedSpec, stage: str) -> list[RepositoryRequest]:
+    from slurm_jobs.formats.configs.download import requests_of  # most specs have no such stage
+
+    return requests_of(spec.configs[stage])
+
+
 def downloaded_repository(spec: CheckedSpec, stage: str, path: str) -> RepositoryRequest | None:
     """Return the repository of a `download` stage in which a path below its output is."""
-    for request in requests_of(spec.configs[stage]):
+    for request in _requests(spec, stage):
         if f"{path}/".startswith(f"{request.folder}/"):
             return request
     return None
@@ -46,17 +55,17 @@ def downloaded_folder_problems(spec: CheckedSpec) -> Iterator[Problem]:
         if target is None or downloaded_repository(spec, *target) is not None:
             continue
         stage, path = target
-        folders = [request.folder for request in requests_of(spec.configs[stage])]
+        folders = [request.folder for request in _requests(spec, stage)]
         message = (
             f"stage `{stage}` downloads no `{path}`{did_you_mean(path, folders)} (below its output "
             f"are {', '.join(folders)})"
         )
         yield spec.problem(item.path, message)
-    for name, config in spec.configs.items():
+    for name in spec.configs:
         mirror = mirror_of(spec, name) if spec.views[name].run == DOWNLOAD_RUN else None
         if mirror is None or not spec.files.holds(mirror):
             continue
-        for request in requests_of(config):
+        for request in _requests(spec, name):
             if all(
                 spec.files.lacks(f"{mirror}/{folder}")
                 for folder in (request.folder, request.cache_folder)

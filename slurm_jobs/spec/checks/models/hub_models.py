@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_jobs.formats.configs.output_references import REFERENCE, referenced_stage
 from slurm_jobs.formats.processors.model_types import MODEL_CONFIG
 from slurm_jobs.spec.checked_spec import CheckedSpec, Finding
 from slurm_jobs.spec.checks.models.downloaded_folders import (
@@ -17,6 +18,8 @@ from slurm_jobs.spec.checks.models.downloaded_folders import (
     mirror_of,
 )
 from slurm_jobs.spec.checks.models.model_folders import PLACES, wrong_model
+from slurm_jobs.spec.graph import DOWNLOADER
+from slurm_jobs.spec.marked_paths import MarkedString
 from slurm_jobs.spec.profile import ClusterProfile
 from slurm_jobs.spec.spec_files import HubAnswer
 from slurm_jobs.spec.yaml.document import KeyPath, path_text
@@ -36,7 +39,8 @@ class _HubModel:
     stage: str
     """Stage that downloads it."""
     type_given: Any
-    mirror: str | None = None
+    folder: str | None = None
+    """Local folder that the stage takes it from, instead of the hub."""
 
 
 def hub_model_findings(spec: CheckedSpec, profile: ClusterProfile | None) -> Iterator[Finding]:
@@ -81,26 +85,59 @@ def _models(spec: CheckedSpec) -> Iterator[_HubModel]:
                 type_given=config.model.type,
             )
     for item in spec.expanded:
-        name = str(item.path[1]) if len(item.path) > 1 else ""
-        target = downloading_stage(spec, item.given) if item.path[2:] in PLACES else None
-        if target is None or name not in spec.configs:
-            continue
-        request = downloaded_repository(spec, *target)
-        if request is not None and request.kind == "model":
-            yield _HubModel(
-                place=item.path,
-                given=item.given,
-                repo=request.repo,
-                revision=request.revision,
-                stage=target[0],
-                type_given=spec.configs[name].model.type,
-                mirror=mirror_of(spec, target[0]),
-            )
+        if item.path[2:] in PLACES and str(item.path[1]) in spec.configs:
+            type_given = spec.configs[str(item.path[1])].model.type
+            model = _downloaded(spec, item, type_given) or _of_recipe(spec, item, type_given)
+            if model is not None:
+                yield model
+
+
+def _downloaded(spec: CheckedSpec, item: MarkedString, type_given: Any) -> _HubModel | None:
+    target = downloading_stage(spec, item.given)
+    request = downloaded_repository(spec, *target) if target is not None else None
+    if target is None or request is None or request.kind != "model":
+        return None
+    mirror = mirror_of(spec, target[0])
+    return _HubModel(
+        place=item.path,
+        given=item.given,
+        repo=request.repo,
+        revision=request.revision,
+        stage=target[0],
+        type_given=type_given,
+        folder=None if mirror is None else f"{mirror}/{request.repo}",
+    )
+
+
+def _of_recipe(spec: CheckedSpec, item: MarkedString, type_given: Any) -> _HubModel | None:
+    """Return a model of the stage that `init` and the recipes write, whose config is unchecked."""
+    match = REFERENCE.match(item.given)
+    stage = referenced_stage(match[1]) if match is not None else None
+    view = spec.views.get(stage or "")
+    if match is None or stage is None or view is None or view.run != DOWNLOADER:
+        return None
+    config = view.config or {}
+    name = item.given[match.end() :].strip("/")
+    models, revisions = config.get("models"), config.get("revisions")
+    repo = models.get(name) if isinstance(models, Mapping) else None
+    revision = revisions.get(name) if isinstance(revisions, Mapping) else None
+    if not isinstance(repo, str):
+        return None
+    source = config.get("source", "hub")
+    return _HubModel(
+        place=item.path,
+        given=item.given,
+        repo=repo,
+        revision=revision if isinstance(revision, str) else None,
+        stage=stage,
+        type_given=type_given,
+        folder=None if source == "hub" else f"{source}/{name}",
+    )
 
 
 def _answer(spec: CheckedSpec, model: _HubModel, profile: ClusterProfile | None) -> HubAnswer:
-    if model.mirror is not None:
-        values = spec.files.json_values(f"{model.mirror}/{model.repo}/{MODEL_CONFIG}")
+    if model.folder is not None:
+        values = spec.files.json_values(f"{model.folder}/{MODEL_CONFIG}")
         return HubAnswer(kind="found" if values else "not known", values=values)
     return spec.files.hub_config(model.repo, model.revision, _environment(spec, model, profile))
 

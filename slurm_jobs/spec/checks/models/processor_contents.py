@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from slurm_jobs.base.errors import Problem
-from slurm_jobs.formats.processors.model_types import MODEL_CONFIG
+from slurm_jobs.formats.processors.model_types import MODEL_CONFIG, image_processor_class
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.spec_files import Files
 from slurm_jobs.spec.yaml.document import KeyPath
@@ -53,7 +53,7 @@ def processor_problems(spec: CheckedSpec) -> Iterator[Problem]:
         )
         if missing:
             yield spec.problem(item.path, f"{folder} lacks {', '.join(missing)}; it must be {kind}")
-        elif item.path[-1] == "processor" and _has_images(folder, spec.files):
+        elif item.path[-1] == "processor" and _names_its_kind(folder, spec.files):
             problem = spec.files.processor_problem(folder)
             if problem is not None:
                 yield spec.problem(item.path, problem)
@@ -71,10 +71,11 @@ def _is_file(path: str, files: Files) -> bool:
     return False
 
 
-def _has_images(folder: str, files: Files) -> bool:
-    """Check for an image processor that can be read at all."""
-    processor = files.json_values(f"{folder}/{_PROCESSOR}")
-    return bool(processor.get("image_processor") or files.json_values(f"{folder}/{_IMAGES}"))
+def _names_its_kind(folder: str, files: Files) -> bool:
+    """Check for an image processor with the name of its class."""
+    images = files.json_values(f"{folder}/{_PROCESSOR}").get("image_processor")
+    images = images or files.json_values(f"{folder}/{_IMAGES}")
+    return isinstance(images, Mapping) and bool(image_processor_class(images))
 
 
 def _missing(folder: str, key: str, files: Files, has_template: bool) -> list[str]:

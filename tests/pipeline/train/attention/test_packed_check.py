@@ -20,7 +20,7 @@ from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.single import Single
 from pipeline.train.strategies.strategy import ParallelModel
 from slurm_jobs.base.errors import PackingLeakError
-from slurm_jobs.formats.timings.packed_check import PACKED_CHECK_SPAN
+from slurm_jobs.formats.timings.packed_check import PACKED_CHECK_SPAN, read_packed_check
 from tests.pipeline.kinds import EXPERT_KINDS, KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.train.attention.leaks import LEAKS
@@ -176,3 +176,19 @@ def test_the_message_names_the_sample_and_the_remedy(make_kind, tmp_path, monkey
         "Nothing was learned. Set `attention: dense`, or `batching: {kind: grouped}`",
     ):
         assert words in message
+
+
+def test_the_result_is_in_the_spans_of_every_attempt(make_train_run):
+    run = make_train_run(
+        batching={"kind": "packed", "max_tokens": 128, "max_images": 8},
+        global_batch_size=2,
+        num_lanes=2,
+        checkpoint={"every_min": None, "every_steps": 2, "keep_last": 9},
+        num_steps=4,
+    )
+    run.check_resume(step=2)
+    for attempt in (1, 2):
+        (span,) = run.spans(PACKED_CHECK_SPAN, attempt=attempt)
+        check = read_packed_check([span])
+        assert (check.num_samples, check.is_exact) == (1, True)
+        assert check.difference < 1e-6

@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.models.build import build_model
 from pipeline.timing.profiler import Profiling
 from pipeline.timing.span_log import SpanLog
+from pipeline.train import loop
 from pipeline.train.accelerate_settings import read_accelerate_file
 from pipeline.train.device.rank_device import RankDevice
 from pipeline.train.strategies.replicated import Replicated
@@ -132,9 +133,23 @@ for attention in ("dense", "varlen"):
 training("packed on one rank", kind=PACKED_KIND, rows="packed on one rank")
 
 
+def unchecked(name: str) -> None:
+    @case(f"packed, dense, {name}, unchecked")
+    def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "check_packed_rows", lambda *_, **__: None)
+            changes = {"kind": PACKED_KIND, "attention": "dense", **PACKED[name]}
+            return pair.train(rows="packed", **changes)
+
+
+UNCHECKED = ("fsdp2", "fsdp2, bf16", "ddp")
+for name in UNCHECKED:
+    unchecked(name)
+
+
 @case("leak on rank 1")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    name, plant = LEAKS["windows that cross images"]
+    name, plant = LEAKS["a mask over samples"]
     config = pair.config(name)
     made = pair.build_trained_model(name, config)
     with pytest.MonkeyPatch.context() as patch:

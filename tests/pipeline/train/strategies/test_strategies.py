@@ -14,6 +14,7 @@ from tests.pipeline.train.strategies.cases import (
     PACKED,
     PARTS,
     RECOMPUTED,
+    UNCHECKED,
 )
 from tests.pipeline.train.strategies.cases_memory import STRATEGIES as HELD
 from tests.pipeline.train.strategies.cases_microbatches import (
@@ -156,6 +157,13 @@ def test_packed_samples_of_all_ranks_are_compared_with_themselves_alone(found, a
     result = found[f"packed, {attention}, {name}"]["packed_check"]
     assert result["num_samples"] == (1 if name == "single" else 2)
     assert result["is_exact"]
+
+
+@pytest.mark.parametrize("name", UNCHECKED)
+def test_the_check_of_packed_samples_changes_no_bit_of_what_ranks_learn(found, name):
+    plain, checked = found[f"packed, dense, {name}, unchecked"], found[f"packed, dense, {name}"]
+    assert (plain["losses"], plain["weights"]) == (checked["losses"], checked["weights"])
+    assert plain["packed_check"] is None
 
 
 def test_a_rank_without_packed_rows_joins_the_passes_of_the_others(found):

@@ -14,7 +14,7 @@ from PIL import Image
 from slurm_jobs.commands.spec_reading.stage_packages import NEEDED
 from slurm_jobs.commands.starter.place_choice import _GPUS_DIR
 from tests.slurm_jobs.cli.specs.begun import SLURM, Init, answering, begin, fake_slurm, images, init
-from tests.webdataset_tars import write_tar
+from tests.webdataset_tars import write_energon, write_tar
 
 __all__ = ["begin", "init"]
 
@@ -183,11 +183,18 @@ def test_a_folder_of_tars_is_trained_and_its_held_out_split_evaluated(
             members |= {f"{row}.png": picture.getvalue(), f"{row}.txt": f"picture {row}"}
         write_tar(tmp_path / "tars" / f"{split}-0000.tar", members)
     said = init("--data", "tars", "--yes").out
-    assert "data: tars, 4 rows, from its WebDataset tars" in said
+    assert "data: tars, 4 rows (WebDataset tars)" in said
     assert "evaluation: tars/val" in said
     spec = (tmp_path / "configs/finetune.yaml").read_text()
     assert 'manifest: "../tars"' in spec
     assert 'evaluate: {manifest: "../tars/val"' in spec
+
+
+def test_a_folder_for_code_of_energon_is_refused_by_name(init: Init, tmp_path: Path) -> None:
+    write_tar(tmp_path / "crude" / "0.tar", {"0.png": b"x", "0.txt": "x"})
+    write_energon(tmp_path / "crude", sample_loader="a.py:load")
+    said = init("--data", "crude", "--yes", code=2).err
+    assert "samples that Python code makes (`sample_loader`), which is not run" in said
 
 
 def test_a_hub_folder_of_classes_is_trained_and_evaluated_by_their_names(

@@ -10,6 +10,7 @@ import pytest
 from slurm_jobs.commands.starter import row_counts
 from slurm_jobs.commands.starter.row_counts import RowCount, count_table_rows, count_text_rows
 from slurm_jobs.formats.manifests.table_files import find_table
+from tests.webdataset_tars import write_tar
 
 ROWS = [{"image": f"{number}.jpg", "text": "x" * (number % 9)} for number in range(500)]
 
@@ -66,3 +67,19 @@ def test_the_rows_of_parquet_and_of_a_saved_data_set_are_counted(tmp_path: Path)
         found = find_table(path)
         assert found is not None
         assert count_table_rows(found) == RowCount(number=number)
+
+
+@pytest.mark.parametrize("has_stats", [True, False])
+def test_the_rows_of_tars_are_those_that_img2dataset_counted_or_an_estimate(
+    tmp_path: Path, has_stats: bool
+) -> None:
+    for tar in range(3):
+        members = {f"{row}.{kind}": "x" * 5000 for row in range(20) for kind in ("jpg", "txt")}
+        write_tar(tmp_path / f"{tar}.tar", members)
+        if has_stats:
+            (tmp_path / f"{tar}_stats.json").write_text('{"count": 30, "successes": 20}')
+    table = find_table(tmp_path)
+    assert table is not None
+    count = count_table_rows(table)
+    assert count.is_exact == has_stats
+    assert count.number == pytest.approx(60, rel=0 if has_stats else 0.1)

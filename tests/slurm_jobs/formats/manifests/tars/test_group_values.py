@@ -51,9 +51,8 @@ def row_of(tmp_path: Path) -> Any:
         ({**PAIR, "a.json": {**JSON, "caption": "two cats"}}, {"ignore": ("json",)}),
         ({**PAIR, "a.mp4": b"video", "a.meta.json": "{}"}, {"ignore": ("mp4", "meta.json")}),
         ({**PAIR, "a.png": b"mask"}, {"ignore": ("png",)}),
-        ({**PAIR, "a.png": b"mask"}, {"image": "jpg"}),
         ({"a.jpg": b"picture", "a.cls": "a cat"}, {"text": "cls"}),
-        ({"a.jpg": b"picture", "a.txt": "a cat"}, {"text": "txt"}),
+        ({**PAIR, "a.json": {**JSON, "text": "a cat"}}, {}),
     ],
 )
 def test_a_picture_with_its_words_is_a_caption(

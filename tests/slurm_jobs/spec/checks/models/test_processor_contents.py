@@ -108,3 +108,34 @@ def test_a_file_of_a_processor_folder_is_answered_with_the_folder(
     (line,) = check(SPEC.replace("processor: proc", f"processor: proc/{name}"))
     assert f"proc/{name} is a file, and a folder is needed" in line
     assert line.endswith("name its folder, proc")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            {"preprocessor_config.json": '{"image_processor_type": "PixtralImageProcessor"}'},
+            "proc/preprocessor_config.json: image_processor_type 'PixtralImageProcessor' is not",
+        ),
+        (
+            {"processor_config.json": '{"image_processor": {"image_processor_type": "New"}}'},
+            "proc/processor_config.json: image_processor_type 'New' is not understood",
+        ),
+        (
+            {
+                "preprocessor_config.json": '{"image_processor_type": "SiglipImageProcessor"}',
+                "processor_config.json": '{"processor_class": "NewProcessor"}',
+            },
+            "proc/processor_config.json: processor_class 'NewProcessor' is not understood with",
+        ),
+        ({"preprocessor_config.json": '{"image_processor_type": "SiglipImageProcessor"}'}, None),
+    ],
+)
+def test_a_processor_of_an_unknown_kind_is_refused_at_its_line(
+    check: Check, tmp_path: Path, texts: dict[str, str], message: str | None
+) -> None:
+    folder_with(tmp_path, {**WHOLE, **texts})
+    lines = check(SPEC)
+    assert len(lines) == (message is not None)
+    for line in lines:
+        assert line.partition(": ")[2].startswith(f"stages.p.config.processor: {message}")
