@@ -260,7 +260,7 @@ TABLE: Mapping[str, Rule] = {
 
 def data_sets(values: Mapping[str, Any]) -> list[DataReference]:
     """Return the data sets of `datasets`."""
-    references = []
+    references: list[DataReference] = []
     number = 0
     while (path := values.get(f"datasets.{number}.path")) is not None:
         prefix = f"datasets.{number}"

@@ -32,6 +32,7 @@ TABLE: Mapping[str, Rule] = {
             "image_folder": "media_dir",
             "held_out_data": "eval_dataset",
             "held_out_share": "val_size",
+            "max_rows": "max_samples",
             "mix_strategy": "mix_strategy",
             "mix_weights": "interleave_probs",
             "template": "template",
@@ -62,7 +63,6 @@ TABLE: Mapping[str, Rule] = {
                 "overwrite_cache preprocessing_num_workers preprocessing_batch_size "
                 "tokenized_path data_shared_file_system"
             ),
-            "all rows are used: shorten the manifest for a test": "max_samples",
             "samples are read by index, in an order that `seed` decides": (
                 "streaming buffer_size disable_shuffling"
             ),

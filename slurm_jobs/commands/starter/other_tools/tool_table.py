@@ -46,6 +46,7 @@ Meaning: TypeAlias = Literal[
     "lora_targets",
     "max_image_tokens",
     "max_pixels",
+    "max_rows",
     "max_tokens",
     "method",
     "min_lr_share",

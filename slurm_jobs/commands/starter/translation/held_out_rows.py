@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from slurm_jobs.commands.starter.other_tools.account import Fate
 from slurm_jobs.commands.starter.translation.translation import Translation
 from slurm_jobs.spec.overrides.text_edits import inline_text
 
@@ -66,6 +67,6 @@ def _translate_share(translation: Translation) -> None:
         share = math.ceil(share * 1e6) / 1e6
     translation.held_out_share = share
     text = translation.change("held_out", {"share": share}, stage="preprocess")
-    fate = "kept" if share == number else "translated"
+    fate: Fate = "kept" if share == number else "translated"
     alike = "; rows with the same picture stay together"
     translation.account("held_out_share", fate, f"{text}{about}{alike}")

@@ -65,6 +65,7 @@ def _account_data(translation: Translation) -> None:
         of_images = f"`image_root: {root or roots[0]}`"
     translation.account("image_folder", "translated", of_images)
     _account_mixing(translation)
+    _account_most_rows(translation)
 
 
 def _account_mixing(translation: Translation) -> None:
@@ -82,6 +83,22 @@ def _account_mixing(translation: Translation) -> None:
         if len(translation.start.data) > 1:
             reason = "it is not a number above 0 for each data set: set each `weight` yourself"
         translation.without(["mix_strategy", "mix_weights"], reason)
+
+
+def _account_most_rows(translation: Translation) -> None:
+    """State what became of the most rows of each data set."""
+    start, data = translation.start, translation.facts.data
+    most = translation.training.count("max_rows")
+    if any(entry.get("num_samples") == most for entry in data.entries):
+        text = f"`num_samples: {most}` in `manifest`, drawn by `seed` instead of the first rows"
+        translation.account("max_rows", "translated", text)
+    elif not start.data or data.num_rows is None:
+        reason = "the number of rows is not known: set `num_samples` in `manifest` if it is larger"
+        translation.without(["max_rows"], reason)
+    elif any("weight" in each.proportion for each in start.data):
+        translation.without(["max_rows"], "`weight` says how many samples are drawn")
+    else:
+        translation.account("max_rows", "kept", "no data set has more rows")
 
 
 def _translate_trackers(translation: Translation) -> None:

@@ -35,6 +35,7 @@ def find_translated_data(
         own_name = name if number == 1 else f"{name}-{number}"
         one = TrainingDataSearch(folder, own_name, image_root).search(each.path)
         found.append(_as_in_file(one, each))
+        _draw_at_most(start.training.count("max_rows"), one)
     joined = joined_data(found)
     if start.held_out and joined.data.written_evaluation is None:
         _hold_out(joined, start, folder, image_root)
@@ -63,6 +64,15 @@ def _as_in_file(found: FoundData, given: StartData) -> FoundData:
             found.notes.append(f"{lost[0]} of {found.name} has no effect, because it has a weight")
         found.proportion = given.proportion
     return found
+
+
+def _draw_at_most(max_rows: int | None, found: FoundData) -> None:
+    """Draw no more rows of a data set than the tool's file allows for each."""
+    num_rows = found.proportion.get("num_samples", found.data.num_rows)
+    if max_rows is None or num_rows is None or "weight" in found.proportion:
+        return
+    if 0 < max_rows < num_rows:
+        found.proportion = {"num_samples": max_rows}
 
 
 def _unclear(columns: Mapping[str, str]) -> dict[str, str]:

@@ -156,6 +156,32 @@ def test_a_lora_of_llama_factory(init: Init) -> None:
     assert "# held_out" not in Path("configs/pictures-lora.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("sets", "most", "proportions", "fate"),
+    [
+        ("pictures,more", 30, [{"num_samples": 30}, {"num_samples": 30}], "translated"),
+        ("more", 100, [{"num_samples": 80}], "kept"),
+        (
+            "pictures,more\nmix_strategy: interleave_over\ninterleave_probs: 0.75,0.25",
+            30,
+            [{"weight": 0.75}, {"weight": 0.25}],
+            "without",
+        ),
+    ],
+)
+def test_each_data_set_has_its_share_and_at_most_so_many_rows(
+    init: Init, sets: str, most: int, proportions: list[dict[str, Any]], fate: str
+) -> None:
+    text = LLAMA_FACTORY.replace("pictures,far,more", sets)
+    Path("train.yaml").write_text(f"{text}max_samples: {most}\n")
+    result = json.loads(init("--from", "train.yaml", "--json").out)
+    assert result["problems"] == []
+    manifest = spec_of("pictures-lora")[0]["manifest"]
+    found = [{key: each[key] for key in each if key not in ("path", "name")} for each in manifest]
+    assert found == proportions
+    assert [row["fate"] for row in result["keys"] if row["key"] == "max_samples"] == [fate]
+
+
 def test_held_out_rows_of_several_files_are_evaluated(init: Init) -> None:
     text = LLAMA_FACTORY.replace("val_size: 0.1", "eval_dataset: more,data/rows.json")
     text = text.replace("far,more", "far")
