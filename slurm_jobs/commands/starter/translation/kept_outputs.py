@@ -72,7 +72,10 @@ def _account_mixing(translation: Translation) -> None:
     """State how the samples of several data sets are mixed."""
     training = translation.training
     if any("weight" in each.proportion for each in translation.start.data):
-        text = "`weight` of each manifest; there are as many samples as in all of them"
+        text = (
+            "`weight` of each manifest, from all of its rows; there are as many samples as in all "
+            "manifests"
+        )
         translation.account_all(["mix_strategy", "mix_weights"], "translated", text)
     elif not is_by_weight(training):
         once = "each sample comes once, if `manifest` says nothing else"

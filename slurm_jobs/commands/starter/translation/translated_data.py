@@ -39,6 +39,7 @@ def find_translated_data(
     joined = joined_data(found)
     if start.held_out and joined.data.written_evaluation is None:
         _hold_out(joined, start, folder, image_root)
+    joined.notes += [f"left out: {name}" for name in start.left_out]
     return joined
 
 

@@ -152,7 +152,7 @@ def test_a_lora_of_llama_factory(init: Init) -> None:
     for key in yaml.safe_load(LLAMA_FACTORY):
         assert f"| `{key}` |" in keys
     assert "| `no_such_key` | 1 | unknown |" in keys
-    assert "left out: far (not here; `hf download some/set " in out
+    assert "\nleft out: far (not here; `hf download some/set " in out
     assert "# held_out" not in Path("configs/pictures-lora.yaml").read_text()
 
 
