@@ -72,13 +72,14 @@ def tar_members(stream: IO[bytes], num_bytes: int) -> Iterator[tarfile.TarInfo]:
         stream.seek(position)
         header = stream.read(BLOCK)
         if len(header) < BLOCK:
-            message = f"truncated: it ends at byte {num_bytes}, without the end mark of a tar"
+            message = f"truncated: it ends at byte {num_bytes}, without an end mark; copy it again"
             raise BrokenArchiveError(message)
         if not any(header):
             return
         info, position = headers.read(position, header)
         if position > num_bytes:
-            raise BrokenArchiveError(cut_short(num_bytes))
+            message = f"{cut_short(num_bytes)}; copy it again"
+            raise BrokenArchiveError(message)
         yield info
 
 

@@ -57,7 +57,7 @@ def test_a_sample_alone_is_the_row_that_the_loader_makes_of_it():
         assert has_own_positions(packed, place, lone)
 
 
-def test_other_neighbours_change_all_but_the_sample_and_the_places_of_images():
+def test_other_neighbours_change_all_but_the_sample_and_image_places():
     packed = make_batch(ROWS, length=14)
     place = list(placed_samples(packed))[1]
     other = with_other_neighbours(packed, place, image_token_id=IMAGE)

@@ -58,7 +58,7 @@ def test_tars_are_checked_by_their_first_rows(check: Check, tmp_path: Path) -> N
     assert check(SPEC_OF_M) == [f"{PLACE} has no rows; there is nothing to preprocess"]
     tar.write_bytes(b"PK")
     assert check(SPEC_OF_M) == [
-        f"{PLACE}: 0.tar: truncated: it ends at byte 2, without the end mark of a tar"
+        f"{PLACE}: 0.tar: truncated: it ends at byte 2, without an end mark; copy it again"
     ]
 
 

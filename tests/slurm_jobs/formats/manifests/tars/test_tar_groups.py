@@ -46,7 +46,7 @@ def test_hidden_files_folders_and_names_without_a_dot_are_in_no_group(tmp_path: 
     ("damage", "said"),
     [
         (lambda path: os.truncate(path, 700), "truncated: it ends at byte 700, within a member"),
-        (lambda path: os.truncate(path, 2048), "without the end mark of a tar"),
+        (lambda path: os.truncate(path, 2048), "without an end mark; copy it again"),
         (lambda path: path.write_bytes(b""), "truncated: it ends at byte 0"),
         (lambda path: path.write_bytes(b"x" * 2048), "no tar header at byte 0"),
         (lambda path: path.write_bytes(gzip.compress(path.read_bytes())), r"compressed \(gzip\)"),
