@@ -89,7 +89,7 @@ def run_init(options: argparse.Namespace) -> int:
     given = {"data": first, "model": options.model}
     name, image_root = options.name, options.image_root
     if start is not None:
-        given = {"data": first or start.data, "model": options.model or start.model}
+        given["model"] = options.model or start.model
         name, image_root = name or start.name, image_root or start.image_root
     is_asking = not (options.yes or options.json or options.recipe or start)
     if is_asking and sys.stdin.isatty():

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -23,7 +23,7 @@ from slurm_jobs.commands.starter import model_inspection
 from slurm_jobs.commands.starter.commented_profile import profile_text
 from slurm_jobs.commands.starter.gpu_choice import gpu_lines
 from slurm_jobs.commands.starter.joined_data import joined_data
-from slurm_jobs.commands.starter.listed_data import all_listed, listed_data
+from slurm_jobs.commands.starter.listed_data import all_listed
 from slurm_jobs.commands.starter.other_tools.account import AccountRow, markdown
 from slurm_jobs.commands.starter.other_tools.start_point import StartPoint, model_type
 from slurm_jobs.commands.starter.sample_lengths import choose_lengths
@@ -36,15 +36,15 @@ from slurm_jobs.commands.starter.spec_changes import (
     with_lengths,
     without_share,
 )
-from slurm_jobs.commands.starter.starter_facts import Data, JobPlace
+from slurm_jobs.commands.starter.starter_facts import JobPlace
 from slurm_jobs.commands.starter.training_data import FoundData, TrainingDataSearch, as_named
+from slurm_jobs.commands.starter.translation.translated_data import find_translated_data
 from slurm_jobs.commands.starter.translation.translated_spec import (
     keys_file,
     translate,
     translated_text,
 )
 from slurm_jobs.commands.starter.translation.translation import StartFacts
-from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.spec.overrides.text_edits import edit_text
 
 _CLUSTER = re.compile(r"^cluster:.*$", re.MULTILINE)
@@ -228,39 +228,20 @@ def _own(request: Request, place: JobPlace, profile: str) -> _OwnSpec:
 
 def _find_data(request: Request, name: str) -> FoundData:
     """Return the data that the user or another tool's file names, also if they are not here yet."""
-    start = request.start
     if request.data is None:
-        assert start is not None
-        assert start.awaited is not None
-        found = FoundData(data=Data(manifest=as_named(start.awaited, request.folder)))
-        how = f"; get them with `{start.download}`" if start.download else ""
-        found.notes.append(
-            f"data: {start.awaited} is not here yet{how}; then repeat this command with --replace"
+        assert request.start is not None
+        return find_translated_data(
+            request.start, folder=request.folder, name=name, image_root=request.image_root
         )
-        return found
     paths = [data_files.expanded(path) for path in (request.data, *request.more_data)]
     each = [one for path in paths for one in all_listed(path)]
     names = [name, *(f"{name}-{number}" for number in range(2, len(each) + 1))]
-    found = joined_data(
+    return joined_data(
         [
             TrainingDataSearch(request.folder, own_name, request.image_root).search(path)
             for own_name, path in zip(names, each, strict=True)
         ]
     )
-    if start is None or start.data != request.data:
-        return found
-    meaning = RowOptions().meaning
-    columns = {
-        key: column for key, column in start.columns.items() if meaning(column) != meaning(key)
-    }
-    if columns:
-        found.data = replace(found.data, columns={**found.data.columns, **columns})
-    if start.held_out is not None and found.data.evaluation is None:
-        listed = listed_data(start.held_out)
-        held_out = start.held_out if listed is None else listed.manifest
-        if held_out is not None:
-            found.data = replace(found.data, evaluation=as_named(held_out, request.folder))
-    return found
 
 
 def _fitted(text: str, place: JobPlace, profile: str) -> tuple[str, list[str]]:

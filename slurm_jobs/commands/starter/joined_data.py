@@ -15,9 +15,7 @@ def joined_data(found: Sequence[FoundData]) -> FoundData:
     """Return all data as one; a single one without a share stays as it is."""
     if len(found) == 1 and not found[0].proportion:
         return found[0]
-    labels: list[str] = []
-    for one in found:
-        labels.append(_unused(one.name or PurePosixPath(one.data.manifest).stem, labels))
+    labels = _labels(found)
     numbers = [one.data.num_rows for one in found]
     counted = [number for number in numbers if number is not None]
     num_rows = None
@@ -37,6 +35,7 @@ def joined_data(found: Sequence[FoundData]) -> FoundData:
         image_root=None,
         columns={},
         num_rows=num_rows,
+        num_unmixed_rows=sum(counted) if len(counted) == len(found) else None,
         is_exact=all(one.data.is_exact for one in found),
     )
     return FoundData(
@@ -45,6 +44,22 @@ def joined_data(found: Sequence[FoundData]) -> FoundData:
         sizes=[size for one in found for size in one.sizes],
         notes=[note for one in found for note in one.notes],
     )
+
+
+def held_out_entries(found: Sequence[FoundData]) -> tuple[Mapping[str, Any], ...]:
+    """Return held-out rows as entries of a list of manifests."""
+    entries = []
+    for one, label in zip(found, _labels(found), strict=True):
+        entries.append(_entry(one, one.data.manifest, label))
+    return tuple(entries)
+
+
+def _labels(found: Sequence[FoundData]) -> list[str]:
+    """Return a name of its own for each of several data."""
+    labels: list[str] = []
+    for one in found:
+        labels.append(_unused(one.name or PurePosixPath(one.data.manifest).stem, labels))
+    return labels
 
 
 def _entry(found: FoundData, manifest: str, label: str) -> Mapping[str, Any]:

@@ -70,8 +70,11 @@ def with_lengths(text: str, lengths: LengthLimits) -> str:
 
 def without_share(text: str, data: Data) -> str:
     """Remove the comment on a held-out share where a split of the data is evaluated."""
-    if data.evaluation is None:
-        return text
+    return text if data.written_evaluation is None else without_share_comment(text)
+
+
+def without_share_comment(text: str) -> str:
+    """Remove the comment on a held-out share."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("      # held_out: "))
 
@@ -123,11 +126,14 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
         train["num_lanes"] = lanes
     if is_small:  # packed they would fill few rows, and not one batch
         train |= {"batching": {"kind": "grouped"}, "num_epochs": epochs}
-    if data.evaluation is not None or data.evaluations:
+    if data.written_evaluation is not None:
         steps = epochs * (data.num_rows or 0) // batch
         every_steps = max(1, min(100, steps // 5 or 100))
-        held_out = list(data.evaluations) or data.evaluation
-        train["evaluate"] = {"manifest": held_out, **image_root, "every_steps": every_steps}
+        train["evaluate"] = {
+            "manifest": data.written_evaluation,
+            **image_root,
+            "every_steps": every_steps,
+        }
     if ranks == 1:  # no sharding on one GPU
         train["strategy"] = "single"
     if place.gpu is None:
@@ -135,8 +141,11 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: JobPla
     elif needs_4_bits(model, place.gpu):
         train["quantize"] = {"kind": "nf4", "double": True}
     slices = num_slices(data, place.limits)
-    manifest = list(data.entries) or data.manifest
-    preprocess: dict[str, Any] = {"manifest": manifest, "processor": folder, **image_root}
+    preprocess: dict[str, Any] = {
+        "manifest": data.written_manifest,
+        "processor": folder,
+        **image_root,
+    }
     if data.columns:
         preprocess["columns"] = dict(data.columns)
     if model.chat_template is not None:

@@ -63,6 +63,8 @@ class Data:
     """Folder of the images, if it is not the manifest's."""
     num_rows: int | None = None
     """None: not counted."""
+    num_unmixed_rows: int | None = None
+    """Rows of a list of manifests before they are drawn or repeated; None: not counted."""
     is_exact: bool = True
     """True if `num_rows` was counted row by row; otherwise it is the number of lines."""
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -71,6 +73,16 @@ class Data:
     """Manifest of held-out rows, with images in `image_root` too; None: there is none."""
     evaluations: tuple[Mapping[str, Any], ...] = ()
     """The same as entries of a list, if there is a list of manifests."""
+
+    @property
+    def written_manifest(self) -> str | list[Mapping[str, Any]]:
+        """Return the value of `manifest` in the spec."""
+        return list(self.entries) or self.manifest
+
+    @property
+    def written_evaluation(self) -> str | list[Mapping[str, Any]] | None:
+        """Return the value of `evaluate.manifest` in the spec; None without held-out rows."""
+        return list(self.evaluations) or self.evaluation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,8 @@ _FSDP_KEYS = (
     "cpu_offload_pin_memory sync_module_states use_orig_params limit_all_gathers "
     "sharding_strategy mixed_precision_policy backward_prefetch"
 )
+_FILE_KINDS = frozenset({"json", "csv", "parquet", "arrow"})
+"""Values of `path` with which `data_files` names the data."""
 _ROWS = "the form of each row shows what it means, and `columns` names what its names do not show"
 
 TABLE: Mapping[str, Rule] = {
@@ -258,22 +260,26 @@ TABLE: Mapping[str, Rule] = {
 
 def data_sets(values: Mapping[str, Any]) -> list[DataReference]:
     """Return the data sets of `datasets`."""
-    references = []
+    references: list[DataReference] = []
     number = 0
     while (path := values.get(f"datasets.{number}.path")) is not None:
         prefix = f"datasets.{number}"
         files = values.get(f"{prefix}.data_files")
-        files = files[0] if isinstance(files, list) and files else files
+        key = "data_files" if files else "path"
+        files = files if isinstance(files, list) and files else [files or path]
+        if path not in _FILE_KINDS:
+            files = files[:1]  # a folder, or a name on a hub, which is one data set
         messages = values.get(f"{prefix}.field_messages")
         columns = {"messages": str(messages)} if messages not in (None, "messages") else {}
-        references.append(
+        references.extend(
             DataReference(
-                key=f"{prefix}.data_files" if files else f"{prefix}.path",
-                name=str(files or path),
-                path=str(files or path),
+                key=f"{prefix}.{key}",
+                name=str(file),
+                path=str(file),
                 hub_name=str(path),
                 columns=columns,
             )
+            for file in files
         )
         number += 1
     return references

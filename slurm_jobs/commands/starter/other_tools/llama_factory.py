@@ -32,6 +32,9 @@ TABLE: Mapping[str, Rule] = {
             "image_folder": "media_dir",
             "held_out_data": "eval_dataset",
             "held_out_share": "val_size",
+            "max_rows": "max_samples",
+            "mix_strategy": "mix_strategy",
+            "mix_weights": "interleave_probs",
             "template": "template",
             "system_prompt": "default_system",
             "max_tokens": "cutoff_len",
@@ -60,11 +63,10 @@ TABLE: Mapping[str, Rule] = {
                 "overwrite_cache preprocessing_num_workers preprocessing_batch_size "
                 "tokenized_path data_shared_file_system"
             ),
-            "all rows are used: shorten the manifest for a test": "max_samples",
             "samples are read by index, in an order that `seed` decides": (
                 "streaming buffer_size disable_shuffling"
             ),
-            "one data set is trained on": "mix_strategy interleave_probs eval_on_each_dataset",
+            "an evaluation gives the results of each manifest, too": "eval_on_each_dataset",
             "every answer of a conversation is learned, and only answers are": (
                 "train_on_prompt mask_history ignore_pad_token_for_loss"
             ),

@@ -31,6 +31,7 @@ TABLE: Mapping[str, Rule] = {
             "data": "dataset",
             "held_out_data": "val_dataset",
             "held_out_share": "split_dataset_ratio",
+            "mix_weights": "interleave_prob",
             "template": "template",
             "system_prompt": "system",
             "max_tokens": "max_length",
@@ -71,7 +72,7 @@ TABLE: Mapping[str, Rule] = {
                 "streaming shuffle_buffer_size dataset_shuffle val_dataset_shuffle "
                 "train_dataloader_shuffle"
             ),
-            "one data set is trained on": "interleave_prob stopping_strategy",
+            "weighted data sets have as many samples as all of them": "stopping_strategy",
             "`columns` names what names of columns do not show": (
                 "columns disable_auto_column_mapping custom_dataset_info custom_register_path "
                 "external_plugins"
@@ -181,14 +182,14 @@ def data_sets(values: Mapping[str, Any]) -> list[DataReference]:
     for name in named if isinstance(named, list) else [named]:
         match = _NAME.fullmatch(str(name))
         path = str(name) if match is None else match["path"]
-        rows = None if match is None else match["rows"]
+        rows = int(match["rows"] or 0) if match is not None else 0
         references.append(
             DataReference(
                 key="dataset",
                 name=str(name),
                 path=path,
                 hub_name=path,
-                num_rows=None if rows is None else int(rows),
+                proportion={"num_samples": rows} if rows else {},
                 download=None if match is None else _DOWNLOADS.get(match["hub"]),
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import yaml
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.base.regular_files import read_bytes, read_text
 from slurm_jobs.commands.starter.other_tools.foreign_training import ForeignTraining
+from slurm_jobs.commands.starter.other_tools.mixed_sets import with_weights
 from slurm_jobs.commands.starter.other_tools.settings_file import near_path
 from slurm_jobs.commands.starter.other_tools.tool_table import DataReference
 from slurm_jobs.formats.manifests.containers.data_set_lists import (
@@ -35,27 +36,45 @@ _MAX_NAME = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartData:
+    """Data set of another tool's training that is here."""
+
+    path: Path
+    """As `--data` takes it."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Names of columns by our keys, where the file gives them."""
+    proportion: Mapping[str, Any] = field(default_factory=dict)
+    """Share of all samples that the file gives it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AwaitedData:
+    """Data set of another tool's training that is not here yet."""
+
+    path: Path
+    """Place where it is expected."""
+    download: str = ""
+    """Command that brings it there; empty if it is on no hub."""
+    proportion: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartPoint:
     """Model, data and name of another tool's file, with which `init` begins."""
 
     training: ForeignTraining
     model: str | None
     """Folder, or name on a hub."""
-    data: Path | None
-    """Data that are here, as `--data` takes them; None if they are not."""
-    awaited: Path | None = None
-    """Place where the data are expected, if they are not here."""
-    download: str = ""
-    """Command that brings them there."""
-    reference: DataReference | None = None
-    """Data set that is trained on."""
+    data: tuple[StartData, ...] = ()
+    """Data sets that are here, and trained on together."""
+    awaited: AwaitedData | None = None
+    """The data set to bring here, if none is."""
     left_out: tuple[str, ...] = ()
-    """Further data sets that the file names."""
+    """Further data sets that the file names, with the reason in brackets."""
     image_root: Path | None = None
-    held_out: Path | None = None
+    held_out: tuple[Path, ...] = ()
     """Held-out rows that are here."""
     name: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +97,7 @@ def start_point(training: ForeignTraining, *, has_data: bool) -> StartPoint:
     model = _model(training)
     name = run_name(training.text("output_dir"))
     if has_data:
-        return StartPoint(training=training, model=model, data=None, name=name)
+        return StartPoint(training=training, model=model, name=name)
     values = {setting.key: setting.value for setting in training.settings}
     references = training.tool.data_sets(values)
     if not references:
@@ -86,39 +105,67 @@ def start_point(training: ForeignTraining, *, has_data: bool) -> StartPoint:
             f"{training.file} names no data set that can be read here: give one with `--data PATH`"
         )
         raise InputError(message)
+    references = with_weights(references, training)
     places = [place for each in references for place in _places(each, training)]
-    chosen = next((place for place in places if place.path is not None), None)
+    data = _start_data(places)
     problems = [place for place in places if place.problem]
-    if chosen is None and problems and len(problems) == len(places):
+    if len(problems) == len(places):
         first = problems[0]
         message = (
             f"{training.file}: data set {first.reference.name} cannot be read: {first.problem}; "
             "name other data with `--data PATH`"
         )
         raise InputError(message)
-    if chosen is None:
-        chosen = next(place for place in places if not place.problem)
+    awaited = None if data else next(place for place in places if not place.problem)
     folder = training.text("image_folder")
     images = None if folder is None else near_path(Path(folder), training.file)
-    awaited, download = None, ""
-    if chosen.path is None:
-        awaited, hub_name = _awaited(chosen.reference), chosen.reference.hub_name
-        if hub_name is not None and _ON_HUB.fullmatch(hub_name):
-            command = chosen.reference.download or training.tool.download
-            download = command.format(name=hub_name, folder=awaited.relative_to(Path.cwd()))
     return StartPoint(
         training=training,
         model=model,
-        data=chosen.path,
-        awaited=awaited,
-        download=download,
-        reference=chosen.reference,
-        left_out=tuple(place.reference.name for place in places if place is not chosen),
+        data=data,
+        awaited=None if awaited is None else _awaited_data(awaited.reference, training),
+        left_out=tuple(
+            _left_out(place, training)
+            for place in places
+            if place.path is None and place is not awaited
+        ),
         image_root=images,
         held_out=_held_out(training),
         name=name,
-        columns=chosen.reference.columns,
     )
+
+
+def _start_data(places: Sequence[_Place]) -> tuple[StartData, ...]:
+    """Return the data sets that are here; a single one needs no weight."""
+    here = []
+    for place in places:
+        if place.path is not None:
+            reference = place.reference
+            here.append(
+                StartData(
+                    path=place.path, columns=reference.columns, proportion=reference.proportion
+                )
+            )
+    if len(here) == 1 and "weight" in here[0].proportion:
+        here = [replace(here[0], proportion={})]
+    return tuple(here)
+
+
+def _awaited_data(reference: DataReference, training: ForeignTraining) -> AwaitedData:
+    path, download = _awaited(reference), ""
+    if reference.hub_name is not None and _ON_HUB.fullmatch(reference.hub_name):
+        command = reference.download or training.tool.download
+        download = command.format(name=reference.hub_name, folder=path.relative_to(Path.cwd()))
+    proportion = {} if "weight" in reference.proportion else reference.proportion
+    return AwaitedData(path=path, download=download, proportion=proportion)
+
+
+def _left_out(place: _Place, training: ForeignTraining) -> str:
+    reason = place.problem
+    if not reason:
+        download = _awaited_data(place.reference, training).download
+        reason = f"not here; `{download}`" if download else "not here"
+    return f"{place.reference.name} ({reason})"
 
 
 def _model(training: ForeignTraining) -> str | None:
@@ -183,13 +230,26 @@ def _yaml_places(reference: DataReference, path: Path, training: ForeignTraining
         if isinstance(entry, dict) and entry.get("path"):
             path_or_name = str(entry["path"])
             each = DataReference(
-                key=reference.key, name=str(name), path=path_or_name, hub_name=path_or_name
+                key=reference.key,
+                name=str(name),
+                path=path_or_name,
+                hub_name=path_or_name,
+                proportion=_drawn(entry),
             )
             places += _places(each, training)
     if not places:
         problem = f"{path} lists no data set with a `path`"
         return [_Place(reference=reference, path=None, problem=problem)]
     return places
+
+
+def _drawn(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the share of a data set of version 1: `size` rows are drawn, `weight` times."""
+    size, weight = entry.get("size"), entry.get("weight")
+    copies = weight if isinstance(weight, int | float) and weight > 0 else 1
+    if isinstance(size, int) and size > 0:
+        return {"num_samples": max(1, int(size * copies))}
+    return {} if copies == 1 else {"repeat": copies}
 
 
 def _hub_name(list_of_sets: Path | None, name: str) -> str | None:
@@ -211,17 +271,17 @@ def _downloaded(reference: DataReference) -> Path | None:
     return place if place != Path.cwd() / _DOWNLOADS and place.exists() else None
 
 
-def _held_out(training: ForeignTraining) -> Path | None:
+def _held_out(training: ForeignTraining) -> tuple[Path, ...]:
+    folder = training.text("data_folder") or "data"
+    found = []
     for name in training.words("held_out_data"):
         path = near_path(Path(name), training.file)
+        if path is None:
+            reference = DataReference(key="", name=name, path=f"{folder}::{name}", is_in_list=True)
+            path = _listed_place(reference, training).path
         if path is not None:
-            return path
-        folder = training.text("data_folder") or "data"
-        reference = DataReference(key="", name=name, path=f"{folder}::{name}", is_in_list=True)
-        found = _listed_place(reference, training).path
-        if found is not None:
-            return found
-    return None
+            found.append(path)
+    return tuple(found)
 
 
 def run_name(output_dir: str | None) -> str | None:

@@ -46,10 +46,13 @@ Meaning: TypeAlias = Literal[
     "lora_targets",
     "max_image_tokens",
     "max_pixels",
+    "max_rows",
     "max_tokens",
     "method",
     "min_lr_share",
     "min_pixels",
+    "mix_strategy",
+    "mix_weights",
     "model",
     "no_checkpointing",
     "nodes",
@@ -131,8 +134,8 @@ class DataReference:
     """True if a `dataset_info.json` in that folder describes it."""
     hub_name: str | None = None
     """`OWNER/NAME`, if it may be on a hub."""
-    num_rows: int | None = None
-    """Rows that are drawn from it; None takes all."""
+    proportion: Mapping[str, Any] = field(default_factory=dict)
+    """Its share of all samples, by a key of `Proportion`; without one, each row once."""
     download: str | None = None
     """Command that downloads it, if it is not the tool's."""
     columns: Mapping[str, str] = field(default_factory=dict)

@@ -111,4 +111,5 @@ def _translate_length(translation: Translation, batch: int) -> None:
     translation.keep("epochs", "num_epochs", epochs)
     num_rows = translation.facts.data.num_rows
     if num_rows is not None and not translation.is_packed:
-        translation.num_steps = int(epochs * num_rows // batch)
+        num_trained = num_rows * (1 - translation.held_out_share)
+        translation.num_steps = int(epochs * num_trained // batch)

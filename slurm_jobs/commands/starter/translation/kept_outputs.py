@@ -1,12 +1,14 @@
-"""Names, data, checkpoints, evaluation and trackers of another tool's training."""
+"""Names, data, checkpoints and trackers of another tool's training."""
 
 from __future__ import annotations
 
 from typing import Any, get_args
 
+from slurm_jobs.commands.starter.other_tools.mixed_sets import is_by_weight
 from slurm_jobs.commands.starter.other_tools.tool_table import Meaning
 from slurm_jobs.commands.starter.translation.translation import Translation
 from slurm_jobs.formats.configs.training_parts import TrackerName
+from slurm_jobs.spec.overrides.text_edits import inline_text
 
 _TRACKERS = frozenset(get_args(TrackerName))
 _NONE = frozenset({"none", "null", "[]"})
@@ -36,20 +38,6 @@ def translate_outputs(translation: Translation) -> None:
     translation.keep("save_limit", "checkpoint.keep_last", limit)
     if limit is None:
         translation.without(["save_limit"], "the last two checkpoints are kept")
-    if facts.data.evaluation is None:
-        no_rows = "there are no held-out rows: give them as `evaluate.manifest`"
-        translation.without(["eval_steps"], no_rows)
-        translation.without(["held_out_data"], "its rows are not here: set `evaluate.manifest`")
-    else:
-        every = _positive(training.number("eval_steps"))
-        translation.keep("eval_steps", "evaluate.every_steps", every)
-        text = f"`evaluate.manifest: {facts.data.evaluation}`"
-        translation.account("held_out_data", "translated", text)
-    share = "without a counterpart yet: put held-out rows into a file, `evaluate.manifest`"
-    if training.number("held_out_share") == 0:
-        translation.account("held_out_share", "kept", "no rows are held out")
-    else:
-        translation.without(["held_out_share"], share)
     _translate_trackers(translation)
 
 
@@ -63,20 +51,57 @@ def _account_data(translation: Translation) -> None:
     if facts.model.is_on_hub and translation.training.tool.is_on_modelscope:
         how += " from the Hugging Face hub: check that the name means the same as on ModelScope"
     translation.account("model", "kept", f"{facts.model.name}, {how}")
-    text = f"`manifest: {facts.data.manifest}`"
+    text = f"`manifest: {inline_text(facts.data.written_manifest)}`"
+    if start.awaited is not None and start.awaited.download:
+        text += f"; get it first: `{start.awaited.download}`"
     if start.left_out:
-        text += f"; left out, because one data set is trained on: {', '.join(start.left_out)}"
-    elif start.download:
-        text += f"; get it first: `{start.download}`"
-    if start.reference is not None and start.reference.num_rows is not None:
-        text += f"; all its rows are used, not {start.reference.num_rows}"
+        text += f"; left out: {', '.join(start.left_out)}"
     translation.account("data", "translated", text)
     translation.account("data_folder", "translated", text)
     root = facts.data.image_root
-    of_images = (
-        "its images are found from the manifest" if root is None else f"`image_root: {root}`"
-    )
+    roots = [entry["image_root"] for entry in facts.data.entries if "image_root" in entry]
+    of_images = "its images are found from the manifest"
+    if root is not None or roots:
+        of_images = f"`image_root: {root or roots[0]}`"
     translation.account("image_folder", "translated", of_images)
+    _account_mixing(translation)
+    _account_most_rows(translation)
+
+
+def _account_mixing(translation: Translation) -> None:
+    """State how the samples of several data sets are mixed."""
+    training = translation.training
+    if any("weight" in each.proportion for each in translation.start.data):
+        text = (
+            "`weight` of each manifest, from all of its rows; there are as many samples as in all "
+            "manifests"
+        )
+        translation.account_all(["mix_strategy", "mix_weights"], "translated", text)
+    elif not is_by_weight(training):
+        once = "each sample comes once, if `manifest` says nothing else"
+        translation.account("mix_strategy", "kept", once)
+        translation.without(["mix_weights"], once)
+    else:
+        reason = "there is one data set"
+        if len(translation.start.data) > 1:
+            reason = "it is not a number above 0 for each data set: set each `weight` yourself"
+        translation.without(["mix_strategy", "mix_weights"], reason)
+
+
+def _account_most_rows(translation: Translation) -> None:
+    """State what became of the most rows of each data set."""
+    start, data = translation.start, translation.facts.data
+    most = translation.training.count("max_rows")
+    if any(entry.get("num_samples") == most for entry in data.entries):
+        text = f"`num_samples: {most}` in `manifest`, drawn by `seed` instead of the first rows"
+        translation.account("max_rows", "translated", text)
+    elif not start.data or data.num_rows is None:
+        reason = "the number of rows is not known: set `num_samples` in `manifest` if it is larger"
+        translation.without(["max_rows"], reason)
+    elif any("weight" in each.proportion for each in start.data):
+        translation.without(["max_rows"], "`weight` says how many samples are drawn")
+    else:
+        translation.account("max_rows", "kept", "no data set has more rows")
 
 
 def _translate_trackers(translation: Translation) -> None:

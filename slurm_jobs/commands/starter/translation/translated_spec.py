@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from slurm_jobs.commands.starter.other_tools.start_point import StartPoint
 from slurm_jobs.commands.starter.sample_lengths import LengthLimits
-from slurm_jobs.commands.starter.spec_changes import without_packing
+from slurm_jobs.commands.starter.spec_changes import without_packing, without_share_comment
 from slurm_jobs.commands.starter.translation.batch_sizes import translate_batches
 from slurm_jobs.commands.starter.translation.computation_settings import translate_computation
+from slurm_jobs.commands.starter.translation.held_out_rows import translate_held_out_rows
 from slurm_jobs.commands.starter.translation.kept_outputs import translate_outputs
 from slurm_jobs.commands.starter.translation.learned_parts import translate_learned_parts
 from slurm_jobs.commands.starter.translation.optimizer_settings import translate_optimizer
@@ -26,6 +27,7 @@ def translate(start: StartPoint, facts: StartFacts, lengths: LengthLimits) -> Tr
     """
     translation = Translation(start, facts)
     translate_sample_limits(translation, lengths)
+    translate_held_out_rows(translation)
     translate_batches(translation)
     translate_optimizer(translation)
     translate_learned_parts(translation)
@@ -45,6 +47,8 @@ def translated_text(text: str, translation: Translation) -> str:
     lines = f"{head}\n{rest}".splitlines(keepends=True)
     dropped = tuple(f"      {key}: " for key in translation.dropped)
     text = "".join(line for line in lines if not dropped or not line.startswith(dropped))
+    if translation.held_out_share or translation.facts.data.written_evaluation is not None:
+        text = without_share_comment(text)
     if not translation.is_packed:
         text = without_packing(text)
     if any(path[-1] == "too_long" for path, _ in translation.changes):

@@ -60,6 +60,8 @@ class Translation:
         self.limits = LengthLimits()
         self.is_packed = False
         self.is_quantized = False
+        self.held_out_share = 0.0
+        """Share of the rows that are not trained on."""
         self.num_ranks = facts.num_ranks
         self.num_steps: int | None = None
         """Steps of the training; None if they cannot be known yet."""

@@ -9,7 +9,12 @@ import pytest
 
 from slurm_jobs.base.errors import InputError
 from slurm_jobs.commands.starter.other_tools.settings_file import read_training
-from slurm_jobs.commands.starter.other_tools.start_point import StartPoint, run_name, start_point
+from slurm_jobs.commands.starter.other_tools.start_point import (
+    AwaitedData,
+    StartPoint,
+    run_name,
+    start_point,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +25,10 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def started(text: str, name: str = "train.yaml") -> StartPoint:
     Path(name).write_text(text)
     return start_point(read_training(Path(name)), has_data=False)
+
+
+def paths(start: StartPoint) -> list[Path]:
+    return [each.path for each in start.data]
 
 
 @pytest.fixture
@@ -41,18 +50,48 @@ def listed(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("names", "chosen", "left_out"),
     [
-        ("first", "first", ()),
-        ("first, second", "first", ("second",)),
-        ("far,second,first", "second", ("far", "first")),
-        ("clips,second", "second", ("clips",)),
+        ("first", ["first"], []),
+        ("first, second", ["first", "second"], []),
+        ("far,second,first", ["second", "first"], ["far (not here; `hf download some/set "]),
+        ("clips,second", ["second"], ["clips (its column `videos`"]),
     ],
 )
-def test_the_first_data_set_that_is_here_is_trained_on(
-    listed: Path, names: str, chosen: str, left_out: tuple[str, ...]
+def test_all_data_sets_that_are_here_are_trained_on(
+    listed: Path, names: str, chosen: list[str], left_out: list[str]
 ) -> None:
     start = started(f"model_name_or_path: a/b\ndataset: {names}\n")
-    assert start.data == Path(f"{listed}::{chosen}")
-    assert start.left_out == left_out
+    assert paths(start) == [Path(f"{listed}::{name}") for name in chosen]
+    for text, beginning in zip(start.left_out, left_out, strict=True):
+        assert text.startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        ("mix_strategy: interleave_over\ninterleave_probs: 0.7, 0.3\n", [0.7, 0.3]),
+        ("mix_strategy: interleave_under\n", [1, 1]),
+        ("mix_strategy: interleave_over\ninterleave_probs: '1'\n", [None, None]),
+        ("mix_strategy: interleave_once\ninterleave_probs: 0.7, 0.3\n", [None, None]),
+        ("interleave_probs: 0.7, 0.3\n", [None, None]),
+    ],
+)
+def test_data_sets_have_weights_if_they_are_drawn_from(
+    listed: Path, text: str, weights: list[float | None]
+) -> None:
+    assert listed.is_dir()
+    start = started(f"model_name_or_path: a/b\ndataset: first,second\n{text}")
+    assert [each.proportion.get("weight") for each in start.data] == weights
+    (only,) = started(f"model_name_or_path: a/b\ndataset: first,far\n{text}").data
+    assert only.proportion == {}
+
+
+def test_numbers_of_rows_in_swift_are_drawn_and_probabilities_win() -> None:
+    Path("a.jsonl").write_text("")
+    Path("b.jsonl").write_text("")
+    text = "swift sft --model a/b --dataset a.jsonl#50 b.jsonl"
+    assert [each.proportion for each in started(text, "a.sh").data] == [{"num_samples": 50}, {}]
+    start = started(f"{text} --interleave_prob 0.5 0.5", "b.sh")
+    assert [each.proportion for each in start.data] == [{"weight": 0.5}, {"weight": 0.5}]
 
 
 def test_data_are_searched_above_the_file_too(
@@ -62,16 +101,16 @@ def test_data_are_searched_above_the_file_too(
     file.parent.mkdir(parents=True)
     monkeypatch.chdir(file.parent)
     start = started("model_name_or_path: a/b\ndataset: first\n", str(file))
-    assert start.data == Path(f"{listed}::first")
+    assert paths(start) == [Path(f"{listed}::first")]
 
 
 def test_data_of_a_hub_are_awaited_in_a_folder_and_found_there_later(listed: Path) -> None:
     text = "model_name_or_path: a/b\ndataset: far\n"
     start = started(text)
-    assert (start.data, start.awaited) == (None, listed / "set")
-    assert start.download == "hf download some/set --repo-type dataset --local-dir data/set"
+    download = "hf download some/set --repo-type dataset --local-dir data/set"
+    assert start.awaited == AwaitedData(path=listed / "set", download=download)
     (listed / "set").mkdir()
-    assert started(text).data == listed / "set"
+    assert paths(started(text)) == [listed / "set"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +122,8 @@ def test_data_of_a_hub_are_awaited_in_a_folder_and_found_there_later(listed: Pat
 )
 def test_the_command_that_downloads_data_fits_the_hub(name: str, command: str) -> None:
     start = started(f"swift sft --model a/b --dataset '{name}'\n", "train.sh")
-    assert start.download == command
+    assert start.awaited is not None
+    assert start.awaited.download == command
 
 
 @pytest.mark.parametrize(
@@ -106,23 +146,29 @@ def test_data_and_models_that_cannot_be_trained_are_refused(
 
 def test_files_of_axolotl_and_swift_are_found_with_their_columns() -> None:
     Path("rows.jsonl").write_text("")
+    Path("more.jsonl").write_text("")
     start = started(
         "base_model: a/b\n"
-        "datasets: [{path: json, data_files: [rows.jsonl], field_messages: talk}]\n"
+        "datasets: [{path: json, data_files: [rows.jsonl, more.jsonl], field_messages: talk}]\n"
         "test_datasets: [{path: rows.jsonl}]\n"
     )
-    assert start.data == start.held_out == Path("rows.jsonl").absolute()
-    assert start.columns == {"messages": "talk"}
-    start = started("swift sft --model a/b --dataset rows.jsonl#50\n", "train.sh")
-    assert start.data == Path("rows.jsonl").absolute()
+    assert paths(start) == [Path("rows.jsonl").absolute(), Path("more.jsonl").absolute()]
+    assert start.held_out == (Path("rows.jsonl").absolute(),)
+    assert [each.columns for each in start.data] == [{"messages": "talk"}] * 2
 
 
 def test_a_data_set_of_version_1_is_read_from_its_list() -> None:
     Path("rows.jsonl").write_text("")
-    Path("sets.yaml").write_text("one: {path: rows.jsonl, source: local}\ntwo: {path: x/y}\n")
+    Path("sets.yaml").write_text(
+        "one: {path: rows.jsonl, size: 40, weight: 0.5}\n"
+        "again: {path: rows.jsonl, weight: 2}\n"
+        "two: {path: x/y}\n"
+    )
     start = started("model: a/b\ntrain_dataset: sets.yaml\n")
-    assert start.data == Path("rows.jsonl").absolute()
-    assert start.left_out == ("two",)
+    assert paths(start) == [Path("rows.jsonl").absolute()] * 2
+    assert [each.proportion for each in start.data] == [{"num_samples": 20}, {"repeat": 2}]
+    download = "hf download x/y --repo-type dataset --local-dir data/y"
+    assert start.left_out == (f"two (not here; `{download}`)",)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Checkpoints, evaluation and trackers of another tool's training."""
+"""Checkpoints and trackers of another tool's training."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm_jobs.commands.starter.translation.translated_files import (
-    row_of,
-    translated,
-    written,
-)
+from tests.slurm_jobs.commands.starter.translation.translated_files import translated, written
 
 LLAMA = "model_name_or_path: a/b\n"
 AXOLOTL = "base_model: a/b\n"
@@ -43,19 +39,3 @@ AXOLOTL = "base_model: a/b\n"
 def test_settings_mean_the_same(tmp_path: Path, text: str, values: dict[str, Any]) -> None:
     config = written(translated(tmp_path / "a.yaml", text))
     assert {key: config.get(key) for key in values} == values
-
-
-def test_held_out_rows_are_evaluated_as_often(tmp_path: Path) -> None:
-    text = LLAMA + "eval_steps: 50\neval_dataset: held\n"
-    translation = translated(tmp_path / "a.yaml", text, evaluation="held.jsonl")
-    assert written(translation)["evaluate.every_steps"] == 50
-    translation = translated(tmp_path / "a.yaml", text)
-    assert "evaluate.every_steps" not in written(translation)
-    assert row_of(translation, "eval_steps").fate == "without"
-
-
-def test_a_share_to_hold_out_has_no_counterpart_yet(tmp_path: Path) -> None:
-    translation = translated(tmp_path / "a.yaml", LLAMA + "val_size: 0.1\n")
-    assert "without a counterpart yet" in row_of(translation, "val_size").text
-    translation = translated(tmp_path / "a.yaml", AXOLOTL + "val_set_size: 0.0\n")
-    assert row_of(translation, "val_set_size").fate == "kept"

@@ -25,7 +25,9 @@ do_train: true
 finetuning_type: lora
 lora_rank: 8
 lora_target: all
-dataset: pictures,identity
+dataset: pictures,far,more
+val_size: 0.1
+eval_steps: 50
 template: qwen2_vl
 cutoff_len: 1024
 output_dir: saves/pictures/lora
@@ -100,6 +102,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         rows.append({"messages": turns, "images": [f"pictures/{number}.png"]})
     (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "more.json").write_text(json.dumps(rows[:20]))
     sets = {
         "pictures": {
             "file_name": "rows.json",
@@ -107,7 +110,8 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "columns": {"messages": "messages", "images": "images"},
             "tags": {"role_tag": "role", "content_tag": "content"},
         },
-        "identity": {"file_name": "rows.json"},
+        "more": {"file_name": "more.json", "num_samples": 80},
+        "far": {"hf_hub_url": "some/set"},
     }
     (folder / "dataset_info.json").write_text(json.dumps(sets))
 
@@ -125,13 +129,18 @@ def test_a_lora_of_llama_factory(init: Init) -> None:
     assert "data set pictures of" in out
     preprocess, train = spec_of("pictures-lora")
     assert preprocess == {
-        "manifest": "../data/rows.json",
+        "manifest": [
+            {"path": "../data/rows.json", "name": "pictures"},
+            {"path": "../data/more.json", "num_samples": 80},
+        ],
         "processor": "../vlm",
         "max_tokens": 1024,
         "image_pixels": {"max": 262144},
         "max_reject_share": 0.01,
         "too_long": "truncate_text",
+        "held_out": {"share": 0.1},
     }
+    assert train["evaluate"] == {"every_steps": 50}
     assert train["adapters"] == {"rank": 8, "alpha": 16, "targets": ["language"]}
     assert (train["global_batch_size"], train["num_microbatches"], train["num_epochs"]) == (8, 4, 3)
     assert train["batching"] == {"kind": "grouped"}
@@ -143,7 +152,47 @@ def test_a_lora_of_llama_factory(init: Init) -> None:
     for key in yaml.safe_load(LLAMA_FACTORY):
         assert f"| `{key}` |" in keys
     assert "| `no_such_key` | 1 | unknown |" in keys
-    assert "left out, because one data set is trained on: identity" in out
+    assert "\nleft out: far (not here; `hf download some/set " in out
+    assert "# held_out" not in Path("configs/pictures-lora.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("sets", "most", "proportions", "fate"),
+    [
+        ("pictures,more", 30, [{"num_samples": 30}, {"num_samples": 30}], "translated"),
+        ("more", 100, [{"num_samples": 80}], "kept"),
+        (
+            "pictures,more\nmix_strategy: interleave_over\ninterleave_probs: 0.75,0.25",
+            30,
+            [{"weight": 0.75}, {"weight": 0.25}],
+            "without",
+        ),
+    ],
+)
+def test_each_data_set_has_its_share_and_at_most_so_many_rows(
+    init: Init, sets: str, most: int, proportions: list[dict[str, Any]], fate: str
+) -> None:
+    text = LLAMA_FACTORY.replace("pictures,far,more", sets)
+    Path("train.yaml").write_text(f"{text}max_samples: {most}\n")
+    result = json.loads(init("--from", "train.yaml", "--json").out)
+    assert result["problems"] == []
+    manifest = spec_of("pictures-lora")[0]["manifest"]
+    found = [{key: each[key] for key in each if key not in ("path", "name")} for each in manifest]
+    assert found == proportions
+    assert [row["fate"] for row in result["keys"] if row["key"] == "max_samples"] == [fate]
+
+
+def test_held_out_rows_of_several_files_are_evaluated(init: Init) -> None:
+    text = LLAMA_FACTORY.replace("val_size: 0.1", "eval_dataset: more,data/rows.json")
+    text = text.replace("far,more", "far")
+    Path("train.yaml").write_text(text.replace("pictures,far", "pictures"))
+    init("--from", "train.yaml")
+    preprocess, train = spec_of("pictures-lora")
+    assert preprocess["manifest"] == "../data/rows.json"
+    assert train["evaluate"] == {
+        "manifest": [{"path": "../data/more.json"}, {"path": "../data/rows.json"}],
+        "every_steps": 50,
+    }
 
 
 def test_a_full_training_of_axolotl(init: Init) -> None:
@@ -166,7 +215,8 @@ def test_a_packed_training_of_ms_swift_on_a_cluster(
     Path("train.sh").write_text(SWIFT)
     result = json.loads(begin("--from", "train.sh", "--name", "mine", "--json").out)
     assert result["problems"] == []
-    _, train = spec_of("mine")
+    preprocess, train = spec_of("mine")
+    assert preprocess["manifest"] == [{"path": "../data/rows.json", "num_samples": 20}]
     assert train["batching"] == {"kind": "packed", "max_tokens": 2048}
     assert (train["global_batch_size"], train["num_lanes"]) == (16, 16)
     assert train["trackers"] == {"use": ["tensorboard"]}
@@ -183,6 +233,7 @@ def test_options_win_over_the_file(init: Init, tmp_path: Path) -> None:
     qwen(tmp_path / "other")
     init("--from", "train.yaml", "--data", "mine.json", "--model", "other", "--name", "ours")
     preprocess, train = spec_of("ours")
+    assert preprocess["held_out"] == {"share": 0.1}
     assert preprocess["manifest"] == "../mine.json"
     assert (preprocess["processor"], train["model"]["path"]) == ("../other", "../other")
 
