@@ -10,7 +10,7 @@ from slurm_jobs.report.values.data_model import DataNumbers
 from slurm_jobs.report.values.data_statistics import Bin, DataStatistics
 from slurm_jobs.report.values.mixed_manifests import MixedManifest
 
-MIXTURE_COLUMNS = ("manifest", "rows", "rejected", "samples", "share", "tokens", "share of tokens")
+MIXTURE_COLUMNS = ("manifest", "rows", "no sample", "samples", "share", "tokens", "share of tokens")
 
 
 def counts_of_rows(numbers: DataNumbers) -> dict[str, Quantity]:
