@@ -219,9 +219,10 @@ class PreprocessConfig(CheckedConfig):
 
     manifest: ManifestList | InputPath
     """List of samples: CSV, JSON lines, a JSON list, Parquet or WebDataset tars (a file or a folder
-    of them), or a folder that `save_to_disk` of `datasets` wrote. A row has a picture with a caption, a question
-    with its answer, chat `messages`, or LLaVA's `conversations`. A list of manifests makes one data
-    set of them: `[{path: captions.jsonl, repeat: 2}, {path: vqa.json, num_samples: 50000}]`."""
+    of them), or a folder that `save_to_disk` of `datasets` wrote. A row has a picture with a
+    caption, a question with its answer, chat `messages`, or LLaVA's `conversations`. A list of
+    manifests makes one data set of them: `[{path: captions.jsonl, repeat: 2}, {path: vqa.json,
+    num_samples: 50000}]`."""
     columns: Columns = KNOWN_COLUMNS
     """Columns to read, if their names do not show their meaning: `{image: photo, text:
     description}`."""

@@ -42,6 +42,7 @@ FORMS: Mapping[str, Form] = {
     "Columns": Form("image", "photo", off=""),
     "CompileConfig": Form(),
     "EvaluateConfig": Form("manifest", "data/heldout.jsonl", off=""),
+    "HeldOutConfig": Form("share", "0.02", off=""),
     "ImagePixels": Form("max", "1003520", off=""),
     "LanguageConfig": Form("path", "models/Qwen2.5-0.5B"),
     "LevelConfig": Form("name", "caption"),

@@ -80,7 +80,7 @@ def test_a_read_that_fails_once_is_made_again(
 
     def fail_once(reader, buffer, path):
         if (error := next(failures, None)) is not None:
-            raise module._unreadable(path, error)
+            raise module.unreadable(path, error)
         return read(reader, buffer, path)
 
     monkeypatch.setattr(module, "_read_into", fail_once)

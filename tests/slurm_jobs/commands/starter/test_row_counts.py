@@ -70,7 +70,7 @@ def test_the_rows_of_parquet_and_of_a_saved_data_set_are_counted(tmp_path: Path)
 
 
 @pytest.mark.parametrize("has_stats", [True, False])
-def test_the_rows_of_tars_are_those_that_img2dataset_counted_or_an_estimate(
+def test_the_rows_of_tars_are_as_img2dataset_counted_or_an_estimate(
     tmp_path: Path, has_stats: bool
 ) -> None:
     for tar in range(3):
