@@ -101,9 +101,10 @@ def make_mixture(parts: Parts, stage: ConsolidateConfig, *, limit: int | None) -
         raise StageConfigError(message)
     for manifest in parts.manifests:
         if manifest.num_rows and not manifest.num_samples:  # none are read of a small `limit`
+            held_out = "" if parts.num_held_out is None else "lower `held_out.share`, "
             message = (
                 f"{manifest.path}: none of its {manifest.num_rows:,} rows became a sample; fix it, "
-                "or leave it out of the list, and preprocess all slices again by "
+                f"{held_out}or leave it out of the list, and preprocess all slices again by "
                 f"`{parts.again}`"
             )
             raise StageDataError(message, resumes=[parts.again_options])

@@ -82,6 +82,24 @@ def test_no_picture_of_a_held_out_row_is_trained_on(make: Make, tmp_path: Path, 
     assert result["rejects_by_reason"] == {"partly_held_out": len(by_reason["partly_held_out"])}
 
 
+def test_a_picture_in_two_manifests_is_held_out_of_both(make: Make, tmp_path: Path) -> None:
+    rows = random_rows(4)
+    _, whole = make(rows, held_out={"share": SHARE})
+    lines = (tmp_path / "source" / "rows.jsonl").read_text().splitlines(keepends=True)
+    for name, part in (("a", lines[:25]), ("b", lines[25:])):
+        (tmp_path / "source" / f"{name}.jsonl").write_text("".join(part))
+    paths = [str(tmp_path / "source" / f"{name}.jsonl") for name in "ab"]
+    manifests = [{"path": paths[0]}, {"path": paths[1], "repeat": 2}]
+    _, mixed = make(rows, 3, 2, held_out={"share": SHARE}, manifest=manifests)
+    assert {row["row"] for row in held_out_rows(mixed)} == {
+        row["row"] for row in held_out_rows(whole)
+    }
+    keys = open_dataset(mixed).index.key
+    assert set((keys % len(rows)).tolist()) == set(open_dataset(whole).index.key.tolist())
+    num_of_b = sum(key >= 25 for key in open_dataset(whole).index.key.tolist())
+    assert len(keys) == len(open_dataset(whole)) + num_of_b
+
+
 def test_share_that_is_removed_leaves_no_held_out_rows(make: Make) -> None:
     rows = random_rows(1)
     _, folder = make(rows)

@@ -14,6 +14,17 @@ stages:
       manifest: {name}
       processor: proc
 """
+TRAINING = """\
+  c: {{run: consolidate, after: p}}
+  t:
+    run: train
+    after: c
+    config:
+      device: cpu
+      strategy: single
+      {config}
+"""
+"""Stages that follow in the spec; the training's config gets another line."""
 
 
 def write_processor(folder: Path) -> None:

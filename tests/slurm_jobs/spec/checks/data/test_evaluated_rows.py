@@ -6,26 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, TRAINING, write_processor
 from tests.slurm_jobs.spec.conftest import Check, Notes
-
-TRAINING = """\
-  c: {{run: consolidate, after: p}}
-  t:
-    run: train
-    after: c
-    config:
-      device: cpu
-      strategy: single
-      num_steps: 1
-      {config}
-"""
 
 
 def _spec(folder: Path, config: str, held_out: str = "") -> str:
     write_processor(folder)
     (folder / "m.csv").write_text("image,text\n" + "a.png,words\n" * 10)
-    return SPEC.format(name="m.csv") + held_out + TRAINING.format(config=config)
+    return (
+        SPEC.format(name="m.csv")
+        + held_out
+        + TRAINING.format(config=f"num_steps: 1\n      {config}")
+    )
 
 
 HELD_OUT = "      held_out: {share: 0.5}\n"

@@ -6,19 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, TRAINING, write_processor
 from tests.slurm_jobs.spec.conftest import Check, Notes
-
-TRAINING = """\
-  c: {{run: consolidate, after: p}}
-  t:
-    run: train
-    after: c
-    config:
-      device: cpu
-      strategy: single
-      {config}
-"""
 
 
 def _spec(folder: Path, num_rows: int, config: str, *, held_out: str = "") -> str:
