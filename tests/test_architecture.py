@@ -367,3 +367,13 @@ def test_no_comment_stands_alone_between_blank_lines_at_the_margin(package: str)
             sections.append(f"{name_of(path)}:{line}")
     remedy = "divide the file, or put the comment directly above what it is about"
     assert not sections, f"{', '.join(sections)}: {remedy}"
+
+
+def test_the_linter_reads_every_python_file() -> None:
+    """A pattern in ruff's settings that leaves out a folder does so at every depth."""
+    command = [sys.executable, "-m", "ruff", "check", "--show-files", "."]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    linted = {Path(line) for line in shown.splitlines()}
+    for package in ("slurm_jobs", "pipeline", "tests", "benchmarks", "docs"):
+        unseen = set((ROOT / package).rglob("*.py")) - linted
+        assert not unseen

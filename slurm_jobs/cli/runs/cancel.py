@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.base.errors import FileError, InputError
 from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.cli.confirm import confirm
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.runs.orphaned_jobs import jobs_of_lost_run, lost_text
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.numbers_in_words import number_text
-from slurm_jobs.base.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from slurm_jobs.schedulers.lost_jobs import LostJob

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.texts.did_you_mean import did_you_mean
+from slurm_jobs.base.units import num_bytes
 from slurm_jobs.cli.arguments import path_of
 from slurm_jobs.cli.confirm import confirm
 from slurm_jobs.cli.terminal.console import print_json
@@ -16,9 +19,6 @@ from slurm_jobs.cli.terminal.numbers_in_words import number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.cli.typed_times import age_s
 from slurm_jobs.run_folder.cleanings import KINDS, Kind
-from slurm_jobs.base.errors import InputError
-from slurm_jobs.base.texts.did_you_mean import did_you_mean
-from slurm_jobs.base.units import num_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,10 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from slurm_jobs.base.processes.signal_handlers import handling
+from slurm_jobs.base.texts.control_characters import plain
 from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.cli.named_run import named_run
-from slurm_jobs.base.texts.control_characters import plain
-from slurm_jobs.base.processes.signal_handlers import handling
 
 
 def add_debug_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 
+from slurm_jobs.base.errors import InputError
 from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import shown_path
-from slurm_jobs.base.errors import InputError
 
 
 def add_note_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.terminal.shown_paths import command_text
 from slurm_jobs.base.errors import InputError, SchedulerError
+from slurm_jobs.cli.terminal.shown_paths import command_text
 
 if TYPE_CHECKING:
     from slurm_jobs.schedulers.lost_jobs import LostJob

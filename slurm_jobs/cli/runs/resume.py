@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 from slurm_jobs.base.units import number_of, seconds, slices_text
 from slurm_jobs.cli.arguments import add_overrides, add_run, path_of
 from slurm_jobs.cli.named_run import named_run
 from slurm_jobs.cli.specs.submit import job_printer, job_values
 from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.shown_paths import command_text, short_note, shown_path
-from slurm_jobs.base.index_ranges import parse_ranges, ranges_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

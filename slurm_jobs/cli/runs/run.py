@@ -21,8 +21,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_run(options: argparse.Namespace) -> int:
     """Submit and watch, then print the report; exit code 1 if the run failed."""
-    from slurm_jobs.cli.reports.report import write_report
     from slurm_jobs.base.units import attempt_name
+    from slurm_jobs.cli.reports.report import write_report
 
     submission = submit_spec(options)
     run_dir = submission.paths.run_dir

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from slurm_jobs.base.errors import InputError
+from slurm_jobs.base.quantities import Quantity
+from slurm_jobs.base.units import num_bytes, significant
 from slurm_jobs.cli.arguments import path_of, positive
 from slurm_jobs.cli.run_view.problems import source_lines
 from slurm_jobs.cli.runs.orphaned_jobs import lost_jobs_if_known, lost_lines, lost_values
@@ -16,9 +19,6 @@ from slurm_jobs.cli.terminal.console import print_json
 from slurm_jobs.cli.terminal.numbers_in_words import age_text, duration_text, number_text
 from slurm_jobs.cli.terminal.shown_paths import shown_path
 from slurm_jobs.cli.typed_times import moment_unix_s
-from slurm_jobs.base.errors import InputError
-from slurm_jobs.base.quantities import Quantity
-from slurm_jobs.base.units import num_bytes, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -264,5 +264,3 @@ def _run_values(listed: ListedRun, size: DiskUse | None) -> dict[str, Any]:
         "problems": [*listed.status.problems, *use.problems],
         "notes": list(listed.status.notes),
     }
-
-

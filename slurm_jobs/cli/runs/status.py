@@ -9,20 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.arguments import add_run
-from slurm_jobs.cli.exit_codes import exit_code
 from slurm_jobs.cli.named_run import named_run
-from slurm_jobs.cli.run_view.problems import problem_lines
-from slurm_jobs.cli.run_view.run_snapshot import read_view
-from slurm_jobs.cli.run_view.stages_table import stages_table, title_text
-from slurm_jobs.cli.run_view.status_json import status_values
-from slurm_jobs.cli.terminal.console import print_json
-from slurm_jobs.cli.terminal.numbers_in_words import number_text
-from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
-from slurm_jobs.run_folder.run_values import stages_named
 
 if TYPE_CHECKING:
     from slurm_jobs.status.run_status import RunStatus, StageStatus
-    from slurm_jobs.status.slice_status import SliceStatus
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +39,15 @@ def run_status(options: argparse.Namespace) -> int:
     from slurm_jobs.run_folder.paths import RunPaths
 
     run_dir = named_run(options.run)
+    # The view of a run takes longer to import than to find that there is no run.
+    from slurm_jobs.cli.exit_codes import exit_code
+    from slurm_jobs.cli.run_view.problems import problem_lines
+    from slurm_jobs.cli.run_view.run_snapshot import read_view
+    from slurm_jobs.cli.run_view.stages_table import stages_table, title_text
+    from slurm_jobs.cli.run_view.status_json import status_values
+    from slurm_jobs.cli.terminal.console import console, print_json
+    from slurm_jobs.run_folder.run_values import stages_named
+
     view = read_view(run_dir, fresh=options.fresh)
     stages = []
     if options.stage is not None:
@@ -58,8 +57,6 @@ def run_status(options: argparse.Namespace) -> int:
         values = status_values(run_dir, view.status, time.time())
         print_json(_with_attempts(values, run_dir, stages))
         return exit_code(view.status)
-    from slurm_jobs.cli.terminal.console import console
-
     screen = console()
     now_s = time.time()
     screen.print(title_text(view, now_s), soft_wrap=True)
@@ -109,6 +106,9 @@ def _retried_lines(run_dir: Path, status: RunStatus) -> list[str]:
 
     A report is made again by every resume.
     """
+    from slurm_jobs.cli.terminal.numbers_in_words import number_text
+    from slurm_jobs.cli.terminal.shown_paths import command_text, shown_path
+
     retried = []
     for stage in status.stages:
         waiting_again = [p for p in stage.slices if p.status == "waiting" and p.attempt == 1]

@@ -59,6 +59,8 @@ JOIN = START.splitlines().index("    child.join()") + 1
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATIENCE_VARIABLE, str(PATIENCE_S))
+    # Two ticks of this short patience: writing its stacks may cost a waiting process one.
+    monkeypatch.setattr(idle, "BUSY_SHARE", 0.04)
     monkeypatch.setattr(idle, "DUMP_S", 1.0)
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.cli.runs.resume import notes_of
 from slurm_jobs.commands.resume import Resumption
 from slurm_jobs.commands.spec_reading.read_spec import load
@@ -15,7 +16,6 @@ from slurm_jobs.plan.planned import Plan
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.run_folder.paths import RunPaths
 from slurm_jobs.run_folder.run_records import read_run
-from slurm_jobs.base.files import read_json, write_json_atomic
 from tests.slurm_jobs.cli.command import run_command
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
