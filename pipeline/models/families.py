@@ -8,7 +8,6 @@ without an error.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +15,20 @@ from typing import Any
 import torch
 import transformers
 from transformers import cache_utils
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
+from pipeline.models.image_features.glm_patches import encode_glm_patches
+from pipeline.models.image_features.padded_images import encode_padded_images
+from pipeline.models.image_features.whole_tiles import encode_tiles
 from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.layouts.native_patches import NativePatches
-from pipeline.models.layouts.padded_patches import PADDING, PaddedPatches
+from pipeline.models.layouts.padded_patches import PaddedPatches
 from pipeline.models.layouts.tiles import AnyresTiles, StackedImages, TilesInOneRow
 from pipeline.models.layouts.tower_arguments import (
     FollowFromGrids,
     lengths_and_places,
+    with_bicubic_places,
     with_learned_places,
     with_windows,
 )
@@ -188,82 +190,6 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
     )
 
 
-def _encode_tiles(model: Any, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-    """Return the features of tiles. transformers would first search for padding; there is none.
-
-    Args:
-        model: Idefics3Model or SmolVLMModel.
-        pixel_values: [1, num_tiles, 3, height, width].
-    """
-    tiles = pixel_values[0].to(model.dtype)
-    hidden = model.vision_model(pixel_values=tiles, return_dict=True).last_hidden_state
-    return BaseModelOutputWithPooling(pooler_output=model.connector(hidden))
-
-
-def _encode_padded_images(
-    model: Any,
-    pixel_values: torch.Tensor,
-    image_position_ids: torch.Tensor,
-    image_grids: torch.Tensor,
-) -> BaseModelOutputWithPooling:
-    """Return the features of padded images; transformers would read back which are padding.
-
-    Args:
-        model: Gemma4Model.
-        pixel_values: [num_images, num_patches, values].
-        image_position_ids: int64 [num_images, num_patches, 2].
-        image_grids: int64 [num_images, 2] on the host: rows and columns of patches.
-    """
-    tower = model.vision_tower
-    side = tower.config.pooling_kernel_size
-    is_padding = (image_position_ids == PADDING).all(dim=-1)
-    embeddings = tower.patch_embedder(pixel_values, image_position_ids, is_padding)
-    num_patches = pixel_values.shape[1]
-    mask = None
-    if int(image_grids.prod(dim=1).min()) < num_patches:
-        mask = (~is_padding)[:, None, None, :].expand(-1, 1, num_patches, -1)
-    encoded = tower.encoder(
-        inputs_embeds=embeddings, attention_mask=mask, pixel_position_ids=image_position_ids
-    )
-    pooled = []
-    for patches, (rows, columns) in zip(
-        encoded.last_hidden_state, image_grids.tolist(), strict=True
-    ):
-        squares = patches[: rows * columns].view(rows // side, side, columns // side, side, -1)
-        pooled.append(squares.float().mean(dim=(1, 3)).flatten(0, 1))
-    # As in transformers, in its precisions.
-    features = torch.cat(pooled).to(embeddings.dtype).float() * tower.pooler.root_hidden_size
-    if tower.config.standardize:
-        features = (features - tower.std_bias.float()) * tower.std_scale.float()
-    projected = model.embed_vision(inputs_embeds=features.to(embeddings.dtype))
-    return BaseModelOutputWithPooling(pooler_output=projected)
-
-
-def encode_whole_tiles(tower: Any) -> None:
-    """Make the vision tower of SmolVLM or Idefics3 skip the patch mask if it gets none.
-
-    transformers creates a mask of ones, and reads back from the device whether all are.
-    """
-    tower.forward = functools.partial(_encode, tower, tower.forward)
-
-
-def _encode(
-    tower: Any,
-    plain: Callable[..., Any],
-    pixel_values: torch.Tensor,
-    patch_attention_mask: torch.Tensor | None = None,
-    **options: Any,
-) -> Any:
-    if patch_attention_mask is not None:
-        return plain(pixel_values, patch_attention_mask=patch_attention_mask, **options)
-    num_tiles, _, height, width = pixel_values.shape
-    grid = (num_tiles, height // tower.patch_size, width // tower.patch_size)
-    whole = torch.ones(grid, dtype=torch.bool, device=pixel_values.device)
-    hidden = tower.embeddings(pixel_values=pixel_values, patch_attention_mask=whole)
-    hidden = tower.encoder(inputs_embeds=hidden, attention_mask=None).last_hidden_state
-    return BaseModelOutputWithPooling(last_hidden_state=tower.post_layernorm(hidden))
-
-
 _RETURNS_INTERMEDIATE = "its layers also return intermediate results"
 _BY_PICTURE = (
     "without varlen attention its layers attend image by image, those of one size at once, so "
@@ -276,7 +202,7 @@ _IDEFICS3 = Family(
     image_kind="tiled",
     make_layout=_one_row,
     projector=("model.connector.",),
-    encode_images=_encode_tiles,
+    encode_images=encode_tiles,
 )
 _QWEN2_VL = Family(
     image_kind="native",
@@ -291,6 +217,12 @@ _QWEN3_VL = dataclasses.replace(
     projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
     follow_from_grids=with_learned_places,
 )
+_GLM_OCR = dataclasses.replace(
+    _QWEN2_VL,
+    projector=(*_QWEN_MERGER, "model.visual.downsample."),
+    encode_images=encode_glm_patches,
+)
+_GLM4V = dataclasses.replace(_GLM_OCR, follow_from_grids=with_bicubic_places)
 _QWEN3_5 = dataclasses.replace(_QWEN2_VL, follow_from_grids=with_learned_places)
 
 FAMILIES: Mapping[str, Family] = {
@@ -331,8 +263,11 @@ FAMILIES: Mapping[str, Family] = {
         unused_modules=("model.audio_tower.", "model.embed_audio."),
         language_inputs=_per_layer_inputs,
         caps_logits=True,
-        encode_images=_encode_padded_images,
+        encode_images=encode_padded_images,
     ),
+    "glm46v": _GLM4V,
+    "glm4v": _GLM4V,
+    "glm_ocr": _GLM_OCR,
     "idefics3": _IDEFICS3,
     "internvl": Family(
         image_kind="tiled",

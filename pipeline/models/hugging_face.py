@@ -33,8 +33,9 @@ from pipeline.models.attention_kernels.packed_rows import (
 from pipeline.models.attention_kernels.pictures import attend_pictures_by_segment
 from pipeline.models.computation.aligned_products import align_products
 from pipeline.models.data_facts import DataFacts
-from pipeline.models.families import Family, encode_whole_tiles
+from pipeline.models.families import Family
 from pipeline.models.generation import Prompt, arrange_prompts, before, pad_left
+from pipeline.models.image_features.whole_tiles import encode_whole_tiles
 from pipeline.models.image_tokens import find_places, put_features, rows_and_columns, zero_of
 from pipeline.models.layouts.image_layout import ImageLayout, VisionInputs
 from pipeline.models.layouts.padded_patches import GRIDS

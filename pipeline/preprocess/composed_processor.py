@@ -6,7 +6,6 @@ image processor, the second folder's tokenizer, and a chat template with a slot 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from pipeline.preprocess.chat.chatml import (
     find_system_prompt,
     make_chatml,
 )
+from pipeline.preprocess.chat.end_token import END_TOKEN_FILES, with_end_token
 from pipeline.preprocess.processor_folders import write_folder
 from slurm_jobs.base.errors import StageDataError
 from slurm_jobs.base.files import dump_json
@@ -37,7 +37,6 @@ _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "merges.txt", "vocab.txt", "tokenizer.model"),
 )
-_NAMING_THE_END = ("tokenizer_config.json", "special_tokens_map.json")
 SIGLIP_DEFAULTS: Mapping[str, int] = {"image_size": 224, "patch_size": 16}
 """Defaults of transformers' SiglipVisionConfig: folders on hubs leave out default values."""
 _MOST_TOKENS = 8
@@ -122,18 +121,11 @@ def _tokenizer_files(parts: ComposedProcessor) -> dict[str, bytes]:
     folder = Path(parts.text)
     files = {n: (folder / n).read_bytes() for n in _TOKENIZER_FILES if (folder / n).is_file()}
     if parts.template is None:
-        files |= {n: _end_answers(files[n]) for n in _NAMING_THE_END if n in files}
+        # Base models name the token that ends texts.
+        for name in END_TOKEN_FILES:
+            if name in files:
+                files[name] = with_end_token(files[name], TURN_TOKENS[1])
     return files
-
-
-def _end_answers(data: bytes) -> bytes:
-    """Set `eos_token` to the token that ends turns: base models name the one that ends texts."""
-    values = json.loads(data)
-    named = values.get("eos_token")
-    content = named.get("content") if isinstance(named, dict) else named
-    if content in (None, TURN_TOKENS[1]):
-        return data
-    return dump_json({**values, "eos_token": TURN_TOKENS[1]}).encode()
 
 
 def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase) -> str:

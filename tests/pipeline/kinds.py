@@ -83,6 +83,17 @@ GEMMA4_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{ '<|turn>model\n' }}{%- endif -%}"
 )
 """In what it renders without tools and thoughts, that of the published Gemma 4."""
+GLM_TEMPLATE = (
+    "[gMASK]<sop>{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}<|assistant|>\n{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}<|user|>{% endgeneration %}"
+    "{% else %}{% if message['role'] == 'system' %}<|system|>"
+    "{% elif loop.first or loop.previtem['role'] != 'assistant' %}<|user|>{% endif %}{{ '\n' }}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}"
+    "<|begin_of_image|><|image|><|end_of_image|>{% else %}{{ item['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+"""In what it renders, that of the published GLM-4.1V, whose answers end where a question begins."""
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -98,6 +109,7 @@ KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"),
+    *("glm4v", "glm46v", "glm_ocr"),
     *("gemma3", "gemma4"),
 )
 SEE_AHEAD = ("gemma3", "gemma4")
@@ -131,6 +143,7 @@ def make_processor(kind: str) -> Any:
         size={"height": TILE, "width": TILE},
         image_grid_pinpoints=[[a * TILE, b * TILE] for a in (1, 2, 3) for b in (1, 2, 3)],
     )
+    glm = {"size": {"shortest_edge": 2 * 56 * 56, "longest_edge": 2 * 28 * 28 * 60}}
     gotocr = hf.GotOcr2ImageProcessorPil(size={"height": TILE, "width": TILE}, max_patches=6)
     qwen2 = hf.Qwen2VLImageProcessorPil(size=area)
     qwen3 = hf.Qwen2VLImageProcessorPil(
@@ -160,6 +173,9 @@ def make_processor(kind: str) -> Any:
         "qwen2_vl": (hf.Qwen2VLProcessor, qwen2, {}),
         "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
         "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
+        "glm4v": (hf.Glm4vProcessor, hf.Glm4vImageProcessorPil(**glm), {}),
+        "glm46v": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
+        "glm_ocr": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
         "gemma3": (
             hf.Gemma3Processor,
             hf.Gemma3ImageProcessorPil(**square),
@@ -242,6 +258,12 @@ def _make_tokenizer(kind: str) -> Any:
         vision = ("vision_start", "vision_end", "image_pad", "video_pad")
         more = ["<|im_start|>", *(f"<|{name}|>" for name in vision)]
         template = without_marks(QWEN_TEMPLATE)
+    elif kind.startswith("glm"):
+        names = {"bos_token": None, "eos_token": "<|user|>", "pad_token": "<|endoftext|>"}
+        roles_of = ("system", "assistant", "image", "video", "begin_of_image", "end_of_image")
+        more = ["[gMASK]", "<sop>", "<|begin_of_video|>", "<|end_of_video|>"]
+        more += [f"<|{name}|>" for name in roles_of]
+        template = GLM_TEMPLATE
     elif kind == "gemma3":
         images = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
         names = {
@@ -342,7 +364,7 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
     if kind == "gemma4":
         side = make_processor(kind).image_processor.patch_size
         return np.concatenate([convert_image_to_patches(image, side) for image in floats])
-    if not kind.startswith("qwen"):
+    if not kind.startswith(("qwen", "glm")):
         return np.stack(floats)
     processor = make_processor(kind).image_processor
     sizes = (processor.patch_size, processor.merge_size, processor.temporal_patch_size)

@@ -1,4 +1,4 @@
-"""Inputs of Qwen's vision towers that follow from image sizes, computed on the host.
+"""Inputs of Qwen's and GLM's vision towers that follow from image sizes, computed on the host.
 
 Given sizes on the device, transformers would compute them there and read them back: the lengths
 of images in each layer, three times, and as often again where layers are recomputed. At each
@@ -59,6 +59,19 @@ def with_learned_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tens
         num_grid_per_side=tower.num_grid_per_side,
         mode=tower.interpolation_mode,
         align_corners=tower.interpolation_align_corners,
+        spatial_merge_size=tower.spatial_merge_size,
+    )
+    shares = {"interp_indices": indices, "interp_weights": weights}
+    return lengths_and_places(grids, tower) | shares
+
+
+def with_bicubic_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """Return also the weights of each patch in the learned positions, for GLM-4V."""
+    embeddings = tower.embeddings
+    indices, weights = get_vision_interpolation_indices_and_weights(
+        grids,
+        num_grid_per_side=embeddings.image_size // embeddings.patch_size,
+        mode=embeddings.interpolated_method,
         spatial_merge_size=tower.spatial_merge_size,
     )
     shares = {"interp_indices": indices, "interp_weights": weights}

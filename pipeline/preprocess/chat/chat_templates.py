@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from pipeline.preprocess.chat.end_token import END_TOKEN_FILES, with_end_token
 from pipeline.preprocess.processor_folders import write_folder
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.base.files import dump_json
@@ -51,9 +52,32 @@ _TEXTS = (
 )
 _NO_THOUGHT = "<think>\\n\\n</think>\\n\\n"
 """What Qwen3.5 is given before an answer without a thought (`enable_thinking=False`)."""
+_GLM_NO_THOUGHT = "<think></think>\\n"
 _LEARNED = "{%- generation -%}{{- ' ' -}}" + _TEXTS + "{{- eos_token -}}{%- endgeneration -%}"
 
+
+def _glm_template(before_answer: str) -> str:
+    """Return a template in which the mark of the next question ends an answer."""
+    header = "{{- '<|assistant|>\\n" + before_answer + "' -}}"
+    return (
+        "{{- '[gMASK]<sop>' -}}{%- for message in messages -%}"
+        "{%- if message['role'] == 'assistant' -%}" + header + "{%- generation -%}"
+        "{%- for item in message['content'] -%}{{- item['text'] -}}{%- endfor -%}"
+        "{{- '<|user|>' -}}{%- endgeneration -%}{%- else -%}"
+        "{%- if message['role'] == 'system' -%}{{- '<|system|>' -}}"
+        "{%- elif loop.first or loop.previtem['role'] != 'assistant' -%}{{- '<|user|>' -}}"
+        "{%- endif -%}{{- '\\n' -}}"
+        "{%- for item in message['content'] -%}{%- if item['type'] == 'image' -%}"
+        "{{- '<|begin_of_image|><|image|><|end_of_image|>' -}}"
+        "{%- else -%}{{- item['text'] -}}{%- endif -%}{%- endfor -%}"
+        "{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}" + header + "{%- endif -%}"
+    )
+
+
 REPLACEMENTS: Mapping[ChatTemplateName, str] = {
+    "glm-4v": _glm_template(""),
+    "glm-4.6v": _glm_template(_GLM_NO_THOUGHT),
     "llava-1.5": (
         "{%- for message in messages -%}"
         "{%- if message['role'] == 'assistant' -%}{{- 'ASSISTANT:' -}}" + _LEARNED + "{%- else -%}"
@@ -87,7 +111,9 @@ REPLACEMENTS: Mapping[ChatTemplateName, str] = {
 }
 """Templates by the name in the stage's `chat_template`. `llava-1.5` is also for LLaVA-NeXT with
 Vicuna. `qwen3.5` gives each answer an empty thought, where the published template gives one only to
-the answers after the last question."""
+the answers after the last question, and `glm-4.6v` does the same."""
+_END_TOKENS: Mapping[str, str] = {"glm-4v": "<|user|>", "glm-4.6v": "<|user|>"}
+"""Tokens that end answers, by the name of the template, where a folder's `eos_token` is another."""
 assert set(REPLACEMENTS) == set(get_args(ChatTemplateName))
 
 
@@ -211,4 +237,7 @@ def prepare_folder(folder: Path, root: Path, chat_template: str | None) -> Path:
             if values.pop(_KEY, None) is not None:
                 files[name] = dump_json(values).encode()
         files[_JINJA] = text.encode()
+        for name in END_TOKEN_FILES if chat_template in _END_TOKENS else ():
+            if name in files:
+                files[name] = with_end_token(files[name], _END_TOKENS[chat_template])
     return folder if files == given else write_folder(files, root)

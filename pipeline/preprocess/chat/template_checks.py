@@ -20,6 +20,7 @@ import numpy as np
 from pipeline.preprocess.chat.answer_spans import TemplateRefusedError, marks_answers
 from pipeline.preprocess.chat.chat_templates import REPLACEMENTS
 from pipeline.preprocess.chat.chat_tokenizer import ChatMessages, ChatTokenizer, render
+from pipeline.preprocess.chat.end_token import END_TOKEN_FILES
 from pipeline.preprocess.chat.token_sequences import TokenSequence, count_token
 from slurm_jobs.base.errors import StageDataError
 
@@ -51,8 +52,6 @@ _PROBES: tuple[tuple[list[dict[str, Any]], tuple[str, ...]], ...] = (
 """Test conversations, each with its answers; the first must be accepted."""
 _LIST_MARK = re.compile(r"""['"]type['"]""")
 """In a rendered text: a content item printed by Python or JSON."""
-_END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-"""Files of a folder with its `eos_token`; the second, which older folders have, comes first."""
 
 
 def check_template(chat: ChatTokenizer, place: Path) -> None:
@@ -161,7 +160,7 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
                 "print the end-of-turn token once, before `{% endgeneration %}`, and set "
                 "`eos_token` to it"
             )
-        files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
+        files = " and ".join(name for name in END_TOKEN_FILES if (place.parent / name).exists())
         message = (
             f"{place}: with the `chat_template`, {chat.decode(span)!r} is the "
             "assistant's answer, which does not end with the tokenizer's `eos_token` "

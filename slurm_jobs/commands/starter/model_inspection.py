@@ -18,6 +18,7 @@ from slurm_jobs.formats.configs.stages import ChatTemplateName
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.folder import read_processor
 from slurm_jobs.formats.processors.gemma_images import Gemma3Images, Gemma4Images
+from slurm_jobs.formats.processors.glm_images import GlmImages
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -32,8 +33,10 @@ _ONEVISION_GRIDS = tuple(itertools.product(_ONEVISION_SIDES, _ONEVISION_SIDES))
 _GRIDS = ((672, 336), (336, 672), (672, 672), (336, 1008), (1008, 336))
 
 
-def _native(*, patch_size: int, pixels: tuple[int, int]) -> NativeImages:
-    return NativeImages(
+def _native(
+    *, patch_size: int, pixels: tuple[int, int], rules: type[NativeImages] = NativeImages
+) -> NativeImages:
+    return rules(
         patch_size=patch_size,
         merge_size=2,
         temporal_patch_size=2,
@@ -59,6 +62,10 @@ def _tiles(*, longest_edge: int, tile_size: int, num_image_tokens: int) -> Idefi
 _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (r"qwen2(\.5)?-vl", _native(patch_size=14, pixels=(3_136, 12_845_056))),
     (r"qwen3-vl|qwen3\.[5-9]", _native(patch_size=16, pixels=(65_536, 16_777_216))),
+    (
+        r"glm-ocr|glm-4\.1v|glm-4\.6v-flash",
+        _native(patch_size=14, pixels=(6_272, 4_816_896), rules=GlmImages),
+    ),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),
     (
@@ -121,8 +128,16 @@ _HUB_TEMPLATES: tuple[tuple[str, ChatTemplateName], ...] = (
     (r"llava-v?1\.5|llava-v1\.6-vicuna", "llava-1.5"),
     (r"llava-v1\.6-mistral", "llava-next-mistral"),
     (r"qwen3\.[5-9]", "qwen3.5"),
+    (r"glm-ocr|glm-4\.1v", "glm-4v"),
+    (r"glm-4\.6v", "glm-4.6v"),
 )
 """Published models by their names on the hub whose own template cannot be trained with."""
+_GLM_TEMPLATES: Mapping[str, ChatTemplateName] = {
+    "glm4v": "glm-4v",
+    "glm_ocr": "glm-4v",
+    "glm46v": "glm-4.6v",
+}
+"""Templates of GLM by the type of the model."""
 _LLAVA_TEMPLATES: Mapping[str, ChatTemplateName] = {
     "llama": "llava-1.5",
     "mistral": "llava-next-mistral",
@@ -179,10 +194,14 @@ def inspect_weights(name: str, *, as_named: str) -> Model:
 
 def _template_for(folder: Path, values: Mapping[str, Any]) -> ChatTemplateName | None:
     """Return the replacement of a model's template; None if its own can be trained with."""
-    if str(values.get("model_type")).startswith("qwen3_5"):
+    kind = str(values.get("model_type"))
+    if kind in _GLM_TEMPLATES:
+        marks_answers = any("endgeneration" in text for text in _templates_in(folder))
+        return None if marks_answers else _GLM_TEMPLATES[kind]
+    if kind.startswith("qwen3_5"):
         return "qwen3.5" if any("<think>" in text for text in _templates_in(folder)) else None
     language = values.get("text_config")
-    if values.get("model_type") not in {"llava", "llava_next"} or not isinstance(language, dict):
+    if kind not in {"llava", "llava_next"} or not isinstance(language, dict):
         return None
     if any(end in template for template in _templates_in(folder) for end in ("eos_token", "</s>")):
         return None

@@ -89,7 +89,7 @@ DEFAULT_MAX_IMAGE_MB = 512
 TooLong = Literal["drop", "truncate_text", "error"]
 ImageFormat = Literal["png", "jpeg", "webp", "webp_lossless", "raw"]
 ImageDecoding = Literal["exact", "fine", "fast"]
-ChatTemplateName = Literal["llava-1.5", "llava-next-mistral", "qwen3.5"]
+ChatTemplateName = Literal["glm-4v", "glm-4.6v", "llava-1.5", "llava-next-mistral", "qwen3.5"]
 """Chat templates that come with this package (`pipeline.preprocess.chat.chat_templates`)."""
 
 DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
@@ -232,9 +232,9 @@ class PreprocessConfig(CheckedConfig):
     models/Qwen2.5-0.5B-Instruct}`."""
     chat_template: ChatTemplateName | InputPath | None = None
     """Chat template instead of the one in the processor's folder: a file (Jinja), or one of this
-    package: `llava-1.5` (also for LLaVA-NeXT with Vicuna), `llava-next-mistral`, `qwen3.5`. The
-    published templates of these models cannot be trained with. The exported model gets this
-    template, too. For a processor of two folders set its `template`."""
+    package: `glm-4v` (also for GLM-OCR), `glm-4.6v`, `llava-1.5` (also for LLaVA-NeXT with Vicuna),
+    `llava-next-mistral`, `qwen3.5`. The published templates of these models cannot be trained with.
+    The exported model gets it, too. For a processor of two folders set its `template`."""
     image_root: InputPath | None = None
     """Folder that relative image paths start from; by default the manifest's own folder. Members of
     archives (tar or zip) are written `photos.tar::cats/1.jpg`."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeGuard
 from slurm_jobs.base.errors import StageDataError
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
 from slurm_jobs.formats.processors.gemma_images import Gemma3Images, Gemma4Images
+from slurm_jobs.formats.processors.glm_images import GlmImages
 from slurm_jobs.formats.processors.image_plans import (
     Colour,
     FixedImages,
@@ -237,6 +238,29 @@ def build_native(described: Described) -> NativeImages:
     )
 
 
+def build_glm(described: Described) -> GlmImages:
+    """Return the rules for images of their own proportions: GLM-4.1V, GLM-4.6V and GLM-OCR.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    times = described.count("temporal_patch_size")
+    expected = "expected shortest_edge and longest_edge (in pixels of area, each repetition in "
+    expected += f"time counted, so multiples of temporal_patch_size, which is {times})"
+    areas = described.counts("size", ("shortest_edge", "longest_edge"), expected)
+    if areas[1] < areas[0] or any(area % times for area in areas):
+        described.refuse("size", expected)
+    return GlmImages(
+        patch_size=described.count("patch_size"),
+        merge_size=described.count("merge_size"),
+        temporal_patch_size=times,
+        min_pixels=areas[0] // times,
+        max_pixels=areas[1] // times,
+        image_token=described.token("image_token", "<|image|>"),
+        wrapping=("<|begin_of_image|>", "<|end_of_image|>"),
+    )
+
+
 def build_idefics(described: Described) -> IdeficsTiles:
     """Return the rules for tiles and the whole image: Idefics3 and SmolVLM.
 
@@ -380,6 +404,11 @@ _IDEFICS = Builder(
     more_keys=frozenset({"do_pad"}),  # pads batches of tiles, which are all of one size
 )
 
+_GLM = Builder(
+    build=build_glm,
+    processor_classes=frozenset({"Glm4vProcessor", "Glm46VProcessor"}),
+)
+
 BUILDERS: Mapping[str, Builder] = {
     "CLIPImageProcessor": _FIXED,
     "Gemma3ImageProcessor": Builder(
@@ -392,6 +421,8 @@ BUILDERS: Mapping[str, Builder] = {
             }
         ),
     ),
+    "Glm46VImageProcessor": _GLM,
+    "Glm4vImageProcessor": _GLM,
     "GotOcr2ImageProcessor": Builder(
         build=build_internvl,
         processor_classes=frozenset({"InternVLProcessor"}),

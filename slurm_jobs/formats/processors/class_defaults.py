@@ -40,11 +40,22 @@ _IDEFICS_DEFAULTS = {
     "max_image_size": {"longest_edge": 364},
     "do_image_splitting": True,
 }
+_GLM = {
+    **_STEP_DEFAULTS,
+    **_OPENAI,
+    "resample": _BICUBIC,
+    "size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15000},
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+}
 _SQUARE = {**_STEP_DEFAULTS, **_CENTRED, "size": {"height": 224, "width": 224}}
 
 CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "CLIPImageProcessor": _CLIP,
     "Gemma3ImageProcessor": {**_SQUARE, "resample": _BILINEAR},
+    "Glm46VImageProcessor": _GLM,
+    "Glm4vImageProcessor": _GLM,
     "GotOcr2ImageProcessor": {
         **_STEP_DEFAULTS,
         **_OPENAI,

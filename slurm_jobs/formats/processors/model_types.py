@@ -22,6 +22,9 @@ size. `native`: one, of its own size."""
 TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "gemma3": "fixed",
     "gemma4": "native",
+    "glm46v": "native",
+    "glm4v": "native",
+    "glm_ocr": "native",
     "idefics3": "tiled",
     "internvl": "tiled",
     "llava": "fixed",
@@ -58,6 +61,8 @@ _FORM_OF_OTHER_CODE: Mapping[str, str] = {
 MADE_IMAGES: Mapping[str, ImageKind] = {
     "CLIPImageProcessor": "fixed",
     "Gemma3ImageProcessor": "fixed",
+    "Glm46VImageProcessor": "native",
+    "Glm4vImageProcessor": "native",
     "GotOcr2ImageProcessor": "tiled",
     "Gemma4ImageProcessor": "native",
     "Idefics3ImageProcessor": "tiled",

@@ -23,6 +23,8 @@ _SIZE_KEYS: Mapping[str, str] = {
     "ViTImageProcessor": "size, one size for all images",
 }
 """Keys by which a class of image processors limits images."""
+_COUNTED_IN_TIME = frozenset({"Glm46VImageProcessor", "Glm4vImageProcessor"})
+"""Classes whose sizes count each pixel as often as an image is repeated in time."""
 
 
 class PixelLimitsError(ValueError):
@@ -42,16 +44,18 @@ def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[st
     if name in _SIZE_KEYS or name not in MADE_IMAGES:
         limit = f"its limit is {_SIZE_KEYS[name]}" if name in _SIZE_KEYS else "it has none of these"
         message = (
-            f"image_pixels limits images that keep their proportions (Qwen2-VL, Qwen2.5-VL, "
-            f"Qwen3-VL), and this is a {name or 'processor of an unnamed class'}: {limit}. Leave "
-            "image_pixels out; to change that limit, edit it in a copy of the folder and set "
+            "image_pixels limits images that keep their proportions (Qwen's and GLM's models), and "
+            f"this is a {name or 'processor of an unnamed class'}: {limit}. Leave image_pixels "
+            "out; to change that limit, edit it in a copy of the folder and set "
             "`processor` to the copy"
         )
         raise PixelLimitsError(message)
     values = {**CLASS_DEFAULTS[name], **{k: v for k, v in images.items() if v is not None}}
     size = values["size"] if isinstance(values["size"], Mapping) else {}
-    least = pixels.min or values.get("min_pixels") or size.get("shortest_edge")
-    most = pixels.max or values.get("max_pixels") or size.get("longest_edge")
+    times = values["temporal_patch_size"] if name in _COUNTED_IN_TIME else 1
+    areas = {edge: area // times for edge, area in size.items() if isinstance(area, int)}
+    least = pixels.min or values.get("min_pixels") or areas.get("shortest_edge")
+    most = pixels.max or values.get("max_pixels") or areas.get("longest_edge")
     side = values["patch_size"] * values["merge_size"]
     if pixels.max is not None and pixels.max < side**2:
         message = (
@@ -68,5 +72,8 @@ def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[st
             "pixels; set image_pixels.max, too"
         )
         raise PixelLimitsError(message)
+    if times > 1:
+        counted = {"shortest_edge": least and least * times, "longest_edge": most and most * times}
+        return {**images, "size": counted}
     limits = {"min_pixels": least, "max_pixels": most}
     return {**images, **limits, "size": {"shortest_edge": least, "longest_edge": most}}

@@ -58,6 +58,8 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
     }
     if kind.startswith("qwen"):
         return _qwen_config(kind, text, id_of, tied=tied)
+    if kind.startswith("glm"):
+        return _glm_config(kind, text, id_of, tied=tied)
     if kind == "gemma3":
         return _gemma3_config(text, id_of, tied=tied)
     if kind == "gemma4":
@@ -116,6 +118,38 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
         "qwen3_5_moe": hf.Qwen3_5MoeConfig,
     }[kind]
     return config(vision_config=vision, **common)
+
+
+def _glm_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
+    import transformers as hf
+
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "image_size": 14 * 5,
+        "out_hidden_size": 32,
+        "intermediate_size": 64,
+    }
+    if kind == "glm46v":
+        text |= {"model_type": "glm4v_text"}
+        vision |= {"model_type": "glm4v_vision"}
+    config = {"glm4v": hf.Glm4vConfig, "glm46v": hf.Glm46VConfig, "glm_ocr": hf.GlmOcrConfig}[kind]
+    return config(
+        text_config=text | {"rope_parameters": rope},
+        vision_config=vision,
+        image_token_id=id_of("<|image|>"),
+        video_token_id=id_of("<|video|>"),
+        image_start_token_id=id_of("<|begin_of_image|>"),
+        image_end_token_id=id_of("<|end_of_image|>"),
+        video_start_token_id=id_of("<|begin_of_video|>"),
+        video_end_token_id=id_of("<|end_of_video|>"),
+        tie_word_embeddings=tied,
+    )
 
 
 def _gemma3_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:

@@ -24,8 +24,9 @@ def test_residual_sums_beyond_fp16_stay_finite_under_autocast(kind):
         if keeps:
             keep_residual_in_fp32(model, CPU.device)
         for layer in model.towers()[1]:
-            # Gemma normalises what its layers add.
-            last = getattr(layer, "post_feedforward_layernorm", layer.mlp)
+            # Gemma and GLM normalise what their layers add.
+            names = ("post_feedforward_layernorm", "post_mlp_layernorm", "mlp")
+            last = getattr(layer, next(name for name in names if hasattr(layer, name)))
             last.register_forward_hook(lambda _module, _inputs, output: output + 60_000)
         batch = kind.batch(model, [[sample] for sample in kind.samples()])
         inputs = to_device(batch, CPU, model.layout)

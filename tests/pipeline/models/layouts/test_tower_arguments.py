@@ -1,4 +1,4 @@
-"""What Qwen's towers are told of the sizes of pictures, on the host."""
+"""What Qwen's and GLM's towers are told of the sizes of pictures, on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.models.layouts.tower_arguments import plain_arguments, tower_argum
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import inputs_of
 
-QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm_ocr")
 
 
 def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:
@@ -22,7 +22,7 @@ def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:
     return model, inputs_of(kind, model, pictures=True).vision
 
 
-@pytest.mark.parametrize("name", QWEN)
+@pytest.mark.parametrize("name", NATIVE)
 def test_features_are_the_same_bits_as_when_transformers_works_it_out(make_kind, name):
     kind = make_kind(name)
     model, vision = model_and_pictures(kind)
@@ -36,7 +36,7 @@ def test_features_are_the_same_bits_as_when_transformers_works_it_out(make_kind,
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("name", [*QWEN, "llava_next", "llava_onevision"])
+@pytest.mark.parametrize("name", [*NATIVE, "llava_next", "llava_onevision"])
 def test_sharded_root_does_not_move_sizes_to_the_device(make_kind, name):
     _, vision = model_and_pictures(make_kind(name))
     # What fully_shard and DistributedDataParallel do with what a model is called with.

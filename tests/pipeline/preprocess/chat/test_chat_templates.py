@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import logging
@@ -20,7 +21,13 @@ from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.formats.config import build_config
 from slurm_jobs.formats.configs.stages import PreprocessConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_image
-from tests.pipeline.kinds import SMOLVLM_TEMPLATE, make_processor, without_marks, write_kind
+from tests.pipeline.kinds import (
+    GLM_TEMPLATE,
+    SMOLVLM_TEMPLATE,
+    make_processor,
+    without_marks,
+    write_kind,
+)
 
 IMAGES = (
     "{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}"
@@ -228,7 +235,7 @@ THINKING = (
 
 
 def test_qwen_3_5_is_trained_as_if_it_were_asked_without_thinking(tmp_path: Path) -> None:
-    own = make_processor("qwen3_5")
+    own = copy.deepcopy(make_processor("qwen3_5"))
     own.tokenizer.add_tokens(["\n\n", "<think>", "</think>"])  # one token each, as in Qwen's
     own.chat_template = own.tokenizer.chat_template = THINKING
     own.save_pretrained(tmp_path / "p")
@@ -409,3 +416,25 @@ def test_a_chat_template_that_is_no_file_of_text_is_refused(
     write(tmp_path / "own.jinja")
     with pytest.raises(StageConfigError, match=words):
         prepare_folder(tmp_path, tmp_path / "copies", str(tmp_path / "own.jinja"))
+
+
+@pytest.mark.parametrize("name", ["glm-4v", "glm-4.6v"])
+def test_the_mark_of_a_question_ends_glms_answers(tmp_path: Path, name: str) -> None:
+    own = copy.deepcopy(make_processor("glm4v"))
+    own.tokenizer.add_tokens(["<think>", "</think>"])
+    own.tokenizer.eos_token = "<|endoftext|>"
+    published = without_marks(GLM_TEMPLATE).replace("<|user|>{% else", "{% else")
+    is_after_question = "{% elif loop.first or loop.previtem['role'] != 'assistant' %}"
+    published = published.replace(is_after_question, "{% else %}")
+    own.chat_template = own.tokenizer.chat_template = published
+    own.save_pretrained(tmp_path / "p")
+    with pytest.raises(StageConfigError, match="which does not end with the tokenizer's"):
+        encoder_of(tmp_path / "p")
+    dataset = run_consolidate(tmp_path / "set", preprocess(tmp_path / "p", chat_template=name))[1]
+    text, learned = rendered(dataset / "processor", WHAT, CUP, SURE, YES)
+    thought = "<think></think>\n" if name == "glm-4.6v" else ""
+    assert text == (
+        "[gMASK]<sop><|user|>\n<|begin_of_image|><|image|><|end_of_image|>What?"
+        f"<|assistant|>\n{thought}A cup<|user|>\nSure?<|assistant|>\n{thought}Yes<|user|>"
+    )
+    assert learned == ["A cup<|user|>", "Yes<|user|>"]

@@ -62,6 +62,8 @@ def test_the_address_of_a_model_on_the_hub_is_its_name(url: str) -> None:
         ("llava-hf/llava-v1.6-vicuna-7b-hf", "llava-1.5"),
         ("llava-hf/llava-v1.6-mistral-7b-hf", "llava-next-mistral"),
         ("Qwen/Qwen3.5-9B", "qwen3.5"),
+        ("zai-org/GLM-OCR", "glm-4v"),
+        ("zai-org/GLM-4.6V-Flash", "glm-4.6v"),
         ("Qwen/Qwen2.5-VL-3B-Instruct", None),
         ("Qwen/Qwen3-VL-4B-Instruct", None),
     ],
@@ -89,6 +91,9 @@ def test_a_published_llava_gets_a_template_that_ends_its_turns(
         ("qwen2_vl llama", "chat_template.jinja", "{{ text }} ", None),
         ("qwen3_5 qwen3_5_text", "chat_template.jinja", "<think>{{ text }}", "qwen3.5"),
         ("qwen3_5_moe qwen3_5_moe_text", "chat_template.jinja", "{{ text }}", None),
+        ("glm_ocr glm_ocr_text", "chat_template.jinja", "<|user|>{{ text }}", "glm-4v"),
+        ("glm46v glm4v_text", "chat_template.jinja", "<|user|>{{ text }}", "glm-4.6v"),
+        ("glm4v glm4v_text", "chat_template.jinja", "{{ text }}{% endgeneration %}", None),
     ],
 )
 def test_a_folder_of_llava_gets_that_template_unless_its_own_ends_turns(

@@ -16,6 +16,7 @@ _KINDS = {
     builders.build_fixed: "fixed",
     builders.build_gemma3: "fixed",
     builders.build_gemma4: "native",
+    builders.build_glm: "native",
     builders.build_idefics: "tiled",
     builders.build_internvl: "tiled",
     builders.build_llava_next: "tiled",
