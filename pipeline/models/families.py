@@ -8,6 +8,7 @@ without an error.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +25,12 @@ from pipeline.models.image_features.whole_tiles import encode_tiles
 from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.layouts.native_patches import NativePatches
 from pipeline.models.layouts.padded_patches import PaddedPatches
+from pipeline.models.layouts.raster_patches import RasterPatches
 from pipeline.models.layouts.tiles import AnyresTiles, StackedImages, TilesInOneRow
 from pipeline.models.layouts.tower_arguments import (
     FollowFromGrids,
     lengths_and_places,
+    raster_places,
     with_bicubic_places,
     with_learned_places,
     with_windows,
@@ -176,12 +179,14 @@ def _anyres_alone(config: Any, facts: DataFacts) -> AnyresTiles:
     return dataclasses.replace(_anyres(config, facts), counts_pictures=True)
 
 
-def _native(_config: Any, facts: DataFacts) -> NativePatches:
+def _native(
+    _config: Any, facts: DataFacts, kind: type[NativePatches] = NativePatches
+) -> NativePatches:
     info = facts.info
     assert info.patch_size is not None  # of a `native` data set
     assert info.merge_size is not None
     assert info.temporal_patch_size is not None
-    return NativePatches(
+    return kind(
         scale=facts.pixel_scale,
         patch_size=info.patch_size,
         merge_size=info.merge_size,
@@ -277,6 +282,12 @@ FAMILIES: Mapping[str, Family] = {
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
     "smolvlm": _IDEFICS3,
+    "paddleocr_vl": dataclasses.replace(
+        _QWEN2_VL,
+        make_layout=functools.partial(_native, kind=RasterPatches),
+        projector=("model.projector.",),
+        follow_from_grids=raster_places,
+    ),
     "qwen2_vl": _QWEN2_VL,
     "qwen2_5_vl": dataclasses.replace(_QWEN2_VL, follow_from_grids=with_windows),
     "qwen3_vl": _QWEN3_VL,

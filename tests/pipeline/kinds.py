@@ -94,6 +94,17 @@ GLM_TEMPLATE = (
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
 """In what it renders, that of the published GLM-4.1V, whose answers end where a question begins."""
+PADDLEOCR_TEMPLATE = (
+    "<|begin_of_sentence|>{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}{{ 'Assistant: ' }}{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}</s>{% endgeneration %}"
+    "{% else %}{% if message['role'] == 'user' %}{{ 'User: ' }}{% endif %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}"
+    "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>{% else %}{{ item['text'] }}{% endif %}"
+    "{% endfor %}{{ '\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
+)
+"""Like that of the published PaddleOCR-VL, except that images stay where they are in a message."""
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -109,7 +120,7 @@ KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"),
-    *("glm4v", "glm46v", "glm_ocr"),
+    *("glm4v", "glm46v", "glm_ocr", "paddleocr_vl"),
     *("gemma3", "gemma4"),
 )
 SEE_AHEAD = ("gemma3", "gemma4")
@@ -176,6 +187,11 @@ def make_processor(kind: str) -> Any:
         "glm4v": (hf.Glm4vProcessor, hf.Glm4vImageProcessorPil(**glm), {}),
         "glm46v": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
         "glm_ocr": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
+        "paddleocr_vl": (
+            hf.PaddleOCRVLProcessor,
+            hf.PaddleOCRVLImageProcessorPil(size=area),
+            {},
+        ),
         "gemma3": (
             hf.Gemma3Processor,
             hf.Gemma3ImageProcessorPil(**square),
@@ -264,6 +280,11 @@ def _make_tokenizer(kind: str) -> Any:
         more = ["[gMASK]", "<sop>", "<|begin_of_video|>", "<|end_of_video|>"]
         more += [f"<|{name}|>" for name in roles_of]
         template = GLM_TEMPLATE
+    elif kind == "paddleocr_vl":
+        names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>"}
+        roles = {"image_token": "<|IMAGE_PLACEHOLDER|>"}
+        more = ["<|begin_of_sentence|>", "<|IMAGE_START|>", "<|IMAGE_END|>", "<|video|>"]
+        template = without_marks(PADDLEOCR_TEMPLATE)
     elif kind == "gemma3":
         images = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
         names = {
@@ -364,7 +385,7 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
     if kind == "gemma4":
         side = make_processor(kind).image_processor.patch_size
         return np.concatenate([convert_image_to_patches(image, side) for image in floats])
-    if not kind.startswith(("qwen", "glm")):
+    if not kind.startswith(("qwen", "glm", "paddle")):
         return np.stack(floats)
     processor = make_processor(kind).image_processor
     sizes = (processor.patch_size, processor.merge_size, processor.temporal_patch_size)

@@ -81,10 +81,10 @@ class _Reorder(torch.autograd.Function):
 
 
 def attend_pictures_by_segment(tower: nn.Module) -> None:
-    """Make the layers of a vision tower of Qwen attend all segments of one length at once."""
+    """Make the layers of a vision tower attend all segments of one length at once."""
     for module in tower.modules():
         config = getattr(module, "config", None)
-        if config is not None and hasattr(module, "qkv"):
+        if config is not None and (hasattr(module, "qkv") or hasattr(module, "q_proj")):
             # Only of this module: the tower's own config is saved, and models are built from it.
             module.config = own = copy.copy(config)
             own._attn_implementation_internal = _PICTURES  # noqa: SLF001 - the setter checks nothing, and has no public name

@@ -1,4 +1,4 @@
-"""Inputs of Qwen's and GLM's vision towers that follow from image sizes, computed on the host.
+"""Inputs of vision towers that follow from the sizes of images, computed on the host.
 
 Given sizes on the device, transformers would compute them there and read them back: the lengths
 of images in each layer, three times, and as often again where layers are recomputed. At each
@@ -76,6 +76,23 @@ def with_bicubic_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tens
     )
     shares = {"interp_indices": indices, "interp_weights": weights}
     return lengths_and_places(grids, tower) | shares
+
+
+def raster_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """Return bounds, places and weights like `with_learned_places`, for PaddleOCR-VL."""
+    embeddings = tower.vision_model.embeddings
+    indices, weights = get_vision_interpolation_indices_and_weights(
+        grids,
+        num_grid_per_side=embeddings.num_grid_per_side,
+        mode=embeddings.interpolation_mode,
+        align_corners=embeddings.interpolation_align_corners,
+    )
+    return {
+        "cu_seqlens": get_vision_cu_seqlens(grids),
+        "position_ids": get_vision_position_ids(grids, 1),
+        "interp_indices": indices,
+        "interp_weights": weights,
+    }
 
 
 def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, torch.Tensor]:

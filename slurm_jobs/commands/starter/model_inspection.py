@@ -27,6 +27,7 @@ from slurm_jobs.formats.processors.image_plans import (
 )
 from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 from slurm_jobs.formats.processors.model_types import SMALL_VLM
+from slurm_jobs.formats.processors.paddleocr_images import PaddleOcrImages
 
 _ONEVISION_SIDES = range(384, 2305, 384)
 _ONEVISION_GRIDS = tuple(itertools.product(_ONEVISION_SIDES, _ONEVISION_SIDES))
@@ -65,6 +66,10 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (
         r"glm-ocr|glm-4\.1v|glm-4\.6v-flash",
         _native(patch_size=14, pixels=(6_272, 4_816_896), rules=GlmImages),
+    ),
+    (
+        r"paddleocr-vl",
+        _native(patch_size=14, pixels=(147_384, 2_822_400), rules=PaddleOcrImages),
     ),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),

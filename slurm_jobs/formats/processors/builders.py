@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from slurm_jobs.base.errors import StageDataError
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
@@ -21,6 +21,7 @@ from slurm_jobs.formats.processors.image_plans import (
     Size,
 )
 from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
+from slurm_jobs.formats.processors.paddleocr_images import PaddleOcrImages
 
 _GEMMA3_TOKENS = 256
 """`image_seq_length` of transformers' Gemma3Processor, if none is given."""
@@ -218,23 +219,44 @@ def build_native(described: Described) -> NativeImages:
     Raises:
         StageConfigError: a value is missing or invalid.
     """
+    marks = ("vision_start_token", "<|vision_start|>"), ("vision_end_token", "<|vision_end|>")
+    return _build_native(described, NativeImages, "<|image_pad|>", marks)
+
+
+def build_paddleocr(described: Described) -> PaddleOcrImages:
+    """Return the rules for images of their own proportions: PaddleOCR-VL.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    marks = ("image_start_token", "<|IMAGE_START|>"), ("image_end_token", "<|IMAGE_END|>")
+    return _build_native(described, PaddleOcrImages, "<|IMAGE_PLACEHOLDER|>", marks)
+
+
+_Native = TypeVar("_Native", bound=NativeImages)
+
+
+def _build_native(
+    described: Described,
+    kind: type[_Native],
+    image_token: str,
+    marks: tuple[tuple[str, str], tuple[str, str]],
+) -> _Native:
+    """Return rules of this class; `marks` are roles of tokens, each with the usual token."""
     expected = "expected shortest_edge and longest_edge (in pixels of area), and nothing else"
     least, most = described.counts("size", ("shortest_edge", "longest_edge"), expected)
     least = described.count("min_pixels") if "min_pixels" in described.images else least
     most = described.count("max_pixels") if "max_pixels" in described.images else most
     if most < least:
         described.refuse("size", f"the least area is {least} pixels, the greatest {most}")
-    return NativeImages(
+    return kind(
         patch_size=described.count("patch_size"),
         merge_size=described.count("merge_size"),
         temporal_patch_size=described.count("temporal_patch_size"),
         min_pixels=least,
         max_pixels=most,
-        image_token=described.token("image_token", "<|image_pad|>"),
-        wrapping=(
-            described.token("vision_start_token", "<|vision_start|>"),
-            described.token("vision_end_token", "<|vision_end|>"),
-        ),
+        image_token=described.token("image_token", image_token),
+        wrapping=(described.token(*marks[0]), described.token(*marks[1])),
     )
 
 
@@ -443,6 +465,11 @@ BUILDERS: Mapping[str, Builder] = {
         build=build_llava_onevision,
         processor_classes=frozenset({"LlavaOnevisionProcessor"}),
         more_keys=frozenset({"do_pad"}),  # pads with empty tiles
+    ),
+    "PaddleOCRVLImageProcessor": Builder(
+        build=build_paddleocr,
+        processor_classes=frozenset({"PaddleOCRVLProcessor"}),
+        more_keys=frozenset({"min_pixels", "max_pixels"}),
     ),
     "Qwen2VLImageProcessor": Builder(
         build=build_native,

@@ -90,6 +90,15 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
             [384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)
         ],
     },
+    "PaddleOCRVLImageProcessor": {
+        **_STEP_DEFAULTS,
+        **_OPENAI,
+        "resample": _BICUBIC,
+        "size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536},
+        "patch_size": 14,
+        "temporal_patch_size": 1,
+        "merge_size": 2,
+    },
     "Qwen2VLImageProcessor": {
         **_STEP_DEFAULTS,
         **_OPENAI,

@@ -44,7 +44,7 @@ def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[st
     if name in _SIZE_KEYS or name not in MADE_IMAGES:
         limit = f"its limit is {_SIZE_KEYS[name]}" if name in _SIZE_KEYS else "it has none of these"
         message = (
-            "image_pixels limits images that keep their proportions (Qwen's and GLM's models), and "
+            "image_pixels limits images that keep their proportions (as in Qwen-VL and GLM), and "
             f"this is a {name or 'processor of an unnamed class'}: {limit}. Leave image_pixels "
             "out; to change that limit, edit it in a copy of the folder and set "
             "`processor` to the copy"

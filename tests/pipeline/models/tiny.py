@@ -60,6 +60,8 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
         return _qwen_config(kind, text, id_of, tied=tied)
     if kind.startswith("glm"):
         return _glm_config(kind, text, id_of, tied=tied)
+    if kind == "paddleocr_vl":
+        return _paddleocr_config(text, id_of, tied=tied)
     if kind == "gemma3":
         return _gemma3_config(text, id_of, tied=tied)
     if kind == "gemma4":
@@ -148,6 +150,22 @@ def _glm_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> A
         image_end_token_id=id_of("<|end_of_image|>"),
         video_start_token_id=id_of("<|begin_of_video|>"),
         video_end_token_id=id_of("<|end_of_video|>"),
+        tie_word_embeddings=tied,
+    )
+
+
+def _paddleocr_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
+    import transformers as hf
+
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
+    sides = {"image_size": 14 * 5, "patch_size": 14, "spatial_merge_size": 2}
+    return hf.PaddleOCRVLConfig(
+        text_config=text | {"rope_parameters": rope, "head_dim": 8, "tie_word_embeddings": tied},
+        vision_config=_SIZES | sides | {"num_attention_heads": 2},
+        image_token_id=id_of("<|IMAGE_PLACEHOLDER|>"),
+        video_token_id=id_of("<|video|>"),
+        vision_start_token_id=id_of("<|IMAGE_START|>"),
+        vision_end_token_id=id_of("<|IMAGE_END|>"),
         tie_word_embeddings=tied,
     )
 

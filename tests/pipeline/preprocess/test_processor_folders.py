@@ -21,7 +21,7 @@ from slurm_jobs.formats.records.task_context import ParentStage
 from tests.pipeline.build import make_context, run_consolidate, run_preprocess
 from tests.pipeline.kinds import encode_as_hugging_face, make_processor, write_kind
 
-NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm_ocr")
+NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm_ocr", "paddleocr_vl")
 OTHERS = (
     "llava",
     "llava_siglip",

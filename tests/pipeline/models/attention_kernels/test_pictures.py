@@ -16,15 +16,18 @@ from tests.pipeline.models.attention_calls import CountsAttention, build, origin
 from tests.pipeline.models.passes import gradients
 
 CPU = torch.device("cpu")
-NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm_ocr")
+NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm4v", "glm_ocr", "paddleocr_vl")
 GRIDS = torch.tensor([[1, 8, 6], [1, 4, 10], [1, 8, 6], [1, 2, 4]])
 """Patches; windows of the tiny Qwen2.5-VL are 4 x 4 patches, with smaller ones at borders."""
 
 
 def pictures(tower: Any) -> dict[str, Any]:
-    size = tower.patch_embed.proj.weight[0].numel()
+    if hasattr(tower, "patch_embed"):
+        size = [tower.patch_embed.proj.weight[0].numel()]
+    else:  # PaddleOCR-VL
+        size = list(tower.vision_model.embeddings.patch_embedding.weight[0].shape)
     draw = torch.Generator().manual_seed(4)
-    pixels = torch.randn(int(GRIDS.prod(1).sum()), size, generator=draw)
+    pixels = torch.randn(int(GRIDS.prod(1).sum()), *size, generator=draw)
     return {"pixel_values": pixels, "image_grid_thw": tuple(map(tuple, GRIDS.tolist()))}
 
 
@@ -76,6 +79,7 @@ CALLS = {
     "qwen3_5": (2 * 4, 2 * 3),
     "glm4v": (2 * 4, 2 * 3),
     "glm_ocr": (2 * 4, 2 * 3),
+    "paddleocr_vl": (2 * 4, 2 * 3),
 }
 """By transformers, and here."""
 

@@ -13,7 +13,7 @@ from pipeline.models.layouts.tower_arguments import plain_arguments, tower_argum
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import inputs_of
 
-NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm_ocr")
+NATIVE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "glm_ocr", "paddleocr_vl")
 
 
 def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:

@@ -22,6 +22,7 @@ _KINDS = {
     builders.build_llava_next: "tiled",
     builders.build_llava_onevision: "tiled",
     builders.build_native: "native",
+    builders.build_paddleocr: "native",
 }
 
 
