@@ -139,8 +139,10 @@ def check_config(model: HuggingFaceVLM) -> None:
         "image token": (config.image_token_id, info.image_token_id),
     }
     if info.image_kind == "native":
-        # Gemma 4 pools, and takes each image once.
-        merge_size = getattr(vision, "pooling_kernel_size", None) or vision.spatial_merge_size
+        # Gemma 4 pools, and takes each image once; LightOnOCR's projector merges.
+        merges = ((vision, "pooling_kernel_size"), (vision, "spatial_merge_size"))
+        places = (*merges, (config, "spatial_merge_size"))
+        merge_size = next(getattr(part, name) for part, name in places if hasattr(part, name))
         repeats = getattr(vision, "temporal_patch_size", 1)
         pairs |= {
             "patch size in pixels": (vision.patch_size, info.patch_size),

@@ -21,15 +21,18 @@ from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.data_facts import DataFacts
 from pipeline.models.image_features.glm_patches import encode_glm_patches
 from pipeline.models.image_features.padded_images import encode_padded_images
+from pipeline.models.image_features.pixtral_pictures import encode_pixtral_pictures
 from pipeline.models.image_features.whole_tiles import encode_tiles
 from pipeline.models.layouts.image_layout import ImageLayout
 from pipeline.models.layouts.native_patches import NativePatches
 from pipeline.models.layouts.padded_patches import PaddedPatches
+from pipeline.models.layouts.padded_pictures import PaddedPictures
 from pipeline.models.layouts.raster_patches import RasterPatches
 from pipeline.models.layouts.tiles import AnyresTiles, StackedImages, TilesInOneRow
 from pipeline.models.layouts.tower_arguments import (
     FollowFromGrids,
     lengths_and_places,
+    places_in_pixels,
     raster_places,
     with_bicubic_places,
     with_learned_places,
@@ -179,6 +182,13 @@ def _anyres_alone(config: Any, facts: DataFacts) -> AnyresTiles:
     return dataclasses.replace(_anyres(config, facts), counts_pictures=True)
 
 
+def _padded_pictures(_config: Any, facts: DataFacts) -> PaddedPictures:
+    assert facts.info.patch_size is not None  # of a `native` data set
+    assert facts.info.merge_size is not None
+    token_side = facts.info.patch_size * facts.info.merge_size
+    return PaddedPictures(scale=facts.pixel_scale, token_side=token_side)
+
+
 def _native(
     _config: Any, facts: DataFacts, kind: type[NativePatches] = NativePatches
 ) -> NativePatches:
@@ -280,6 +290,14 @@ FAMILIES: Mapping[str, Family] = {
         projector=_LLAVA_PROJECTOR,
         ties_by_text_config=True,
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
+    ),
+    "lighton_ocr": Family(
+        image_kind="native",
+        make_layout=_padded_pictures,
+        projector=("model.vision_projection.",),
+        why_vision_not_compiled=_BY_PICTURE,
+        follow_from_grids=places_in_pixels,
+        encode_images=encode_pixtral_pictures,
     ),
     "smolvlm": _IDEFICS3,
     "paddleocr_vl": dataclasses.replace(

@@ -120,7 +120,7 @@ KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"),
-    *("glm4v", "glm46v", "glm_ocr", "paddleocr_vl"),
+    *("glm4v", "glm46v", "glm_ocr", "paddleocr_vl", "lighton_ocr"),
     *("gemma3", "gemma4"),
 )
 SEE_AHEAD = ("gemma3", "gemma4")
@@ -187,6 +187,13 @@ def make_processor(kind: str) -> Any:
         "glm4v": (hf.Glm4vProcessor, hf.Glm4vImageProcessorPil(**glm), {}),
         "glm46v": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
         "glm_ocr": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
+        "lighton_ocr": (
+            hf.LightOnOcrProcessor,
+            hf.PixtralImageProcessorPil(
+                size={"longest_edge": 28 * 7}, patch_size={"height": 28, "width": 28}
+            ),
+            {},
+        ),
         "paddleocr_vl": (
             hf.PaddleOCRVLProcessor,
             hf.PaddleOCRVLImageProcessorPil(size=area),
@@ -280,6 +287,16 @@ def _make_tokenizer(kind: str) -> Any:
         more = ["[gMASK]", "<sop>", "<|begin_of_video|>", "<|end_of_video|>"]
         more += [f"<|{name}|>" for name in roles_of]
         template = GLM_TEMPLATE
+    elif kind == "lighton_ocr":
+        names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+        roles = {
+            "image_token": "<|image_pad|>",
+            "image_break_token": "<|vision_pad|>",
+            "image_end_token": "<|vision_end|>",
+        }
+        more = ["<|im_start|>"]
+        template = without_marks(QWEN_TEMPLATE).replace("<|vision_start|>", "")
+        template = template.replace("<|vision_end|>", "")
     elif kind == "paddleocr_vl":
         names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>"}
         roles = {"image_token": "<|IMAGE_PLACEHOLDER|>"}
@@ -385,6 +402,10 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
     if kind == "gemma4":
         side = make_processor(kind).image_processor.patch_size
         return np.concatenate([convert_image_to_patches(image, side) for image in floats])
+    if kind == "lighton_ocr":  # filled up to the largest
+        most = np.max([image.shape for image in floats], axis=0)
+        ends = [[(0, int(end)) for end in most - image.shape] for image in floats]
+        return np.stack([np.pad(*image) for image in zip(floats, ends, strict=True)])
     if not kind.startswith(("qwen", "glm", "paddle")):
         return np.stack(floats)
     processor = make_processor(kind).image_processor

@@ -95,9 +95,9 @@ def _attend_pictures(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    _mask: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
     *,
-    cu_seq_lens_q: torch.Tensor,
+    cu_seq_lens_q: torch.Tensor | None = None,
     max_length_q: int | None = None,
     scaling: float,
     uses_varlen: bool = False,
@@ -109,6 +109,9 @@ def _attend_pictures(
     `segments` are keyed by the number of bounds: windows are parts of images, so two divisions
     of the same patches with equally many bounds are the same.
     """
+    if cu_seq_lens_q is None:  # generation with Pixtral's tower, which separates images by a mask
+        attended = functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
+        return attended.transpose(1, 2), None
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     if uses_varlen:
         assert max_length_q is not None

@@ -29,7 +29,10 @@ _LONGEST = {"cu_seqlens": "max_seqlen", "cu_window_seqlens": "max_window_seqlen"
 
 
 FollowFromGrids = Callable[[torch.Tensor, Any], Mapping[str, torch.Tensor]]
-"""Maps int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""
+"""Maps sizes on the host and a vision tower to its arguments, on the host. Sizes are int64
+[num_images, 3], in patches, or [num_images, 2], in pixels: one of `_SIZES`."""
+_SIZES = ("image_grid_thw", "image_sizes")
+"""Names of the sizes of images among the inputs of a vision tower."""
 
 
 def lengths_and_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
@@ -95,6 +98,16 @@ def raster_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
     }
 
 
+def places_in_pixels(sizes: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """Return the bounds and places of patches for Pixtral's tower, from heights and widths."""
+    ones = torch.ones(len(sizes), 1, dtype=sizes.dtype)
+    grids = torch.cat([ones, sizes // tower.patch_size], dim=1)
+    return {
+        "cu_seqlens": get_vision_cu_seqlens(grids),
+        "position_ids": get_vision_position_ids(grids, 1),
+    }
+
+
 def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, torch.Tensor]:
     """Return the arguments as tensors, as in transformers; SYNC: to a GPU sizes are copied."""
     return {
@@ -114,7 +127,8 @@ def tower_arguments(
     if follow is None:
         return arguments
     move = functools.partial(_queue_copy, device=arguments["pixel_values"].device)
-    followed = follow(arguments["image_grid_thw"], tower)
+    sizes = next(arguments[name] for name in _SIZES if name in arguments)
+    followed = follow(sizes, tower)
     borders = {name: value for name, value in followed.items() if name.startswith("cu_")}
     copied = {name: move(value) for name, value in followed.items() if name not in borders}
     if uses_varlen:

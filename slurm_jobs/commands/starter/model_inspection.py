@@ -28,6 +28,7 @@ from slurm_jobs.formats.processors.image_plans import (
 from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 from slurm_jobs.formats.processors.model_types import SMALL_VLM
 from slurm_jobs.formats.processors.paddleocr_images import PaddleOcrImages
+from slurm_jobs.formats.processors.pixtral_images import PixtralImages
 
 _ONEVISION_SIDES = range(384, 2305, 384)
 _ONEVISION_GRIDS = tuple(itertools.product(_ONEVISION_SIDES, _ONEVISION_SIDES))
@@ -70,6 +71,10 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     (
         r"paddleocr-vl",
         _native(patch_size=14, pixels=(147_384, 2_822_400), rules=PaddleOcrImages),
+    ),
+    (
+        r"lightonocr",
+        PixtralImages(longest_edge=1540, step=28, patch_size=14, merge_size=2, image_token=""),
     ),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),

@@ -22,6 +22,7 @@ from slurm_jobs.formats.processors.image_plans import (
 )
 from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
 from slurm_jobs.formats.processors.paddleocr_images import PaddleOcrImages
+from slurm_jobs.formats.processors.pixtral_images import PixtralImages
 
 _GEMMA3_TOKENS = 256
 """`image_seq_length` of transformers' Gemma3Processor, if none is given."""
@@ -31,6 +32,8 @@ _IDEFICS_TOKENS = 169
 """`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, if none is given."""
 _INTERNVL_TOKENS = 256
 """`image_seq_length` of transformers' InternVLProcessor, if none is given."""
+_LIGHTON_PATCH, _LIGHTON_MERGE = 14, 2
+"""`patch_size` and `spatial_merge_size` of transformers' LightOnOcrProcessor, if none is given."""
 _ONEVISION_RATIO = "anyres_max_9"
 """`vision_aspect_ratio` of transformers' LlavaOnevisionProcessor, if none is given."""
 _MOST_TILES = 1024
@@ -231,6 +234,30 @@ def build_paddleocr(described: Described) -> PaddleOcrImages:
     """
     marks = ("image_start_token", "<|IMAGE_START|>"), ("image_end_token", "<|IMAGE_END|>")
     return _build_native(described, PaddleOcrImages, "<|IMAGE_PLACEHOLDER|>", marks)
+
+
+def build_pixtral(described: Described) -> PixtralImages:
+    """Return the rules for images of their own size: LightOnOCR.
+
+    Raises:
+        StageConfigError: a value is missing or invalid.
+    """
+    expected = "expected longest_edge (in pixels), and nothing else"
+    (longest_edge,) = described.counts("size", ("longest_edge",), expected)
+    if isinstance(described.images["patch_size"], Mapping):
+        square = "expected a number, or height and width, which are equal"
+        step, width = described.counts("patch_size", ("height", "width"), square)
+        if step != width:
+            described.refuse("patch_size", square)
+    else:
+        step = described.count("patch_size")
+    return PixtralImages(
+        longest_edge=longest_edge,
+        step=step,
+        patch_size=described.token_number("patch_size", default=_LIGHTON_PATCH),
+        merge_size=described.token_number("spatial_merge_size", default=_LIGHTON_MERGE),
+        image_token=described.token("image_token", "<|image_pad|>"),
+    )
 
 
 _Native = TypeVar("_Native", bound=NativeImages)
@@ -470,6 +497,11 @@ BUILDERS: Mapping[str, Builder] = {
         build=build_paddleocr,
         processor_classes=frozenset({"PaddleOCRVLProcessor"}),
         more_keys=frozenset({"min_pixels", "max_pixels"}),
+    ),
+    "PixtralImageProcessor": Builder(
+        build=build_pixtral,
+        processor_classes=frozenset({"LightOnOcrProcessor"}),
+        more_keys=frozenset({"do_pad"}),  # pads a batch to its largest image
     ),
     "Qwen2VLImageProcessor": Builder(
         build=build_native,

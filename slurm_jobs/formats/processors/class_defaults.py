@@ -99,6 +99,13 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "temporal_patch_size": 1,
         "merge_size": 2,
     },
+    "PixtralImageProcessor": {
+        **_STEP_DEFAULTS,
+        **_OPENAI,
+        "resample": _BICUBIC,
+        "size": {"longest_edge": 1024},
+        "patch_size": {"height": 16, "width": 16},
+    },
     "Qwen2VLImageProcessor": {
         **_STEP_DEFAULTS,
         **_OPENAI,

@@ -30,6 +30,7 @@ TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "llava": "fixed",
     "llava_next": "tiled",
     "llava_onevision": "tiled",
+    "lighton_ocr": "native",
     "paddleocr_vl": "native",
     "qwen2_5_vl": "native",
     "qwen2_vl": "native",
@@ -50,6 +51,7 @@ _DENSE_LANGUAGE_TYPES = ("llama", "qwen2", "qwen3")
 
 LANGUAGE_TYPES: Mapping[str, tuple[str, ...]] = {
     "internvl": _DENSE_LANGUAGE_TYPES,
+    "lighton_ocr": _DENSE_LANGUAGE_TYPES,
     "llava_onevision": _DENSE_LANGUAGE_TYPES,
 }
 """`model_type` of the language models within whole models of a type; others take any."""
@@ -71,6 +73,7 @@ MADE_IMAGES: Mapping[str, ImageKind] = {
     "LlavaNextImageProcessor": "tiled",
     "LlavaOnevisionImageProcessor": "tiled",
     "PaddleOCRVLImageProcessor": "native",
+    "PixtralImageProcessor": "native",
     "Qwen2VLImageProcessor": "native",
     "SiglipImageProcessor": "fixed",
     "SmolVLMImageProcessor": "tiled",

@@ -18,6 +18,7 @@ _SIZE_KEYS: Mapping[str, str] = {
     "LlavaImageProcessor": "size and crop_size, one size for all images",
     "LlavaNextImageProcessor": "image_grid_pinpoints, a list of grids of tiles",
     "LlavaOnevisionImageProcessor": "image_grid_pinpoints, a list of grids of tiles",
+    "PixtralImageProcessor": "size.longest_edge",
     "SiglipImageProcessor": "size, one size for all images",
     "SmolVLMImageProcessor": "size.longest_edge, and max_image_size.longest_edge for its tiles",
     "ViTImageProcessor": "size, one size for all images",

@@ -60,6 +60,9 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
         return _qwen_config(kind, text, id_of, tied=tied)
     if kind.startswith("glm"):
         return _glm_config(kind, text, id_of, tied=tied)
+    if kind == "lighton_ocr":
+        text |= {"model_type": language or "qwen3", "head_dim": 8}
+        return _lighton_config(text, id_of("<|image_pad|>"), tied=tied)
     if kind == "paddleocr_vl":
         return _paddleocr_config(text, id_of, tied=tied)
     if kind == "gemma3":
@@ -150,6 +153,19 @@ def _glm_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> A
         image_end_token_id=id_of("<|end_of_image|>"),
         video_start_token_id=id_of("<|begin_of_video|>"),
         video_end_token_id=id_of("<|end_of_video|>"),
+        tie_word_embeddings=tied,
+    )
+
+
+def _lighton_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -> Any:
+    import transformers as hf
+
+    vision = _SIZES | {"num_attention_heads": 2, "head_dim": 16, "image_size": 28 * 7}
+    return hf.LightOnOcrConfig(
+        text_config=text | {"tie_word_embeddings": tied},
+        vision_config=vision | {"patch_size": 14, "model_type": "pixtral"},
+        image_token_id=image_token_id,
+        spatial_merge_size=2,
         tie_word_embeddings=tied,
     )
 

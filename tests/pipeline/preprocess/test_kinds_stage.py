@@ -115,7 +115,7 @@ def test_data_set_says_what_its_images_are(kind: str, manifest: Path, tmp_path: 
         side = info.patch_size * info.merge_size
         assert info.image_height is info.image_width is None
         assert all(size % side == 0 for image in images for size in image.shape[:2])
-        assert info.temporal_patch_size == (1 if kind in {"gemma4", "paddleocr_vl"} else 2)
+        assert info.temporal_patch_size == (2 if kind.startswith(("qwen", "glm")) else 1)
     num_tokens = dict.fromkeys(ONE_NUMBER, NUM_TILE_TOKENS) | dict.fromkeys(FIXED, 4)
     assert info.num_image_tokens == num_tokens.get(kind)
     check_is_taken_by_the_small_model(info, taken=kind in FIXED)

@@ -248,7 +248,7 @@ def test_llava_onevisions_folder_on_hubs_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "processor", "words"),
     [
-        ({"image_processor_type": "PixtralImageProcessor"}, {}, r"'Pixtral.* understood are CLIP"),
+        ({"image_processor_type": "FuyuImageProcessor"}, {}, r"'Fuyu.* understood are CLIP"),
         ({"size": {"height": 8, "width": 8}}, {}, "image_processor_type None is not understood"),
         ({**QWEN, "do_thumbnail": True}, {}, r"`do_thumbnail: True` is not known of Qwen2VLImage"),
         ({**QWEN, "patchsize": 16}, {}, r"`patchsize: 16` is not known .*\(`patch_size` is\)"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slurm_jobs.formats.processors.anyres_tiles import LlavaNextTiles, LlavaOnevisionTiles
-from slurm_jobs.formats.processors.gemma_images import Gemma4Images
+from slurm_jobs.formats.processors.gemma_images import Gemma3Images, Gemma4Images
+from slurm_jobs.formats.processors.glm_images import GlmImages
 from slurm_jobs.formats.processors.image_plans import (
     FixedImages,
     IdeficsTiles,
@@ -16,8 +17,19 @@ from slurm_jobs.formats.processors.image_plans import (
     smart_resize,
 )
 from slurm_jobs.formats.processors.internvl_tiles import InternVLTiles
+from slurm_jobs.formats.processors.paddleocr_images import PaddleOcrImages
+from slurm_jobs.formats.processors.pixtral_images import PixtralImages
 
 FIXED = {"height": 24, "width": 24, "image_token": "<image>", "num_image_tokens": 4}
+NATIVE = {
+    "patch_size": 14,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    "min_pixels": 3136,
+    "max_pixels": 100_000,
+    "image_token": "<image>",
+    "wrapping": ("<start>", "<end>"),
+}
 KINDS = {
     "fixed": FixedImages(shortest_edge=None, **FIXED),
     "cut": FixedImages(shortest_edge=24, **FIXED),
@@ -63,14 +75,12 @@ KINDS = {
         image_token="<image>",
         marks=("<start>", "<end>"),
     ),
-    "native": NativeImages(
-        patch_size=14,
-        merge_size=2,
-        temporal_patch_size=2,
-        min_pixels=3136,
-        max_pixels=100_000,
-        image_token="<image>",
-        wrapping=("<start>", "<end>"),
+    "gemma3": Gemma3Images(shortest_edge=None, wrapping=("<start>", "<end>"), **FIXED),
+    "native": NativeImages(**NATIVE),
+    "glm": GlmImages(**NATIVE),
+    "paddleocr": PaddleOcrImages(**NATIVE),
+    "pixtral": PixtralImages(
+        longest_edge=200, step=28, patch_size=14, merge_size=2, image_token="<image>"
     ),
 }
 
@@ -92,5 +102,9 @@ def test_the_smallest_pictures_have_a_plan(rules: ImageRules, size: tuple[int, i
 
 
 def test_every_kind_of_rules_is_tried_here() -> None:
-    names = {kind.__name__ for kind in ImageRules.__subclasses__()}  # slots make each class twice
+    names, kinds = set(), [*ImageRules.__subclasses__()]
+    while kinds:
+        kind = kinds.pop()
+        names.add(kind.__name__)  # slots make each class twice
+        kinds += kind.__subclasses__()
     assert {type(rules).__name__ for rules in KINDS.values()} == names

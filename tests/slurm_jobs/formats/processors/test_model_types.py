@@ -23,6 +23,7 @@ _KINDS = {
     builders.build_llava_onevision: "tiled",
     builders.build_native: "native",
     builders.build_paddleocr: "native",
+    builders.build_pixtral: "native",
 }
 
 

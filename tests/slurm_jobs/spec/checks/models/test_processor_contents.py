@@ -114,8 +114,8 @@ def test_a_file_of_a_processor_folder_is_answered_with_the_folder(
     ("texts", "message"),
     [
         (
-            {"preprocessor_config.json": '{"image_processor_type": "PixtralImageProcessor"}'},
-            "proc/preprocessor_config.json: image_processor_type 'PixtralImageProcessor' is not",
+            {"preprocessor_config.json": '{"image_processor_type": "FuyuImageProcessor"}'},
+            "proc/preprocessor_config.json: image_processor_type 'FuyuImageProcessor' is not",
         ),
         (
             {"processor_config.json": '{"image_processor": {"image_processor_type": "New"}}'},
