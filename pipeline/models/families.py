@@ -182,6 +182,17 @@ def _anyres_alone(config: Any, facts: DataFacts) -> AnyresTiles:
     return dataclasses.replace(_anyres(config, facts), counts_pictures=True)
 
 
+def _mistral3(config: Any, facts: DataFacts) -> PaddedPictures:
+    layer = config.vision_feature_layer
+    if layer not in (-1, [-1]):
+        message = (
+            f"config.json: vision_feature_layer is {layer!r}, but a model of type mistral3 can "
+            "only be trained with -1, the last layer"
+        )
+        raise StageConfigError(message)
+    return _padded_pictures(config, facts)
+
+
 def _padded_pictures(_config: Any, facts: DataFacts) -> PaddedPictures:
     assert facts.info.patch_size is not None  # of a `native` data set
     assert facts.info.merge_size is not None
@@ -238,6 +249,16 @@ _GLM_OCR = dataclasses.replace(
     encode_images=encode_glm_patches,
 )
 _GLM4V = dataclasses.replace(_GLM_OCR, follow_from_grids=with_bicubic_places)
+_LIGHTON_OCR = Family(
+    image_kind="native",
+    make_layout=_padded_pictures,
+    projector=("model.vision_projection.",),
+    why_vision_not_compiled=_BY_PICTURE,
+    follow_from_grids=places_in_pixels,
+    encode_images=functools.partial(
+        encode_pixtral_pictures, tower="vision_encoder", projector="vision_projection"
+    ),
+)
 _QWEN3_5 = dataclasses.replace(_QWEN2_VL, follow_from_grids=with_learned_places)
 
 FAMILIES: Mapping[str, Family] = {
@@ -291,13 +312,15 @@ FAMILIES: Mapping[str, Family] = {
         ties_by_text_config=True,
         why_vision_not_compiled=_RETURNS_INTERMEDIATE,
     ),
-    "lighton_ocr": Family(
-        image_kind="native",
-        make_layout=_padded_pictures,
-        projector=("model.vision_projection.",),
-        why_vision_not_compiled=_BY_PICTURE,
-        follow_from_grids=places_in_pixels,
-        encode_images=encode_pixtral_pictures,
+    "lighton_ocr": _LIGHTON_OCR,
+    "mistral3": dataclasses.replace(
+        _LIGHTON_OCR,
+        ties_by_text_config=True,
+        make_layout=_mistral3,
+        projector=_LLAVA_PROJECTOR,
+        encode_images=functools.partial(
+            encode_pixtral_pictures, tower="vision_tower", projector="multi_modal_projector"
+        ),
     ),
     "smolvlm": _IDEFICS3,
     "paddleocr_vl": dataclasses.replace(

@@ -15,7 +15,7 @@ from tests.gpu.work import NotPossibleError, Work
 KINDS = (
     *("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_5", "llava_siglip"),
     *("llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"),
-    *("gemma3", "gemma4", "glm4v", "glm_ocr", "paddleocr_vl", "lighton_ocr"),
+    *("gemma3", "gemma4", "glm4v", "glm_ocr", "paddleocr_vl", "lighton_ocr", "mistral3"),
 )
 SHORT_KINDS = ("qwen2_5_vl",)
 TOLERANCES = {"fp32": (1e-4, 1e-3), "bf16": (0.02, 0.08), "fp16": (0.005, 0.03)}

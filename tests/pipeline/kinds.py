@@ -105,6 +105,16 @@ PADDLEOCR_TEMPLATE = (
     "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
 )
 """Like that of the published PaddleOCR-VL, except that images stay where they are in a message."""
+MISTRAL_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}{{ eos_token }}"
+    "{% elif message['role'] == 'system' %}"
+    "[SYSTEM_PROMPT]{{ message['content'][0]['text'] }}[/SYSTEM_PROMPT]{% else %}[INST]"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}[IMG]"
+    "{% else %}{{ item['text'] }}{% endif %}{% endfor %}[/INST]{% endif %}{% endfor %}"
+)
+"""In what it renders, that of the published Mistral Small 3.1."""
 MARKS = ("{% generation %}", "{% endgeneration %}")
 
 
@@ -120,7 +130,7 @@ KINDS = (
     *("llava", "llava_siglip", "llava_next", "llava_onevision", "idefics3", "smolvlm"),
     "internvl",
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"),
-    *("glm4v", "glm46v", "glm_ocr", "paddleocr_vl", "lighton_ocr"),
+    *("glm4v", "glm46v", "glm_ocr", "paddleocr_vl", "lighton_ocr", "mistral3"),
     *("gemma3", "gemma4"),
 )
 SEE_AHEAD = ("gemma3", "gemma4")
@@ -187,6 +197,11 @@ def make_processor(kind: str) -> Any:
         "glm4v": (hf.Glm4vProcessor, hf.Glm4vImageProcessorPil(**glm), {}),
         "glm46v": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
         "glm_ocr": (hf.Glm46VProcessor, hf.Glm46VImageProcessorPil(**glm), {}),
+        "mistral3": (
+            _pixtral_processor(),
+            hf.PixtralImageProcessorPil(size={"longest_edge": 28 * 7}),
+            {"patch_size": 14, "spatial_merge_size": 2},
+        ),
         "lighton_ocr": (
             hf.LightOnOcrProcessor,
             hf.PixtralImageProcessorPil(
@@ -220,6 +235,40 @@ def make_processor(kind: str) -> Any:
         chat_template=tokenizer.chat_template,
         **options,
     )
+
+
+def _pixtral_processor() -> type:
+    """The class of transformers, or its tokens where torchvision is missing, which it needs."""
+    import transformers as hf
+    from transformers.utils import is_torchvision_available
+
+    if is_torchvision_available():
+        return hf.PixtralProcessor
+
+    class PixtralProcessor(hf.ProcessorMixin):
+        def __init__(
+            self,
+            image_processor: Any = None,
+            tokenizer: Any = None,
+            patch_size: int = 16,
+            spatial_merge_size: int = 1,
+            chat_template: str | None = None,
+        ) -> None:
+            super().__init__(image_processor, tokenizer, chat_template=chat_template)
+            self.patch_size, self.spatial_merge_size = patch_size, spatial_merge_size
+            self.side = patch_size * spatial_merge_size
+            self.image_token = "[IMG]"
+            self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
+
+        def _process_images(self, images: Any, **options: Any) -> Any:
+            return super()._process_images(images, **options, patch_size=self.side)
+
+        def replace_image_token(self, image_inputs: Any, image_idx: int, **_options: Any) -> str:
+            height, width = image_inputs["image_sizes"][image_idx]
+            rows = ["[IMG]" * (width // self.side)] * (height // self.side)
+            return "[IMG_BREAK]".join(rows) + "[IMG_END]"
+
+    return PixtralProcessor
 
 
 def _without_video(cls: type) -> type:
@@ -287,6 +336,11 @@ def _make_tokenizer(kind: str) -> Any:
         more = ["[gMASK]", "<sop>", "<|begin_of_video|>", "<|end_of_video|>"]
         more += [f"<|{name}|>" for name in roles_of]
         template = GLM_TEMPLATE
+    elif kind == "mistral3":
+        names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+        more = ["[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
+        more += ["[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+        template = MISTRAL_TEMPLATE
     elif kind == "lighton_ocr":
         names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
         roles = {
@@ -402,7 +456,7 @@ def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
     if kind == "gemma4":
         side = make_processor(kind).image_processor.patch_size
         return np.concatenate([convert_image_to_patches(image, side) for image in floats])
-    if kind == "lighton_ocr":  # filled up to the largest
+    if kind in {"lighton_ocr", "mistral3"}:  # filled up to the largest
         most = np.max([image.shape for image in floats], axis=0)
         ends = [[(0, int(end)) for end in most - image.shape] for image in floats]
         return np.stack([np.pad(*image) for image in zip(floats, ends, strict=True)])

@@ -170,12 +170,12 @@ def windows_of(text_config: Any) -> dict[str, int | None]:
     return {"full_attention": window if in_all else None}
 
 
-_WINDOW_IN_ALL_LAYERS = ("mistral",)
+_WINDOW_IN_ALL_LAYERS = ("mistral", "ministral3")
 _TAKE_MASKS = (
     *("llama", "mistral", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"),
     *("qwen3", "qwen3_vl_moe_text", "qwen3_5_text", "qwen3_5_moe_text"),
     *("gemma3_text", "gemma4_text", "glm4v_text", "glm_ocr_text"),
-    "paddleocr_vl_text",
+    *("paddleocr_vl_text", "ministral3"),
 )
 
 

@@ -18,6 +18,8 @@ def encode_pixtral_pictures(
     pixel_values: torch.Tensor,
     image_sizes: torch.Tensor,
     *,
+    tower: str,
+    projector: str,
     position_ids: torch.Tensor,
     cu_seqlens: torch.Tensor,
     max_seqlen: int | None = None,
@@ -26,26 +28,28 @@ def encode_pixtral_pictures(
     """Return the features of all images.
 
     Args:
-        model: LightOnOcrModel.
+        model: LightOnOcrModel or Mistral3Model.
         pixel_values: [num_images, 3, height, width], padded.
         image_sizes: int64 [num_images, 2] on the host: height and width of each in pixels.
+        tower: Name of the vision tower in the model.
+        projector: Name of the projector in the model.
         position_ids: int64 [num_patches, 2]: row and column of each patch.
         cu_seqlens: Bounds of the images in the concatenated patches.
         max_seqlen: Patches of the largest image.
         how: What else the attention of the layers takes to separate images.
     """
-    tower, sizes = model.vision_encoder, image_sizes.tolist()
-    side = tower.patch_size
+    encoder, sizes = getattr(model, tower), image_sizes.tolist()
+    side = encoder.patch_size
     patches = [
         patches[:, : height // side, : width // side].flatten(1).T
-        for patches, (height, width) in zip(tower.patch_conv(pixel_values), sizes, strict=True)
+        for patches, (height, width) in zip(encoder.patch_conv(pixel_values), sizes, strict=True)
     ]
-    hidden = tower.ln_pre(torch.cat(patches)[None])
-    turns = tower.patch_positional_embedding(hidden, position_ids)
+    hidden = encoder.ln_pre(torch.cat(patches)[None])
+    turns = encoder.patch_positional_embedding(hidden, position_ids)
     mask = None
-    if tower.config._attn_implementation == "eager":  # noqa: SLF001 - no public name
+    if encoder.config._attn_implementation == "eager":  # noqa: SLF001 - no public name
         mask = generate_block_attention_mask([len(image) for image in patches], hidden)
-    output = tower.transformer(
+    output = encoder.transformer(
         hidden,
         attention_mask=mask,
         position_embeddings=turns,
@@ -53,5 +57,5 @@ def encode_pixtral_pictures(
         max_length_q=max_seqlen,
         **how,
     )
-    features = model.vision_projection(output.last_hidden_state[0], sizes)
+    features = getattr(model, projector)(output.last_hidden_state[0], sizes)
     return BaseModelOutputWithPooling(pooler_output=features)

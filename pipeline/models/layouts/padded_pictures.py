@@ -1,4 +1,4 @@
-"""Images of varying size, padded to the largest of the batch: LightOnOCR."""
+"""Images of varying size, padded to the largest of the batch: Mistral 3, LightOnOCR."""
 
 from __future__ import annotations
 

@@ -73,8 +73,26 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
         _native(patch_size=14, pixels=(147_384, 2_822_400), rules=PaddleOcrImages),
     ),
     (
+        r"mistral-small-3\.[12]|ministral-3-",
+        PixtralImages(
+            longest_edge=1540,
+            step=28,
+            patch_size=14,
+            merge_size=2,
+            image_token="",
+            row_marks=("", ""),
+        ),
+    ),
+    (
         r"lightonocr",
-        PixtralImages(longest_edge=1540, step=28, patch_size=14, merge_size=2, image_token=""),
+        PixtralImages(
+            longest_edge=1540,
+            step=28,
+            patch_size=14,
+            merge_size=2,
+            image_token="",
+            row_marks=None,
+        ),
     ),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),

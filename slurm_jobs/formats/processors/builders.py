@@ -34,6 +34,8 @@ _INTERNVL_TOKENS = 256
 """`image_seq_length` of transformers' InternVLProcessor, if none is given."""
 _LIGHTON_PATCH, _LIGHTON_MERGE = 14, 2
 """`patch_size` and `spatial_merge_size` of transformers' LightOnOcrProcessor, if none is given."""
+_PIXTRAL_PATCH = 16
+"""`patch_size` of transformers' PixtralProcessor, if none is given."""
 _ONEVISION_RATIO = "anyres_max_9"
 """`vision_aspect_ratio` of transformers' LlavaOnevisionProcessor, if none is given."""
 _MOST_TILES = 1024
@@ -237,13 +239,16 @@ def build_paddleocr(described: Described) -> PaddleOcrImages:
 
 
 def build_pixtral(described: Described) -> PixtralImages:
-    """Return the rules for images of their own size: LightOnOCR.
+    """Return the rules for images of their own size: Mistral 3 and LightOnOCR.
 
     Raises:
         StageConfigError: a value is missing or invalid.
     """
     expected = "expected longest_edge (in pixels), and nothing else"
     (longest_edge,) = described.counts("size", ("longest_edge",), expected)
+    names = (values.get("processor_class") for values in (described.processor, described.images))
+    if next(filter(None, names), None) == "PixtralProcessor":
+        return _build_mistral3(described, longest_edge)
     if isinstance(described.images["patch_size"], Mapping):
         square = "expected a number, or height and width, which are equal"
         step, width = described.counts("patch_size", ("height", "width"), square)
@@ -257,6 +262,24 @@ def build_pixtral(described: Described) -> PixtralImages:
         patch_size=described.token_number("patch_size", default=_LIGHTON_PATCH),
         merge_size=described.token_number("spatial_merge_size", default=_LIGHTON_MERGE),
         image_token=described.token("image_token", "<|image_pad|>"),
+        row_marks=None,
+    )
+
+
+def _build_mistral3(described: Described, longest_edge: int) -> PixtralImages:
+    patch_size = described.token_number("patch_size", default=_PIXTRAL_PATCH)
+    merge_size = described.token_number("spatial_merge_size", default=1)
+    tokens = described.processor
+    return PixtralImages(
+        longest_edge=longest_edge,
+        step=patch_size * merge_size,
+        patch_size=patch_size,
+        merge_size=merge_size,
+        image_token=tokens.get("image_token", "[IMG]"),
+        row_marks=(
+            tokens.get("image_break_token", "[IMG_BREAK]"),
+            tokens.get("image_end_token", "[IMG_END]"),
+        ),
     )
 
 
@@ -500,7 +523,7 @@ BUILDERS: Mapping[str, Builder] = {
     ),
     "PixtralImageProcessor": Builder(
         build=build_pixtral,
-        processor_classes=frozenset({"LightOnOcrProcessor"}),
+        processor_classes=frozenset({"LightOnOcrProcessor", "PixtralProcessor"}),
         more_keys=frozenset({"do_pad"}),  # pads a batch to its largest image
     ),
     "Qwen2VLImageProcessor": Builder(

@@ -31,6 +31,7 @@ TAKEN_IMAGES: Mapping[str, ImageKind] = {
     "llava_next": "tiled",
     "llava_onevision": "tiled",
     "lighton_ocr": "native",
+    "mistral3": "native",
     "paddleocr_vl": "native",
     "qwen2_5_vl": "native",
     "qwen2_vl": "native",
@@ -53,6 +54,7 @@ LANGUAGE_TYPES: Mapping[str, tuple[str, ...]] = {
     "internvl": _DENSE_LANGUAGE_TYPES,
     "lighton_ocr": _DENSE_LANGUAGE_TYPES,
     "llava_onevision": _DENSE_LANGUAGE_TYPES,
+    "mistral3": ("mistral", "ministral3"),
 }
 """`model_type` of the language models within whole models of a type; others take any."""
 
@@ -60,6 +62,12 @@ _FORM_OF_OTHER_CODE: Mapping[str, str] = {
     "internvl_chat": "take the repository whose name ends in -HF",
 }
 """Remedy for models in the form of code that is not part of transformers, by `model_type`."""
+
+_NOT_TRAINED: Mapping[str, str] = {
+    "paligemma": "it has no chat template, and each token of a question sees all others, so that "
+    "its rows need another mask than those of a conversation: take Gemma 3 or Gemma 4",
+}
+"""Reason, with the remedy, why a model of transformers cannot be trained, by `model_type`."""
 
 MADE_IMAGES: Mapping[str, ImageKind] = {
     "CLIPImageProcessor": "fixed",
@@ -133,13 +141,15 @@ def wrong_whole_model(values: Mapping[str, Any]) -> str | None:
             f"model_type is {kind!r}, a form of the model that only its own code can load: "
             f"{_FORM_OF_OTHER_CODE[kind]}"
         )
+    if kind in _NOT_TRAINED:
+        return f"model_type is {kind!r}, which cannot be trained: {_NOT_TRAINED[kind]}"
     vision_config = values.get("vision_config")
     vision = vision_config.get("model_type") if isinstance(vision_config, Mapping) else None
     if kind == "llava" and vision == "pixtral":
         return (
-            "its vision tower is that of Pixtral, which takes images of their own size with a "
-            "token at the end of each row. `preprocess` cannot make these: take a LLaVA with CLIP "
-            "or SigLIP, or a model of another family"
+            "its vision tower is that of Pixtral, which takes images of their own size, and a "
+            "LLaVA can only be trained with images of one size: take a Mistral 3 (model_type "
+            "mistral3), which has the same tower, or a LLaVA with CLIP or SigLIP"
         )
     text_config = values.get("text_config")
     if kind not in LANGUAGE_TYPES or not isinstance(text_config, Mapping):

@@ -1,4 +1,4 @@
-"""Plan of an image for Pixtral's image processor, as in LightOnOCR."""
+"""Plan of an image for Pixtral's image processor, as in Mistral 3 and LightOnOCR."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class PixtralImages(ImageRules):
     merge_size: int
     """Side, in patches, of the square that becomes one token."""
     image_token: str
+    row_marks: tuple[str, str] | None
+    """Tokens after each row of an image and after the last; None: none."""
 
     def _plan(self, size: Size) -> ImagePlan:
-        """Plan as `PixtralImageProcessor` and `LightOnOcrProcessor`.
+        """Plan as `PixtralImageProcessor`, `PixtralProcessor` and `LightOnOcrProcessor`.
 
         Raises:
             UnfitImageError: a side is shorter than a token.
@@ -42,14 +44,19 @@ class PixtralImages(ImageRules):
         # transformers rounds up like this, also a side of no pixels.
         width, height = (((side - 1) // self.step + 1) * self.step for side in size)
         side = self.patch_size * self.merge_size
-        num_tokens = (width // side) * (height // side)
-        if not num_tokens:
+        num_columns, num_rows = width // side, height // side
+        if not num_columns * num_rows:
             message = f"resized to {width} x {height} pixels; a token is {side} x {side}"
             raise UnfitImageError(message)
-        return ImagePlan(
-            recipes=(Recipe(resizes=((width, height),)),),
-            placeholder=((self.image_token, num_tokens),),
-        )
+        placeholder: tuple[tuple[str, int], ...] = ((self.image_token, num_columns * num_rows),)
+        if self.row_marks is not None:
+            row, (after_row, after_all) = (self.image_token, num_columns), self.row_marks
+            placeholder = (*((row, (after_row, 1)) * num_rows)[:-1], (after_all, 1))
+        return ImagePlan(recipes=(Recipe(resizes=((width, height),)),), placeholder=placeholder)
+
+    def pieces(self) -> frozenset[str]:
+        """Return the token of an image and the marks of rows."""
+        return frozenset({self.image_token, *(self.row_marks or ())})
 
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`; an image is not repeated in time."""

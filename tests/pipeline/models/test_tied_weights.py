@@ -32,7 +32,9 @@ def test_tied_output_head_is_saved_once_and_is_still_tied(make_kind, name, tmp_p
     assert loaded.output_head().weight is loaded.hf.get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("name", ["llava", "llava_onevision", "smolvlm", "qwen2_5_vl", "internvl"])
+@pytest.mark.parametrize(
+    "name", ["llava", "llava_onevision", "smolvlm", "qwen2_5_vl", "internvl", "mistral3", "glm_ocr"]
+)
 def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_path):
     folder = write_tiny(name, tmp_path / "model", tied=False)
     config = json.loads((folder / "config.json").read_text())
@@ -43,10 +45,11 @@ def test_head_of_its_own_that_the_config_ties_is_refused(make_kind, name, tmp_pa
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_config_that_leaves_tying_to_its_text_config_is_followed(make_kind, tmp_path, tied):
+@pytest.mark.parametrize("name", ["internvl", "mistral3"])
+def test_a_config_that_leaves_tying_to_its_text_config_is_followed(make_kind, tmp_path, name, tied):
     """As the published files of InternVL do; transformers 5 alone would tie them all."""
-    kind = make_kind("internvl")
-    folder = write_tiny("internvl", tmp_path / "model", tied=tied)
+    kind = make_kind(name)
+    folder = write_tiny(name, tmp_path / "model", tied=tied)
     config = json.loads((folder / "config.json").read_text())
     config.pop("tie_word_embeddings", None)
     config["text_config"]["tie_word_embeddings"] = tied

@@ -63,6 +63,9 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
     if kind == "lighton_ocr":
         text |= {"model_type": language or "qwen3", "head_dim": 8}
         return _lighton_config(text, id_of("<|image_pad|>"), tied=tied)
+    if kind == "mistral3":
+        text |= {"model_type": language or "mistral", "head_dim": 8}
+        return _mistral3_config(text, id_of("[IMG]"), tied=tied)
     if kind == "paddleocr_vl":
         return _paddleocr_config(text, id_of, tied=tied)
     if kind == "gemma3":
@@ -165,6 +168,19 @@ def _lighton_config(text: dict[str, Any], image_token_id: int, *, tied: bool) ->
         text_config=text | {"tie_word_embeddings": tied},
         vision_config=vision | {"patch_size": 14, "model_type": "pixtral"},
         image_token_id=image_token_id,
+        spatial_merge_size=2,
+        tie_word_embeddings=tied,
+    )
+
+
+def _mistral3_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -> Any:
+    import transformers as hf
+
+    vision = _SIZES | {"num_attention_heads": 2, "head_dim": 16, "image_size": 28 * 7}
+    return hf.Mistral3Config(
+        text_config=text | {"tie_word_embeddings": tied, "sliding_window": None},
+        vision_config=vision | {"patch_size": 14, "model_type": "pixtral"},
+        image_token_index=image_token_id,
         spatial_merge_size=2,
         tie_word_embeddings=tied,
     )

@@ -117,9 +117,9 @@ def ratio(kind, model):
 
     Layers on which nothing depends are run by transformers, and are no work of the model.
     """
-    # A row without padding. With several images, those of Gemma 4 are padded, and LightOnOCR's
-    # `eager` also computes the scores between them.
-    sample = kind.samples()[0 if kind.name in {"gemma4", "lighton_ocr"} else 1]
+    # A row without padding. Several images of Gemma 4 are padded, and with `eager` Pixtral's tower
+    # also computes the scores between them.
+    sample = kind.samples()[0 if kind.name in {"gemma4", "lighton_ocr", "mistral3"} else 1]
     batch = kind.batch(model, [[sample]])
     with FlopCounterMode(display=False) as counter:
         loss_of(model, to_device(batch, CPU, model.layout)).backward()

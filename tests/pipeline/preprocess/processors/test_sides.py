@@ -80,7 +80,12 @@ KINDS = {
     "glm": GlmImages(**NATIVE),
     "paddleocr": PaddleOcrImages(**NATIVE),
     "pixtral": PixtralImages(
-        longest_edge=200, step=28, patch_size=14, merge_size=2, image_token="<image>"
+        longest_edge=200,
+        step=28,
+        patch_size=14,
+        merge_size=2,
+        image_token="<image>",
+        row_marks=("<row>", "<end>"),
     ),
 }
 

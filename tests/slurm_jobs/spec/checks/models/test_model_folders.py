@@ -24,6 +24,7 @@ def models(tmp_path: Path) -> None:
         "experts": {"model_type": "internvl", "text_config": {"model_type": "gpt_oss"}},
         "pixtral": {"model_type": "llava", "vision_config": {"model_type": "pixtral"}},
         "internvl_chat": {"model_type": "internvl_chat"},
+        "paligemma": {"model_type": "paligemma"},
     }
     for name, values in ({kind: {"model_type": kind} for kind in kinds.split()} | more).items():
         write_config(tmp_path / name, values)
@@ -71,6 +72,7 @@ def test_folders_that_may_be_right_have_no_problem(check: Check, model: str) -> 
         ("{type: hugging_face, path: experts}", "8:42", "take one with llama or qwen2 or qwen3"),
         ("{type: hugging_face, path: pixtral}", "8:42", "its vision tower is that of Pixtral"),
         ("{type: hugging_face, path: internvl_chat}", "8:42", "whose name ends in -HF"),
+        ("{type: hugging_face, path: paligemma}", "8:42", "take Gemma 3 or Gemma 4"),
         ("{type: hugging_face, path: siglip2}", "8:42", "it is a vision model alone; those that"),
         ("{vision: {path: qwen2_5_vl}}", "8:31", "expected a SigLIP"),
         ("{vision: {path: siglip2}}", "8:31", "SigLIP 2 of flexible resolution (NaFlex)"),
