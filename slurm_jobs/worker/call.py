@@ -85,14 +85,21 @@ def call_stage(context_path: Path) -> int:
         raise
     except BaseException as error:  # noqa: BLE001 - every error is recorded, also those that are
         # no Exception (torch's CheckpointException), and ends the stage
-        if isinstance(error, SlurmJobsError):
-            print(f"error: {error}", file=sys.stderr, flush=True)
-        text = truncated_lines("".join(traceback.format_exception(error)))
-        print(text, end="", file=sys.stderr, flush=True)
+        _print_failure(error, is_ours=run in BUILTIN_ENTRY_POINTS)
         write_error(task_dir, context.rank, error)
         code = error.exit_code if isinstance(error, StageConfigError) else 1
     note_return(task_dir, context.rank, code, patience)
     return code
+
+
+def _print_failure(error: BaseException, *, is_ours: bool) -> None:
+    """Print a failure, with its traceback unless a built-in stage refuses its input or config."""
+    if isinstance(error, SlurmJobsError):
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    if is_ours and isinstance(error, StageConfigError) and error.__cause__ is None:
+        return
+    text = truncated_lines("".join(traceback.format_exception(error)))
+    print(text, end="", file=sys.stderr, flush=True)
 
 
 def _note_request(task_dir: Path, rank: int) -> None:

@@ -19,16 +19,19 @@ from tests.gpu.work import Work
 from tests.pipeline.train.optimizer.test_loss_scaling import inflate_residual
 from tests.pipeline.train.strategies.trainer import Alone
 
+_NUM_STEPS = 90
+"""About half are skipped. With fewer, two next tokens may be nearly equally likely."""
+
 
 def overflow(work: Work) -> None:
     """Train from a scale that is too high, and a model whose activations overflow."""
     kind = open_tiny("qwen2_5_vl", work.shared)
     scaler = {"init_scale": 2.0**30, "growth_interval": 2}
-    config = train_config(kind, work, precision="fp16", num_steps=24, scaler=scaler)
+    config = train_config(kind, work, precision="fp16", num_steps=_NUM_STEPS, scaler=scaler)
     found = train(work.folder / "scale", config)
     skipped = int(found.result["num_skipped_steps"])
     work.note(num_skipped_steps=skipped, last_loss=found.losses[-1])
-    work.check("steps that overflow are skipped", 0 < skipped < 24, skipped)
+    work.check("steps that overflow are skipped", 0 < skipped < _NUM_STEPS, skipped)
     work.check("the last loss is finite", math.isfinite(found.losses[-1]), found.losses[-1])
     norms = [float(norm) for norm in found.steps["grad_norm"]]
     resumes = next(n for n, norm in enumerate(norms) if math.isfinite(norm))
@@ -60,9 +63,8 @@ def _answers(work: Work, kind: Any, model_dir: Path) -> None:
         out_dir = work.folder / str(dtype)
         out_dir.mkdir()
         evaluate(
-            EvaluateConfig(num_samples=4, max_new_tokens=8),
+            EvaluateConfig(manifest=str(held_out_rows(kind)), num_samples=4, max_new_tokens=8),
             levels=(),
-            manifest=held_out_rows(kind),
             facts=kind.facts,
             model=load_trained(model_dir, kind.facts, dtype, trust_remote_code=False),
             processor_dir=Path(kind.dataset_dir) / PROCESSOR_DIR,

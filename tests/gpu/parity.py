@@ -17,6 +17,9 @@ KINDS = (
     *("llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"),
     *("gemma3", "gemma4", "glm4v", "glm_ocr", "paddleocr_vl", "lighton_ocr", "mistral3"),
 )
+AMPLIFYING = "gemma4"
+"""Kind whose gradients follow a relative change of all weights by 0.0001 with 0.018, where those of
+Gemma 3 follow with 0.0003: half precision would show nothing."""
 SHORT_KINDS = ("qwen2_5_vl",)
 TOLERANCES = {"fp32": (1e-4, 1e-3), "bf16": (0.02, 0.08), "fp16": (0.005, 0.03)}
 """Of loss and of the norm of the difference of gradients, relative: some bits of each format,
@@ -45,6 +48,10 @@ def models(work: Work) -> None:
         rows = [[sample] for sample in kind.samples()]
         reference = compute(kind, "cpu", "fp32", rows)
         for precision, tolerances in TOLERANCES.items():
+            if name == AMPLIFYING and precision != "fp32":
+                reason = "its random weights amplify a change about a hundredfold, others threefold"
+                work.not_possible(f"{name} {precision}", reason)
+                continue
             found = compute(kind, work.device, precision, rows)
             compare(work, f"{name} {precision}", found, reference, tolerances)
         again = compute(kind, work.device, "fp32", rows, recompute=True)

@@ -16,7 +16,7 @@ from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.formats.manifests.splits import split_and_rest, split_of
 from slurm_jobs.formats.manifests.table_set import NoTableError
 
-_NAME = re.compile(r"(.+?)(?:-\d{4,}(?:-of-\d{4,}\b.*)?)?\.(?:parquet|tar)")
+_FILE_OF_SPLIT = re.compile(r"(.+?)(?:-\d{4,}(?:-of-\d{4,}\b.*)?)?\.(?:parquet|tar)")
 """Name of a file, whose beginning may name a split: `train-00000-of-00005.parquet`."""
 _OF_MANY = re.compile(r"-\d{4,}-of-\d{4,}\b")
 _LIST = "dataset_dict.json"
@@ -75,7 +75,7 @@ def _files(folder: Path, suffix: str) -> list[Path]:
 def _by_split(files: Collection[Path]) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for path in files:
-        match = _NAME.fullmatch(path.name)
+        match = _FILE_OF_SPLIT.fullmatch(path.name)
         name = match[1] if match and (split_of(match[1]) or _OF_MANY.search(path.name)) else ""
         splits.setdefault(name, []).append(path)
     return splits if len(splits) > 1 and "" not in splits else {"": list(files)}

@@ -29,6 +29,9 @@ from tests.pipeline.models.conftest import Kind
 _READS = {"_local_scalar_dense", "nonzero", "masked_select", "masked_scatter_backward",
           "unique_consecutive", "_unique2", "unique_dim", "equal"}  # fmt: skip
 _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+_FILLED = {"scatter"}
+"""Operations whose first tensor autograd makes on the device of the others, in torch before 2.12
+without naming them."""
 _METHODS = {"tolist", "numpy", "cpu"}
 _MOVES = {"_to_copy", "copy_"}
 _MAKERS = {"tensor", "as_tensor", "asarray", "scalar_tensor"}
@@ -123,7 +126,7 @@ class _Operations(TorchDispatchMode):
         is_there = any(reads.has(value) for value in tree_leaves((args, kwargs)))
         if is_there and self._waits(name, args, kwargs or {}):
             reads.count(name)
-        if is_there and name not in _MOVES | _INDEXED:
+        if is_there and name not in _MOVES | _INDEXED | _FILLED:
             values = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
             if any(value.ndim and value.numel() and not reads.has(value) for value in values):
                 reads.mixed[f"{_place()}: {name}"] += 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_jobs.base.errors import StageConfigError
+from slurm_jobs.base.errors import StageConfigError, StageError
 from slurm_jobs.base.files import read_json, write_json_atomic
 from slurm_jobs.base.texts.truncation import MAX_LINE_CHARS
 from slurm_jobs.formats.records.record_json import record_to_json
@@ -30,11 +30,11 @@ def call_raising(
 ) -> Iterator[Callable[[BaseException], int]]:
     """Calls a stage whose function raises, without signal handlers in this process."""
 
-    def called(error: BaseException) -> int:
+    def called(error: BaseException, run: str = "user:stage") -> int:
         def function(_config: dict[str, Any], _context: object) -> None:
             raise error
 
-        monkeypatch.setenv("SLURM_JOBS_ENTRY_POINT", "user:stage")
+        monkeypatch.setenv("SLURM_JOBS_ENTRY_POINT", run)
         monkeypatch.setattr(call, "install_stop_handler", lambda: None)
         monkeypatch.setattr(call, "register_stacks", lambda _task_dir, _rank: None)
         monkeypatch.setattr(call, "find_function", lambda _run: function)
@@ -73,6 +73,28 @@ def test_an_unbounded_message_is_neither_recorded_nor_logged_whole(
     logged = capsys.readouterr().err
     assert max(map(len, logged.splitlines())) <= MAX_LINE_CHARS + len("error: ")
     assert "characters left out" in logged
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "has_traceback"),
+    [
+        ("preprocess", StageConfigError("no such row"), False),
+        ("preprocess", StageError("no such row"), True),
+        ("preprocess", ValueError("no such row"), True),
+        ("user:stage", StageConfigError("no such row"), True),
+    ],
+)
+def test_a_refusal_of_a_built_in_stage_has_no_traceback(
+    call_raising: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    run: str,
+    error: BaseException,
+    has_traceback: bool,
+) -> None:
+    call_raising(error, run)
+    logged = capsys.readouterr().err
+    assert "no such row" in logged
+    assert ("Traceback (most recent call last)" in logged) == has_traceback
 
 
 FORKS = """
