@@ -58,7 +58,7 @@ _METADATA = word_set(
     coco_url flickr_url source_url page_url license licence copyright author created
     created_at timestamp date time width height size resolution image_width image_height
     image_size num_images md5 sha1 sha256 hash phash language lang version name
-    index_level_0 __index_level_0__"""
+    index_level_0 __index_level_0__ status error_message original_width original_height exif"""
 )
 """Keys that are known to hold nothing for a sample."""
 
