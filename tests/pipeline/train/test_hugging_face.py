@@ -16,7 +16,7 @@ from tests.pipeline.train.tiny_runs import rows_of, tiny_config
 
 SLOW_KINDS = (
     *("llava_siglip", "llava_next", "llava_onevision", "smolvlm", "internvl", "qwen3_vl"),
-    *("qwen3_5", "qwen3_5_moe", "gemma3", "gemma4"),
+    *("qwen3_5", "qwen3_5_moe", "gemma3", "gemma4", "glm4v", "paddleocr_vl", "mistral3"),
 )
 KINDS = ("qwen2_5_vl", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS))
 
