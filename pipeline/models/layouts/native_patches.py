@@ -13,7 +13,7 @@ import torch
 from pipeline.data.batch import ModelNeeds, TokenRows
 from pipeline.data.gathered import ImageSize
 from pipeline.models.layouts.image_layout import StoredImages, VisionInputs
-from pipeline.models.layouts.pixel_scale import PixelScale
+from pipeline.models.layouts.pixel_scale import PixelScale, each_image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,12 +38,9 @@ class NativePatches:
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
         """Implement `ImageLayout.arrange`."""
-        scaled = self.scale(images.pixels).to(dtype)
         sizes = images.sizes.tolist()
-        each = scaled.split([height * width for height, width in sizes])
-        patches = [
-            self._cut(pixels.view(*size, 3)) for pixels, size in zip(each, sizes, strict=True)
-        ]
+        each = each_image(images.pixels, sizes, self.scale, dtype)
+        patches = [self._cut(image) for image in each]
         grids = tuple((1, h // self.patch_size, w // self.patch_size) for h, w in sizes)
         return {"pixel_values": torch.cat(patches), "image_grid_thw": grids}
 

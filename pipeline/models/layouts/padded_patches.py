@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pipeline.data.batch import ModelNeeds
 from pipeline.models.layouts.image_layout import StoredImages, VisionInputs
-from pipeline.models.layouts.pixel_scale import PixelScale
+from pipeline.models.layouts.pixel_scale import PixelScale, each_image
 
 PADDING = -1
 """Column and row of a patch that is none."""
@@ -38,19 +38,18 @@ class PaddedPatches:
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
         """Implement `ImageLayout.arrange`."""
-        scaled = self.scale(images.pixels).to(dtype)
         sizes = images.sizes.tolist()
         patch = self.patch_size
         grids = tuple((height // patch, width // patch) for height, width in sizes)
         most = max(rows * columns for rows, columns in grids)
         patches, places = [], []
-        pixels_of_each = scaled.split([height * width for height, width in sizes])
-        for pixels, (rows, columns) in zip(pixels_of_each, grids, strict=True):
-            cut = pixels.view(rows, patch, columns, patch, 3).permute(0, 2, 1, 3, 4)
+        each = each_image(images.pixels, sizes, self.scale, dtype)
+        for image, (rows, columns) in zip(each, grids, strict=True):
+            cut = image.view(rows, patch, columns, patch, 3).permute(0, 2, 1, 3, 4)
             num_missing = most - rows * columns
             flat = cut.reshape(rows * columns, -1)
             patches.append(functional.pad(flat, (0, 0, 0, num_missing)))
-            grid = _columns_and_rows(rows, columns, scaled.device)
+            grid = _columns_and_rows(rows, columns, image.device)
             places.append(functional.pad(grid, (0, 0, 0, num_missing), value=PADDING))
         return {
             "pixel_values": torch.stack(patches),

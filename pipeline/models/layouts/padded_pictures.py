@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pipeline.data.batch import ModelNeeds
 from pipeline.models.layouts.image_layout import StoredImages, VisionInputs
-from pipeline.models.layouts.pixel_scale import PixelScale
+from pipeline.models.layouts.pixel_scale import PixelScale, each_image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,14 +27,13 @@ class PaddedPictures:
 
     def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
         """Implement `ImageLayout.arrange`."""
-        scaled = self.scale(images.pixels).to(dtype)
         sizes = images.sizes.tolist()
         most_rows, most_columns = images.sizes.amax(dim=0).tolist()
         padded = []
-        pixels_of_each = scaled.split([height * width for height, width in sizes])
-        for pixels, (height, width) in zip(pixels_of_each, sizes, strict=True):
-            image = pixels.view(height, width, 3).permute(2, 0, 1)
-            padded.append(functional.pad(image, (0, most_columns - width, 0, most_rows - height)))
+        for image in each_image(images.pixels, sizes, self.scale, dtype):
+            height, width, _ = image.shape
+            missing = (0, most_columns - width, 0, most_rows - height)
+            padded.append(functional.pad(image.permute(2, 0, 1), missing))
         return {
             "pixel_values": torch.stack(padded),
             "image_sizes": tuple((height, width) for height, width in sizes),

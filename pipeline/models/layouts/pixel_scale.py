@@ -57,6 +57,22 @@ def _factors(
     return torch.tensor(scale, device=device), torch.tensor(shift, device=device)
 
 
+def each_image(
+    pixels: torch.Tensor, sizes: Sequence[Sequence[int]], scale: PixelScale, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """Return images of varying size as `dtype` [height, width, 3] each.
+
+    Args:
+        pixels: uint8 [num_pixels, 3], all images concatenated.
+        sizes: Height and width of each image.
+        scale: Maps bytes to floats.
+        dtype: Dtype of the result.
+    """
+    scaled = scale(pixels).to(dtype)
+    each = scaled.split([height * width for height, width in sizes])
+    return [image.view(*size, 3) for image, size in zip(each, sizes, strict=True)]
+
+
 def stack_images(
     pixels: torch.Tensor, size: Sequence[int], scale: PixelScale, dtype: torch.dtype
 ) -> torch.Tensor:

@@ -37,9 +37,14 @@ _SIZES = ("image_grid_thw", "image_sizes")
 
 def lengths_and_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
     """Return the bounds of images, and row and column of each patch, for Qwen2-VL."""
+    return _bounds_and_places(grids, tower.spatial_merge_size)
+
+
+def _bounds_and_places(grids: torch.Tensor, merge_size: int) -> dict[str, torch.Tensor]:
+    """Return them in the order of patches; with a merge size of 1 these are row by row."""
     return {
         "cu_seqlens": get_vision_cu_seqlens(grids),
-        "position_ids": get_vision_position_ids(grids, tower.spatial_merge_size),
+        "position_ids": get_vision_position_ids(grids, merge_size),
     }
 
 
@@ -57,19 +62,29 @@ def with_windows(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
 
 def with_learned_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
     """Return also the weights of each patch in the learned positions, for Qwen3-VL and Qwen3.5."""
+    return lengths_and_places(grids, tower) | _learned(grids, tower, tower.spatial_merge_size)
+
+
+def raster_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """Return the same for patches row by row, for PaddleOCR-VL."""
+    shares = _learned(grids, tower.vision_model.embeddings, merge_size=1)
+    return _bounds_and_places(grids, merge_size=1) | shares
+
+
+def _learned(grids: torch.Tensor, positions: Any, merge_size: int) -> dict[str, torch.Tensor]:
+    """Return learned positions around each patch and their shares, as `positions` says."""
     indices, weights = get_vision_interpolation_indices_and_weights(
         grids,
-        num_grid_per_side=tower.num_grid_per_side,
-        mode=tower.interpolation_mode,
-        align_corners=tower.interpolation_align_corners,
-        spatial_merge_size=tower.spatial_merge_size,
+        num_grid_per_side=positions.num_grid_per_side,
+        mode=positions.interpolation_mode,
+        align_corners=positions.interpolation_align_corners,
+        spatial_merge_size=merge_size,
     )
-    shares = {"interp_indices": indices, "interp_weights": weights}
-    return lengths_and_places(grids, tower) | shares
+    return {"interp_indices": indices, "interp_weights": weights}
 
 
 def with_bicubic_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
-    """Return also the weights of each patch in the learned positions, for GLM-4V."""
+    """Return the same for GLM-4V, whose embeddings name less of it."""
     embeddings = tower.embeddings
     indices, weights = get_vision_interpolation_indices_and_weights(
         grids,
@@ -81,31 +96,11 @@ def with_bicubic_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tens
     return lengths_and_places(grids, tower) | shares
 
 
-def raster_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
-    """Return bounds, places and weights like `with_learned_places`, for PaddleOCR-VL."""
-    embeddings = tower.vision_model.embeddings
-    indices, weights = get_vision_interpolation_indices_and_weights(
-        grids,
-        num_grid_per_side=embeddings.num_grid_per_side,
-        mode=embeddings.interpolation_mode,
-        align_corners=embeddings.interpolation_align_corners,
-    )
-    return {
-        "cu_seqlens": get_vision_cu_seqlens(grids),
-        "position_ids": get_vision_position_ids(grids, 1),
-        "interp_indices": indices,
-        "interp_weights": weights,
-    }
-
-
 def places_in_pixels(sizes: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
     """Return the bounds and places of patches for Pixtral's tower, from heights and widths."""
     ones = torch.ones(len(sizes), 1, dtype=sizes.dtype)
     grids = torch.cat([ones, sizes // tower.patch_size], dim=1)
-    return {
-        "cu_seqlens": get_vision_cu_seqlens(grids),
-        "position_ids": get_vision_position_ids(grids, 1),
-    }
+    return _bounds_and_places(grids, merge_size=1)
 
 
 def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, torch.Tensor]:

@@ -49,6 +49,17 @@ def _native(
     )
 
 
+def _pixtral(*, row_marks: tuple[str, str] | None) -> PixtralImages:
+    return PixtralImages(
+        longest_edge=1540,
+        step=28,
+        patch_size=14,
+        merge_size=2,
+        image_token="",
+        row_marks=row_marks,
+    )
+
+
 def _tiles(*, longest_edge: int, tile_size: int, num_image_tokens: int) -> IdeficsTiles:
     return IdeficsTiles(
         longest_edge=longest_edge,
@@ -74,26 +85,9 @@ _HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
     ),
     (
         r"mistral-small-3\.[12]|ministral-3-",
-        PixtralImages(
-            longest_edge=1540,
-            step=28,
-            patch_size=14,
-            merge_size=2,
-            image_token="",
-            row_marks=("", ""),
-        ),
+        _pixtral(row_marks=("", "")),
     ),
-    (
-        r"lightonocr",
-        PixtralImages(
-            longest_edge=1540,
-            step=28,
-            patch_size=14,
-            merge_size=2,
-            image_token="",
-            row_marks=None,
-        ),
-    ),
+    (r"lightonocr", _pixtral(row_marks=None)),
     (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
     (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),
     (

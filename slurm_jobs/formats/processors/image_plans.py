@@ -303,20 +303,21 @@ class NativeImages(ImageRules):
         Raises:
             UnfitImageError: one side is more than 200 times the other.
         """
-        width, height = self._resized(size)
+        width, height = smart_resize(
+            self._grown(size),
+            factor=self.patch_size * self.merge_size,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+        )
         num_patches = (width // self.patch_size) * (height // self.patch_size)
         return ImagePlan(
             recipes=(Recipe(resizes=((width, height),)),),
             placeholder=((self.image_token, num_patches // self.merge_size**2),),
         )
 
-    def _resized(self, size: Size) -> Size:
-        return smart_resize(
-            size,
-            factor=self.patch_size * self.merge_size,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
-        )
+    def _grown(self, size: Size) -> Size:
+        """Return the size to begin with, in processors that first enlarge thin images."""
+        return size
 
     def model_inputs(self) -> Mapping[str, Any]:
         """Return fields of `DatasetInfo`."""

@@ -126,8 +126,9 @@ class _Operations(TorchDispatchMode):
         is_there = any(reads.has(value) for value in tree_leaves((args, kwargs)))
         if is_there and self._waits(name, args, kwargs or {}):
             reads.count(name)
-        if is_there and name not in _MOVES | _INDEXED | _FILLED:
-            values = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+        if is_there and name not in _MOVES | _INDEXED:
+            judged = args[1:] if name in _FILLED else args
+            values = [v for v in tree_leaves((judged, kwargs)) if isinstance(v, torch.Tensor)]
             if any(value.ndim and value.numel() and not reads.has(value) for value in values):
                 reads.mixed[f"{_place()}: {name}"] += 1
         found = func(*args, **(kwargs or {}))

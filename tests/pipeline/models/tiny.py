@@ -33,6 +33,23 @@ _EXPERTS = {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 32,
 }
+_MERGING = {
+    "depth": 2,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+"""Vision tower of Qwen and GLM."""
+_PIXTRAL = _SIZES | {
+    "model_type": "pixtral",
+    "num_attention_heads": 2,
+    "head_dim": 16,
+    "image_size": 28 * 7,
+    "patch_size": 14,
+}
+_M_ROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
 PICTURES = ((150, 70), (60, 90), (200, 40), (100, 100))
 """Width and height."""
 ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of them."),
@@ -85,7 +102,7 @@ def tiny_config(kind: str, *, tied: bool = False, language: str | None = None) -
 def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
     import transformers as hf
 
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
+    rope = {**_M_ROPE}
     tokens = ("vision_start", "vision_end")
     # Qwen3-VL adds features of images behind its first layers: one more must follow to see them.
     if kind.startswith("qwen3_vl"):
@@ -102,14 +119,7 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
         **{f"{name}_token_id": id_of(f"<|{name}|>") for name in tokens},
         "tie_word_embeddings": tied,
     }
-    vision = {
-        "depth": 2,
-        "hidden_size": 32,
-        "num_heads": 2,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-    }
+    vision = {**_MERGING}
     if kind == "qwen2_vl":
         return hf.Qwen2VLConfig(vision_config=vision | {"embed_dim": 32, "mlp_ratio": 2}, **common)
     vision |= {"intermediate_size": 64, "out_hidden_size": 32}
@@ -131,14 +141,7 @@ def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> 
 def _glm_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
     import transformers as hf
 
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
-    vision = {
-        "depth": 2,
-        "hidden_size": 32,
-        "num_heads": 2,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
+    vision = _MERGING | {
         "image_size": 14 * 5,
         "out_hidden_size": 32,
         "intermediate_size": 64,
@@ -148,7 +151,7 @@ def _glm_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> A
         vision |= {"model_type": "glm4v_vision"}
     config = {"glm4v": hf.Glm4vConfig, "glm46v": hf.Glm46VConfig, "glm_ocr": hf.GlmOcrConfig}[kind]
     return config(
-        text_config=text | {"rope_parameters": rope},
+        text_config=text | {"rope_parameters": {**_M_ROPE}},
         vision_config=vision,
         image_token_id=id_of("<|image|>"),
         video_token_id=id_of("<|video|>"),
@@ -163,10 +166,9 @@ def _glm_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> A
 def _lighton_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -> Any:
     import transformers as hf
 
-    vision = _SIZES | {"num_attention_heads": 2, "head_dim": 16, "image_size": 28 * 7}
     return hf.LightOnOcrConfig(
         text_config=text | {"tie_word_embeddings": tied},
-        vision_config=vision | {"patch_size": 14, "model_type": "pixtral"},
+        vision_config={**_PIXTRAL},
         image_token_id=image_token_id,
         spatial_merge_size=2,
         tie_word_embeddings=tied,
@@ -176,10 +178,9 @@ def _lighton_config(text: dict[str, Any], image_token_id: int, *, tied: bool) ->
 def _mistral3_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -> Any:
     import transformers as hf
 
-    vision = _SIZES | {"num_attention_heads": 2, "head_dim": 16, "image_size": 28 * 7}
     return hf.Mistral3Config(
         text_config=text | {"tie_word_embeddings": tied, "sliding_window": None},
-        vision_config=vision | {"patch_size": 14, "model_type": "pixtral"},
+        vision_config={**_PIXTRAL},
         image_token_index=image_token_id,
         spatial_merge_size=2,
         tie_word_embeddings=tied,
@@ -189,10 +190,10 @@ def _mistral3_config(text: dict[str, Any], image_token_id: int, *, tied: bool) -
 def _paddleocr_config(text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
     import transformers as hf
 
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
     sides = {"image_size": 14 * 5, "patch_size": 14, "spatial_merge_size": 2}
     return hf.PaddleOCRVLConfig(
-        text_config=text | {"rope_parameters": rope, "head_dim": 8, "tie_word_embeddings": tied},
+        text_config=text
+        | {"rope_parameters": {**_M_ROPE}, "head_dim": 8, "tie_word_embeddings": tied},
         vision_config=_SIZES | sides | {"num_attention_heads": 2},
         image_token_id=id_of("<|IMAGE_PLACEHOLDER|>"),
         video_token_id=id_of("<|video|>"),
