@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.train.trained_model import bare_model
+from pipeline.models.computation.fp32_residual import keep_residual_in_fp32
 from tests.gpu.models import held_out_rows, open_tiny, train, train_config
 from tests.gpu.work import Work
 from tests.pipeline.train.optimizer.test_loss_scaling import inflate_residual
@@ -109,7 +109,7 @@ def _inflated(work: Work, kind: Any) -> None:
         scaler={"init_scale": 8.0, "max_skips": 2},
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        inflate_residual(patch, bare_model.keep_residual_in_fp32)
+        inflate_residual(patch, keep_residual_in_fp32)
         found = train(work.folder / "inflated", config)
     skips = int(found.result["num_skipped_steps"])
     work.check("residual sums beyond fp16 skip no step", skips == 0, skips)

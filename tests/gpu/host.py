@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from typing import cast
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from pipeline.data.batches.buffer_pool import BufferPool
 from pipeline.data.prefetch import make_pool
 from pipeline.train.optimizer.local_adamw import LocalAdamW
+from pipeline.train.ranks.process_group import Ranks
 from pipeline.train.verdict import judge
 from tests.gpu.work import Work
 from tests.pipeline.train.strategies.trainer import Alone
@@ -60,13 +62,14 @@ def buffers(work: Work) -> None:
 
 def verdict(work: Work) -> None:
     """Queue a verdict behind a slow kernel: the host goes on, and reads the same numbers later."""
+    alone = cast("Ranks", Alone())
     loss, norm, scale = (torch.tensor(x, device=work.device) for x in (2.5, 3.25, 8.0))
-    judge(loss, norm, scale, Alone()).read()  # type: ignore[arg-type] - loads the kernels
+    judge(loss, norm, scale, alone).read()  # loads the kernels
     if work.has_gpu:
         torch.cuda.synchronize()
         torch.cuda._sleep(_SLOW_CYCLES)
     began = time.perf_counter()
-    queued = judge(loss, norm, scale, Alone())  # type: ignore[arg-type]
+    queued = judge(loss, norm, scale, alone)
     queued_s = time.perf_counter() - began
     if work.has_gpu:
         assert queued._mark is not None
@@ -78,7 +81,7 @@ def verdict(work: Work) -> None:
     numbers = (read.is_finite, read.loss, read.local_loss, read.grad_norm, read.scale)
     work.check("it has the numbers", numbers == (True, 2.5, 2.5, 3.25, 8.0), numbers)
     infinite = torch.tensor(math.inf, device=work.device)
-    bad = judge(loss, infinite, None, Alone())  # type: ignore[arg-type]
+    bad = judge(loss, infinite, None, alone)
     work.check("an infinite norm is bad", bad.is_bad.item() == 1.0 and not bad.read().is_finite)
 
 

@@ -79,7 +79,8 @@ def synchronisations(work: Work) -> None:
             counts[step_now[0], _place()] += 1
 
     kind = open_tiny(KIND, work.shared)
-    for batching in ({"kind": "shuffled"}, {"kind": "packed", "max_tokens": 512}):
+    batchings: list[dict[str, Any]] = [{"kind": "shuffled"}, {"kind": "packed", "max_tokens": 512}]
+    for batching in batchings:
         counts.clear()
         config = train_config(kind, work, num_steps=6, deterministic=False, batching=batching)
         with warnings.catch_warnings(), mock.patch.object(StepRecorder, "start_step", start):

@@ -13,6 +13,7 @@ from pipeline.data.batches import buffer_pool
 from pipeline.data.batches.buffer_pool import BufferPool
 from pipeline.train import loop
 from pipeline.train.loop import CopyAhead
+from pipeline.train.training_data import batches
 from tests.gpu.models import open_tiny, train, train_config
 from tests.gpu.work import Work
 
@@ -74,7 +75,7 @@ def _overwritten(work: Work, kind: Any) -> None:
     The device is behind the host by a slow kernel a step, and verdicts are read a step late: a
     batch that is given up before it was copied would change the losses.
     """
-    give_back, losses_of = buffer_pool._Lease.__del__, loop.losses_of
+    give_back, losses_of = buffer_pool._Lease.__del__, batches.losses_of
 
     def overwrite(self: Any) -> None:
         self._buffer.fill_(255)

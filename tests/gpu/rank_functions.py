@@ -30,7 +30,7 @@ def spins(config: dict[str, Any], context: TaskContext) -> Any:
     from pipeline.train import loop, run, verdict
 
     is_gpu, step_now = config["device"] == "cuda", [-1]
-    start_step, judge = StepRecorder.start_step, loop.judge
+    start_step, judge = StepRecorder.start_step, verdict.judge
     read = verdict.QueuedVerdict.read
 
     def start(self: StepRecorder, step: int) -> None:

@@ -79,12 +79,13 @@ def rank_of_four(work: Work) -> None:
     kind = open_tiny("qwen2_5_vl", work.shared)
     distributed.init_process_group("fake", rank=0, world_size=_NUM_RANKS, store=FakeStore())
     precision = "bf16" if work.has_gpu else "fp32"
-    for name, sharding in {
+    ways: dict[str, dict[str, Any]] = {
         "plain": {},
         "prefetch": {"forward_prefetch": 2},
         "weights kept": {"reshard_after_forward": False},
         "offload": {"cpu_offload": True},
-    }.items():
+    }
+    for name, sharding in ways.items():
         values = train_config(
             kind, work, strategy="fsdp2", precision=precision, num_lanes=_NUM_RANKS,
             sharding={"unit_min_params": 0, **sharding},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from heapq import nlargest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +151,14 @@ def _check_attention(work: Work, found: Trained, trace: Trace) -> None:
 
 def _longest_kernels(trace: Trace) -> list[str]:
     """Return the kernels that take most of the profiled steps, with their share and number."""
-    pieces, seconds, numbers = trace.compute, Counter[str](), Counter[str]()
+    pieces, seconds, numbers = trace.compute, defaultdict[str, float](float), Counter[str]()
     for name, length in zip(pieces.names, pieces.ends_s - pieces.starts_s, strict=True):
         seconds[name] += float(length)
         numbers[name] += 1
     all_s = sum(seconds.values())
     return [
         f"{length / all_s:.1%}, {numbers[name]} times: {name[:120]}"
-        for name, length in seconds.most_common(_NUM_KERNELS)
+        for name, length in nlargest(_NUM_KERNELS, seconds.items(), key=itemgetter(1))
     ]
 
 

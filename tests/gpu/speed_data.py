@@ -185,4 +185,4 @@ def _write_model(folder: Path, work: Work) -> None:
     torch.manual_seed(0)
     with torch.device(work.device):
         model = hf.Qwen2_5_VLForConditionalGeneration(config)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.bfloat16().save_pretrained(folder)

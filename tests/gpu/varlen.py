@@ -87,7 +87,8 @@ def training(work: Work) -> None:
     }
     if work.is_short or not work.has_gpu:  # the tests of strategies have the others
         ways = {"plain": {}}
-    if importlib.util.find_spec("bitsandbytes") is None and ways.pop("adapters in 4 bits", None):
+    if importlib.util.find_spec("bitsandbytes") is None and "adapters in 4 bits" in ways:
+        del ways["adapters in 4 bits"]
         work.not_possible("adapters in 4 bits", "the package bitsandbytes is missing")
     precision = "bf16" if work.has_gpu else "fp32"
     cases = [(precision, name, changes) for name, changes in ways.items()]
@@ -147,9 +148,12 @@ def pictures(work: Work) -> None:
 
     from tests.gpu.speed_data import VISION
 
-    sizes = {"depth": 32, "fullatt_block_indexes": [7, 15, 23, 31]} if work.has_gpu else {
-        "depth": 2, "fullatt_block_indexes": [1], "hidden_size": 64, "intermediate_size": 64,
-        "num_heads": 2, "out_hidden_size": 32}  # fmt: skip
+    sizes: dict[str, Any] = {"depth": 32, "fullatt_block_indexes": [7, 15, 23, 31]}
+    if not work.has_gpu:
+        sizes = {
+            "depth": 2, "fullatt_block_indexes": [1], "hidden_size": 64, "intermediate_size": 64,
+            "num_heads": 2, "out_hidden_size": 32,
+        }  # fmt: skip
     num, grid = (_NUM_PICTURES, _GRID) if work.has_gpu else (2, (16, 24))
     config = Qwen2_5_VLVisionConfig(**{**VISION, **sizes})
     config._attn_implementation = "sdpa"
