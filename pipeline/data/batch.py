@@ -17,6 +17,7 @@ import torch
 
 from pipeline.data.batches.buffer_pool import BufferPool
 from pipeline.data.batches.learned_targets import Learned, LevelRules, find_learned
+from pipeline.data.batches.manifest_groups import ManifestGroups
 from pipeline.data.disk_format.sample_members import IGNORED_LABEL, Sample
 from pipeline.data.gathered import Gathered, ImageRule, ImageSize, gather_samples
 from pipeline.timing.thread_clock import NOT_TIMED, ThreadTimes
@@ -105,6 +106,8 @@ class ModelNeeds:
     """True if it needs the sizes of pictures before preprocessing."""
     levels: LevelRules | None = None
     """Rules for samples with chained targets."""
+    manifests: ManifestGroups | None = None
+    """Groups of targets by manifest; not together with levels, which are groups themselves."""
 
 
 def collate(
@@ -147,6 +150,8 @@ def assemble(
         position_ids = needs.make_positions(rows, gathered.image_sizes)
     tensor = _pinned if pin_memory else torch.from_numpy
     learned = find_learned(rows.labels, rows.segment_bounds, gathered.keys, needs.levels, tensor)
+    if needs.manifests is not None:
+        learned = needs.manifests.group(learned, gathered.keys, gathered.labels, tensor)
     lengths = [len(ids) for ids in gathered.input_ids]
     lasts = itertools.accumulate(row_sizes, initial=0)
     image_places = np.flatnonzero(rows.input_ids == image_token_id) if gathered.images else None

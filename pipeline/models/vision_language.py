@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline.data.batches.learned_targets import ClassPlaces
+from pipeline.data.batches.learned_targets import ClassPlaces, TargetGroups
 from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.cross_entropy import summed_cross_entropy
 from pipeline.models.generation import Prompt
@@ -35,8 +35,6 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     layout: ImageLayout
     """Layout of its image input."""
-    num_levels: int = 1
-    """Number of chained targets of a sample."""
     why_vision_not_compiled: str = ""
     """Reason why layers of the vision tower cannot be compiled; empty if they can."""
     block_layers: frozenset[str] = frozenset()
@@ -55,12 +53,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         self.heads = nn.ModuleDict()
         """Linear classifier heads, by number of the level."""
 
-    def add_heads(self, num_levels: int, num_classes: Mapping[int, int]) -> None:
-        """Prepare for levels; those of `num_classes` get a classifier head.
+    def add_heads(self, num_classes: Mapping[int, int]) -> None:
+        """Add a classifier head to the levels of `num_classes`.
 
         Heads start with zeros: all classes are equally likely, whatever the seed.
         """
-        self.num_levels = num_levels
         hidden_size = self.sizes()[1].hidden_size
         for level, number in num_classes.items():
             head = nn.Linear(hidden_size, number)
@@ -77,11 +74,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         vision: VisionInputs,
         position_ids: torch.Tensor | None = None,
         packing: Packing | None = None,
-        levels: torch.Tensor | None = None,
+        groups: TargetGroups | None = None,
         classes: Mapping[int, ClassPlaces] | None = None,
         image_places: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the summed cross-entropy of the targets of each level, in nats.
+        """Return the summed cross-entropy of the targets of each group, in nats.
 
         The sum, not the mean: the caller knows the number of targets of all ranks in a step.
 
@@ -96,15 +93,15 @@ class VisionLanguageModel(nn.Module, abc.ABC):
                 restart in each sample. None: positions count tokens.
             packing: Bounds of samples, which limit attention. None: transformers derives the
                 bounds from positions, and builds a mask from them.
-            levels: int64 [num_supervised]: level of each target; None if there is one level.
+            groups: Groups of the targets; None for a single one.
             classes: Positions before the answers, and the answers' classes, for levels with a
-                head.
+                head. The groups are then the levels.
             image_places: int64 [num_image_tokens]: positions of image tokens in the
                 concatenated rows. None: they are searched for, for which a GPU's host waits
                 (SYNC).
 
         Returns:
-            float32 [num_levels]. In training every trainable parameter gets a gradient, so
+            float32 [num_groups]. In training every trainable parameter gets a gradient, so
             that all ranks enter the same collectives whatever their batches contain.
         """
         hidden, unused = self.hidden_states(input_ids, vision, position_ids, packing, image_places)
@@ -113,18 +110,17 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             self.output_head(),
             hidden[supervised],
             targets,
-            levels,
-            self.num_levels,
+            groups,
             logit_cap=self.logit_cap,
         )
         for level, (places, answers) in (classes or {}).items():
-            losses = losses + self._class_loss(level, hidden[places], answers)
+            is_its = torch.arange(len(losses), device=losses.device) == level
+            losses = losses + is_its * self._class_loss(level, hidden[places], answers)
         return losses
 
     def _class_loss(self, level: int, hidden: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a level with a head, at its index: float32 [num_levels]."""
-        loss = functional.cross_entropy(self.class_logits(level, hidden), answers, reduction="sum")
-        return loss * (torch.arange(self.num_levels, device=loss.device) == level)
+        logits = self.class_logits(level, hidden)
+        return functional.cross_entropy(logits, answers, reduction="sum")
 
     def class_logits(self, level: int, hidden: torch.Tensor) -> torch.Tensor:
         """Compute the head of a level: float [num, hidden_size] to float32 [num, num_classes]."""

@@ -12,7 +12,7 @@ import math
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,11 @@ from pipeline.timing.whole_records import append_whole, replace_record
 from slurm_jobs.formats.records.activity import begin_steps, end_steps
 from slurm_jobs.formats.records.heartbeat import beat
 from slurm_jobs.formats.records.heartbeat import end_step as count_step
+from slurm_jobs.formats.timings.manifest_losses import (
+    ManifestLoss,
+    manifest_values,
+    recorded_manifests,
+)
 from slurm_jobs.formats.timings.step_records import (
     DEVICE_FIELDS,
     NOT_TRAINING,
@@ -76,6 +81,8 @@ class StepOutcome:
     learning_rate: float
     grad_norm: float = math.nan
     """Before clipping."""
+    by_manifest: Sequence[ManifestLoss] = ()
+    """Of each recorded manifest; empty if the step's data set was not mixed."""
 
 
 def _fields(values: StepCounts | StepOutcome) -> dict[str, Any]:
@@ -148,10 +155,6 @@ class _ClosedStep:
         has_passed = self.on_device is None or self.on_device.has_passed()
         return self.outcome is not None and has_passed
 
-    def pack(self, device_times: Mapping[str, float]) -> bytes:
-        assert self.outcome is not None
-        return pack_step({**self.values, **_fields(self.outcome), **device_times})
-
 
 class StepRecorder:
     """Splits a step's time into phases that add up.
@@ -176,6 +179,7 @@ class StepRecorder:
         """Open the file; `synchronize` is called before each lap: see `timing: sync`."""
         self._stream = steps_path(timing_dir, rank).open("xb", buffering=0)
         append_whole(self._stream, steps_header({"rank": rank, **metadata}))
+        self._num_manifests = len(recorded_manifests(metadata))
         self._read_memory = read_memory
         self._clock = device_clock
         self._synchronize = synchronize
@@ -257,7 +261,7 @@ class StepRecorder:
         self._pack_waiting(must_pack_all=True)
         self.flush()
         start = self._stream.tell()
-        append_whole(self._stream, pack_step({**self._values(counts), **_fields(outcome)}))
+        append_whole(self._stream, self._pack(self._values(counts), outcome))
         self._written_at = start
 
     def _values(self, counts: StepCounts) -> dict[str, float | int]:
@@ -283,11 +287,17 @@ class StepRecorder:
         """
         while self._waiting and (must_pack_all or self._waiting[0].is_known()):
             closed = self._waiting.popleft()
-            on_device = closed.on_device
+            values, on_device = closed.values, closed.on_device
             if on_device is not None and on_device.has_passed():
-                self._pending.append(closed.pack(on_device.read()))
-            else:
-                self._pending.append(closed.pack(device_times={}))
+                values = {**values, **on_device.read()}
+            self._pending.append(self._pack(values, closed.outcome))
+
+    def _pack(self, values: Mapping[str, float | int], outcome: StepOutcome | None) -> bytes:
+        assert outcome is not None
+        losses = manifest_values(outcome.by_manifest, self._num_manifests)
+        return pack_step(
+            {**values, **_fields(outcome), **losses}, num_manifests=self._num_manifests
+        )
 
     def flush(self) -> None:
         """Write the pending records: first the one that `write_so_far` wrote, in its place.
@@ -329,7 +339,7 @@ class StepRecorder:
                 for step in self._waiting:
                     if step.outcome is not None:
                         # without device times: the device may be what failed
-                        self._pending.append(step.pack(device_times={}))
+                        self._pending.append(self._pack(step.values, step.outcome))
                 self._waiting.clear()
                 self.flush()
         except OSError as failure:

@@ -393,7 +393,7 @@ class HeldOut:
             inputs = to_device(batch, self._job.rank_device, model.layout)
             with self._model.strategy.forward_context():
                 losses += losses_of(model, inputs).cpu()  # SYNC: a few numbers a batch
-            nums = [a + b for a, b in zip(nums, batch.learned.num_by_level, strict=True)]
+            nums = [a + b for a, b in zip(nums, batch.learned.num_by_group, strict=True)]
         return [*losses.tolist(), *nums]
 
     def _count_answers(self, model: VisionLanguageModel) -> list[float]:

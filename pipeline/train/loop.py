@@ -41,6 +41,7 @@ from pipeline.train.training_data.batches import (
     make_counter,
 )
 from pipeline.train.verdict import QueuedVerdict, judge
+from slurm_jobs.formats.timings.manifest_losses import ManifestLoss
 
 if TYPE_CHECKING:
     from pipeline.train.trainer import Trainer
@@ -134,6 +135,8 @@ class _Queued:
     batches: Sequence[Batch]
     """Kept until the device has copied them."""
     counts: StepCounts
+    num_targets: Sequence[float]
+    """Of each group, on all ranks."""
     verdict: QueuedVerdict
     learning_rate: float
     data_wait_s: float
@@ -163,10 +166,11 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
         num_targets = ranks.sums(num_own_targets)
         recorder.lap(wait_phase, part="rank_wait_data_s")  # for the rank with the latest batch
 
-        share = _accumulate(trainer, copies, batches, num_targets, is_first=step == start_step)
+        losses = _accumulate(trainer, copies, batches, num_targets, is_first=step == start_step)
         norm = _clip(trainer)
         recorder.lap("optimizer_s")
-        verdict = judge(share, norm, trainer.model.scaling.scale_on_device, ranks)
+        scale = trainer.model.scaling.scale_on_device
+        verdict = judge(losses.share, norm, scale, ranks, losses.by_manifest)
         recorder.lap(wait_phase)  # for the slowest rank
         if previous is not None:
             # SYNC: once per step the host waits for the verdict of the previous step, while the
@@ -182,6 +186,7 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
             step=step,
             batches=batches,
             counts=counts,
+            num_targets=num_targets,
             verdict=verdict,
             learning_rate=learning_rate,
             data_wait_s=recorder.seconds_so_far("data_wait_s"),
@@ -217,9 +222,19 @@ def run_steps(trainer: Trainer, start_step: int, watch: Watch = iter) -> LoopEnd
     return LoopEnd(num_steps_done=phase.num_steps, stopped=False, final_loss=loss)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StepLosses:
+    """Losses of one rank in a step, on the device."""
+
+    share: torch.Tensor
+    """Its part of the step's loss."""
+    by_manifest: torch.Tensor | None
+    """Nats summed over its targets of each manifest; None unless they are recorded apart."""
+
+
 def _num_targets(batches: Sequence[Batch]) -> list[float]:
-    """Return the number of targets of each level on this rank in the step."""
-    here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
+    """Return the number of targets of each group on this rank in the step."""
+    here = zip(*(batch.learned.num_by_group for batch in batches), strict=True)
     return [float(sum(nums)) for nums in here]
 
 
@@ -230,11 +245,11 @@ def _accumulate(
     num_targets: Sequence[float],
     *,
     is_first: bool,
-) -> torch.Tensor:
-    """Run forward and backward of each microbatch; return this rank's loss, on the device.
+) -> _StepLosses:
+    """Run forward and backward of each microbatch; return this rank's losses.
 
-    `num_targets` is the number of targets of each level on all ranks. The loss is the sum over
-    levels of weight times mean, over the targets of all ranks.
+    `num_targets` is the number of targets of each group on all ranks. The loss is their mean, or
+    the sum over levels of weight times mean.
 
     SYNC: within the passes models read a few values from the device.
     """
@@ -264,13 +279,13 @@ def _accumulate(
             spans=trainer.job.spans,
         )
         recorder.lap("other_s")
-    levels = [level.weight for level in trainer.current.config.levels] or [1.0]
     # Strategies average gradients over ranks; multiplying by their number makes that a sum. The
     # returned loss needs no such factor, because the verdict adds up the losses of the ranks.
-    weights = [
-        ranks.num_ranks * (w / max(1.0, n)) for w, n in zip(levels, num_targets, strict=True)
-    ]
+    weights = [ranks.num_ranks * weight for weight in _weights(trainer, num_targets)]
     loss = torch.zeros((), device=rank_device.device)
+    by_manifest = None
+    if len(num_targets) > 1 and not trainer.current.config.levels:
+        by_manifest = torch.zeros(len(num_targets), device=rank_device.device)
     for number, batch in enumerate(batches, start=1):
         inputs = arrange(copies.take(batch), rank_device, parallel.bare.layout)
         following = batches[number:] or trainer.batches.peek()
@@ -279,14 +294,26 @@ def _accumulate(
         recorder.lap("host_to_device_s")
         with strategy.microbatch(parallel.model, is_last=number == len(batches)):
             with strategy.forward_context():
-                batch_loss = _weighted(losses_of(parallel.model, inputs), weights)
+                losses = losses_of(parallel.model, inputs)
+                batch_loss = _weighted(losses, weights)
             recorder.lap("forward_s")
             scaling.backward(batch_loss)
         loss += batch_loss.detach()
+        if by_manifest is not None:
+            by_manifest += losses.detach()
         recorder.lap("backward_s")
     if is_first:
         check_gradients(parallel.bare, ranks)
-    return loss / ranks.num_ranks  # without the factor of the weights
+    share = loss / ranks.num_ranks  # without the factor of the weights
+    return _StepLosses(share=share, by_manifest=by_manifest)
+
+
+def _weights(trainer: Trainer, num_targets: Sequence[float]) -> list[float]:
+    """Return the factor of each group's summed loss, which makes the loss of the step."""
+    levels = trainer.current.config.levels
+    if not levels:
+        return [1.0 / max(1.0, sum(num_targets))] * len(num_targets)
+    return [level.weight / max(1.0, n) for level, n in zip(levels, num_targets, strict=True)]
 
 
 def _weighted(losses: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
@@ -363,6 +390,10 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
         learning_rate=queued.learning_rate,
         # For a skipped step it is infinite on every rank, wherever the overflow occurred.
         grad_norm=verdict.grad_norm if verdict.is_finite else math.inf,
+        by_manifest=[
+            ManifestLoss(loss / n if n else math.nan, int(n))
+            for loss, n in zip(verdict.group_losses, queued.num_targets, strict=False)
+        ],
     )
 
 

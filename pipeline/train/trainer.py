@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from pipeline.data.augmentation import make_augmentation
+from pipeline.data.batches.manifest_groups import group_manifests, recorded_apart
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.disk_format.dataset_info import PACKS_DIR
 from pipeline.data.loader import BatchReader
@@ -79,6 +80,7 @@ from slurm_jobs.base.index_ranges import ranges_text
 from slurm_jobs.formats.configs.train import TrainConfig
 from slurm_jobs.formats.records.activity import current_progress
 from slurm_jobs.formats.records.heartbeat import steps_change
+from slurm_jobs.formats.timings.manifest_losses import MANIFESTS_KEY
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +149,7 @@ class Trainer:
         """Take the phases' data sets, `sources`, in their order."""
         self.job, self.rank_device, self.ranks = job, job.rank_device, job.ranks
         self.phases, self.sources, self.facts = phases, sources, facts
+        self.manifests = recorded_apart(job.config, [source.dataset.info for source in sources])
         self.planned: list[PlannedPhase] = []
         self._share: HeldOutShare | None = None
 
@@ -347,7 +350,9 @@ class Trainer:
         phase, ranks, device = self.current, self.ranks, self.rank_device.device
         config, dataset = phase.config, phase.dataset
         options: dict[str, Any] = {
-            "needs": self.model.needs,
+            "needs": replace(
+                self.model.needs, manifests=group_manifests(dataset.info, self.manifests)
+            ),
             "augment": make_augmentation(config.augment, config.seed),
             "gpu": device if device.type == "cuda" else None,
             "num_threads": config.num_loader_threads,
@@ -458,6 +463,7 @@ class Trainer:
                 "global_batch_size": self.planned[0].config.global_batch_size,
                 "timing": config.timing,
                 "flops": flops,
+                MANIFESTS_KEY: self.manifests,
                 "phases": [
                     {
                         "name": phase.phase.name,
@@ -496,6 +502,7 @@ class Trainer:
             num_ranks=self.ranks.num_ranks,
             log_every_steps=self.job.config.log_every_steps,
             peak_flops_per_s=flops["peak_flops_per_s"],
+            manifests=self.manifests,
         )
         if (progress := current_progress()) is not None:
             progress.count("steps", self.num_steps)

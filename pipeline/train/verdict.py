@@ -7,6 +7,7 @@ compute.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,8 @@ class StepVerdict:
     """Norm of this rank's gradients, before clipping."""
     scale: float
     """Factor of the loss under fp16; 1 otherwise."""
+    group_losses: Sequence[float] = ()
+    """Losses of `judge`, summed over the ranks."""
 
 
 class QueuedVerdict:
@@ -49,29 +52,36 @@ class QueuedVerdict:
         if self._verdict is None:
             if self._mark is not None:
                 self._mark.synchronize()
-            loss, num_bad, local_loss, grad_norm, scale = self._numbers.tolist()
+            local_loss, grad_norm, scale, loss, num_bad, *group_losses = self._numbers.tolist()
             self._verdict = StepVerdict(
                 is_finite=not num_bad,
                 loss=loss,
                 local_loss=local_loss,
                 grad_norm=grad_norm,
                 scale=scale,
+                group_losses=group_losses,
             )
         return self._verdict
 
 
 def judge(
-    loss: torch.Tensor, grad_norm: torch.Tensor, scale: torch.Tensor | None, ranks: Ranks
+    loss: torch.Tensor,
+    grad_norm: torch.Tensor,
+    scale: torch.Tensor | None,
+    ranks: Ranks,
+    group_losses: torch.Tensor | None = None,
 ) -> QueuedVerdict:
     """Queue the verdict of all ranks; a collective of the device, no SYNC.
 
     `loss` is this rank's part, `grad_norm` that before clipping, `scale` the factor of the loss
-    under fp16: scalars on the device.
+    under fp16: scalars on the device. `group_losses` are this rank's parts of further losses,
+    float32 [num_groups], which are added up with the loss.
     """
     mine = torch.stack([loss, grad_norm]).double()
     num_bad = mine.isfinite().all().logical_not()
-    shared = torch.stack([mine[0], num_bad.double()])
+    further = [] if group_losses is None else [group_losses.double()]
+    shared = torch.cat([torch.stack([mine[0], num_bad.double()]), *further])
     ranks.sum_on_device(shared)
     scale = torch.ones_like(loss) if scale is None else scale
-    numbers = torch.cat([shared, mine, scale.double().reshape(1)])
+    numbers = torch.cat([mine, scale.double().reshape(1), shared])
     return QueuedVerdict((shared[1] > 0).float(), numbers)

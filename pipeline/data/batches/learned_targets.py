@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import torch
@@ -59,6 +59,15 @@ ClassPlaces: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """int64 [num_samples] both: positions in the rows before the answers, and the answers' classes."""
 
 
+class TargetGroups(NamedTuple):
+    """Groups whose losses are summed apart: the levels of samples, or their manifests."""
+
+    of_targets: torch.Tensor
+    """int64 [num_learned]: the group of each target."""
+    number: int
+    """Number of groups; some may have no target."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learned:
     """Targets of a microbatch; positions count through its concatenated rows."""
@@ -67,13 +76,13 @@ class Learned:
     """int64 [num_learned]: positions whose next token is a target."""
     targets: torch.Tensor
     """int64 [num_learned]: those next tokens."""
-    levels: torch.Tensor | None
-    """int64 [num_learned]: the level of each; None without levels."""
+    groups: TargetGroups | None
+    """None if all targets are summed."""
     classes: Mapping[int, ClassPlaces]
     """Targets by level that a classifier head predicts; the three fields above do not contain them.
     """
-    num_by_level: tuple[int, ...]
-    """Learned tokens, or classified answers, of each level; one number without levels."""
+    num_by_group: tuple[int, ...]
+    """Learned tokens, or classified answers, of each group; one number without groups."""
     num_tokens: int
     """Learned tokens, including those of classified answers."""
 
@@ -105,9 +114,9 @@ def find_learned(
         return Learned(
             places=tensor(learned - 1),
             targets=tensor(targets),
-            levels=None,
+            groups=None,
             classes={},
-            num_by_level=(len(learned),),
+            num_by_group=(len(learned),),
             num_tokens=len(learned),
         )
     segments = np.searchsorted(bounds, learned, side="right")
@@ -138,9 +147,9 @@ def find_learned(
     return Learned(
         places=tensor(learned[is_text] - 1),
         targets=tensor(targets[is_text]),
-        levels=tensor(levels[is_text]),
+        groups=TargetGroups(tensor(levels[is_text]), num_levels),
         classes=classes,
-        num_by_level=tuple(counts.tolist()),
+        num_by_group=tuple(counts.tolist()),
         num_tokens=len(learned),
     )
 

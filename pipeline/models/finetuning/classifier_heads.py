@@ -61,7 +61,7 @@ def load_heads(model: VisionLanguageModel, folder: Path) -> tuple[LevelConfig, .
     try:
         values = json.loads(read_bytes(folder / LEVELS_NAME))
         levels = tuple(build_config(LevelConfig, value) for value in values)
-        model.add_heads(len(levels), num_classes(levels))
+        model.add_heads(num_classes(levels))
         if len(model.heads):
             weights = load_file(folder / HEADS_WEIGHTS)
             model.heads.load_state_dict(

@@ -56,7 +56,7 @@ class SampleLogits:
             places = torch.cat([places[:_NUM_ENDS], places[-_NUM_ENDS:]])
         places = places.to(self.rank_device.device)
         inputs = replace(
-            inputs, supervised=places, targets=torch.zeros_like(places), levels=None, classes={}
+            inputs, supervised=places, targets=torch.zeros_like(places), groups=None, classes={}
         )
         logits: list[torch.Tensor] = []
         handle = bare.output_head().register_forward_hook(

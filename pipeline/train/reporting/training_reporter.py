@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
@@ -29,6 +29,8 @@ class TrainingFacts:
     log_every_steps: int
     peak_flops_per_s: float | None
     """Peak of rank 0's card; None: no MFU."""
+    manifests: Sequence[str] = ()
+    """Names for `StepOutcome.by_manifest`."""
 
 
 class TrainingReporter:
@@ -86,7 +88,8 @@ class TrainingReporter:
             self._progress.update(num_steps_done, detail=self._text(num_steps_done, outcome, rates))
         if self._trackers.are_due(num_steps_done):
             rates, self._tracked = self._since(self._tracked), self._done
-            self._trackers.log(tracked_values(outcome, rates), num_steps_done)
+            values = tracked_values(outcome, rates, facts.manifests)
+            self._trackers.log(values, num_steps_done)
         if num_steps_done % facts.log_every_steps == 0 or num_steps_done == facts.num_steps:
             rates, self._line = self._since(self._line), self._done
             text = self._text(num_steps_done, outcome, rates)
@@ -126,13 +129,18 @@ class TrainingReporter:
         return self._done.at_s
 
 
-def tracked_values(outcome: StepOutcome, rates: Rates) -> dict[str, float]:
+def tracked_values(
+    outcome: StepOutcome, rates: Rates, manifests: Sequence[str] = ()
+) -> dict[str, float]:
     """Return the values of a step for trackers, by name; without those that are not finite.
 
     Rates are over all steps since the trackers' last update.
     """
+    # A step whose data set was not mixed has no losses by manifest.
+    by_manifest = zip(manifests, outcome.by_manifest, strict=False)
     values = {
         "loss": outcome.loss,
+        **{f"loss/{name}": loss.mean for name, loss in by_manifest},
         "learning_rate": outcome.learning_rate,
         "grad_norm": outcome.grad_norm,
         "tokens_per_s": rates.tokens_per_s,

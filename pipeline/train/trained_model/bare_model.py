@@ -100,7 +100,7 @@ def _add_parts(model: VisionLanguageModel, config: TrainConfig, rank_device: Ran
         quantize_model(model, config.quantize, rank_device.device)
     with next(model.parameters()).device:
         if config.levels:
-            model.add_heads(len(config.levels), num_classes(config.levels))
+            model.add_heads(num_classes(config.levels))
         if config.adapters is not None:
             add_adapters(model, config.adapters, seed=config.seed)
     compute_in(model, rank_device.dtype)  # not before: peft would create adapters of that dtype

@@ -10,7 +10,7 @@ from torch import nn
 
 from pipeline.data.batch import Batch
 from pipeline.data.batches.batch_work import count_work
-from pipeline.data.batches.learned_targets import ClassPlaces
+from pipeline.data.batches.learned_targets import ClassPlaces, TargetGroups
 from pipeline.data.disk_format.dataset_info import DatasetInfo
 from pipeline.models.attention_kernels.packed_rows import Packing
 from pipeline.models.computation.model_work import read_work
@@ -90,8 +90,8 @@ class ModelInputs:
     position_ids: torch.Tensor | None
     """None if positions simply count the tokens of one sample per row."""
     packing: Packing
-    levels: torch.Tensor | None
-    """int64 [num_supervised]; None without levels."""
+    groups: TargetGroups | None
+    """Of the targets; None if all are summed."""
     classes: Mapping[int, ClassPlaces]
     """Targets by level that has a classifier head."""
 
@@ -123,6 +123,9 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
             pictures=batch.pictures,
         )
     learned = batch.learned
+    groups = learned.groups
+    if groups is not None:
+        groups = groups._replace(of_targets=move(groups.of_targets))
     counts_on = batch.position_ids.ndim == 2 and not batch.is_packed
     inputs = ModelInputs(
         input_ids=move(batch.input_ids),
@@ -136,7 +139,7 @@ def copy_batch(batch: Batch, device: torch.device) -> Copied:
             lengths=tuple(batch.segment_bounds.diff().tolist()),
             dtype=torch.float32,
         ),
-        levels=None if learned.levels is None else move(learned.levels),
+        groups=groups,
         classes={
             level: (move(places), move(classes))
             for level, (places, classes) in learned.classes.items()
@@ -161,7 +164,7 @@ def to_device(batch: Batch, rank_device: RankDevice, layout: ImageLayout) -> Mod
 
 
 def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
-    """Return the loss summed over each level's targets, in nats: float32 [num_levels].
+    """Return the loss summed over each group's targets, in nats: float32 [num_groups].
 
     `model` is a `VisionLanguageModel`, or a wrapper with the same call.
     """
@@ -173,12 +176,12 @@ def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
         image_places=inputs.image_places,
         position_ids=inputs.position_ids,
         packing=inputs.packing,
-        levels=inputs.levels,
+        groups=inputs.groups,
         classes=inputs.classes,
     )
     return losses
 
 
 def loss_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
-    """Return the loss summed over all levels: float32 scalar."""
+    """Return the loss summed over all groups: float32 scalar."""
     return losses_of(model, inputs).sum()

@@ -7,10 +7,15 @@ read as one array. Spans are JSON lines in `rank-00000.spans.jsonl`.
 Host time comes from clocks that add up: the phases of a step sum to `step_s`, and `other_s` is the
 unexplained rest. Device time is recorded separately, cut at the same places, and is never added to
 it.
+
+A training on several manifests has two more fields for each: `manifest_0_loss` (float32), the mean
+loss of its targets on all ranks, NaN without one, and `manifest_0_targets` (int32), their number.
+The header names the manifests.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import struct
@@ -22,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.base.json_values import END_OF_TIME_S, is_count, is_moment
 from slurm_jobs.base.regular_files import MOST_MEASURED_BYTES, open_regular, read_bytes, rest_of
 from slurm_jobs.base.texts.truncation import truncated
+from slurm_jobs.formats.timings.manifest_losses import manifest_fields, recorded_manifests
 from slurm_jobs.formats.timings.record_headers import (
     HEADERS_FORMAT_NAME,
     STRUCT_CODES,
@@ -128,7 +134,6 @@ _NEARLY_ZERO = 1e-37
 
 _COUNTS = tuple(name for name, _ in STEP_FIELDS if name.startswith("num_"))
 
-_PACKER = struct.Struct("<" + "".join(STRUCT_CODES[code] for _, code in STEP_FIELDS))
 _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
 
 
@@ -152,16 +157,32 @@ def spans_path(timing_dir: Path, rank: int) -> Path:
 
 def steps_header(metadata: Mapping[str, Any]) -> bytes:
     """Return the first line of a step file: format, fields, and the writer's metadata."""
-    return header_line(HEADERS_FORMAT_NAME, [list(field) for field in STEP_FIELDS], metadata)
+    fields = _fields_with(len(recorded_manifests(metadata)))
+    return header_line(HEADERS_FORMAT_NAME, [list(field) for field in fields], metadata)
 
 
-def pack_step(values: Mapping[str, float | int]) -> bytes:
-    """Return one step record as bytes.
+def pack_step(values: Mapping[str, float | int], *, num_manifests: int = 0) -> bytes:
+    """Return one step record as bytes, for a header that names `num_manifests`.
 
     Raises:
-        KeyError: a field of `STEP_FIELDS` is missing from `values`.
+        KeyError: a field is missing from `values`.
     """
-    return _PACKER.pack(*(values[name] for name in _FIELD_NAMES))
+    packer, names = _packing(num_manifests)
+    return packer.pack(*(values[name] for name in names))
+
+
+@functools.cache
+def _packing(num_manifests: int) -> tuple[struct.Struct, list[str]]:
+    fields = _fields_with(num_manifests)
+    codes = "".join(STRUCT_CODES[code] for _, code in fields)
+    return struct.Struct("<" + codes), [name for name, _ in fields]
+
+
+def _fields_with(num_manifests: int) -> list[tuple[str, str]]:
+    # The last fields of `STEP_FIELDS` stay the last, because they show whether a record is whole.
+    num_first = _FIELD_NAMES.index(_LAST_VALUES[0])
+    first, last = STEP_FIELDS[:num_first], STEP_FIELDS[num_first:]
+    return [*first, *manifest_fields(num_manifests), *last]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +191,8 @@ class StepFile:
 
     metadata: Mapping[str, Any]
     steps: np.ndarray
-    """Structured array, one entry for each record, fields as in `STEP_FIELDS`."""
+    """Structured array, one entry for each record, fields as in `STEP_FIELDS`, and those of
+    `manifest_fields` if `metadata` names manifests."""
     lacking: frozenset[str] = frozenset()
     """Fields of `ADDED_FIELDS` that the file does not have."""
     num_damaged: int = 0
@@ -189,14 +211,15 @@ def read_steps(path: Path) -> StepFile:
         header = read_header(stream, path)
         dtype = np.dtype([(name, "<" + code) for name, code in header["fields"]])
         payload = rest_of(stream, path, most_bytes=MOST_MEASURED_BYTES)
-    lacking = frozenset(_FIELD_NAMES) - frozenset(dtype.names or ())
+    fields = _fields_with(len(recorded_manifests(header["metadata"])))
+    lacking = frozenset(name for name, _ in fields) - frozenset(dtype.names or ())
     if unknown := lacking - ADDED_FIELDS.keys():
         message = f"{path}: its records lack {', '.join(sorted(unknown))}"
         raise ValueError(message)
     steps = read_records(payload, dtype)
     if lacking:
-        full = np.zeros(len(steps), [(name, "<" + code) for name, code in STEP_FIELDS])
-        for name in _FIELD_NAMES:
+        full = np.zeros(len(steps), [(name, "<" + code) for name, code in fields])
+        for name, _ in fields:
             full[name] = ADDED_FIELDS[name] if name in lacking else steps[name]
         steps = full
     # A node's crash leaves blocks of zeros in a file, also where data was written (delayed

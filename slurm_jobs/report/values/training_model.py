@@ -87,6 +87,19 @@ class StepPace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LossOfManifest:
+    """Loss of one manifest of a mixed data set: means over its targets, in nats per token."""
+
+    name: str
+    num_targets: int
+    """Learned tokens in the steps that count."""
+    first_loss: float | None
+    """Over the first tenth of the steps; None if they have none of its targets."""
+    last_loss: float | None
+    """Over the last tenth."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingNumbers:
     """Numbers from the step records of one stage."""
 
@@ -131,6 +144,8 @@ class TrainingNumbers:
     last_loss: Quantity
     """Mean over the last `num_last_losses` steps: one step's loss says little."""
     num_last_losses: int
+    manifest_losses: tuple[LossOfManifest, ...]
+    """By manifest of the data set; empty if it was not mixed, or if levels are learned."""
     memory_peak_bytes: Quantity
     num_allocator_retries: int
     """Sum over ranks and attempts; each counts from its start."""

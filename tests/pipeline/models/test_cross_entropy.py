@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from pipeline.data.batches.learned_targets import TargetGroups
 from pipeline.models.cross_entropy import CHUNK, summed_cross_entropy
 
 
@@ -31,7 +32,7 @@ def test_loss_of_each_level_is_that_of_its_tokens(num_tokens):
     hidden = torch.randn(num_tokens, 8, generator=draw)
     targets = torch.randint(0, 11, (num_tokens,), generator=draw)
     levels = torch.randint(0, 3, (num_tokens,), generator=draw)
-    found = summed_cross_entropy(head, hidden, targets, levels, 3)
+    found = summed_cross_entropy(head, hidden, targets, TargetGroups(levels, 3))
     for level in range(3):
         own = levels == level
         expected = summed_cross_entropy(head, hidden[own], targets[own])

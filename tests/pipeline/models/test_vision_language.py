@@ -60,7 +60,7 @@ def setting(request, make_kind: Callable[[str], Kind]):
         kind = make_kind(request.param)
         model, samples = kind.build(), kind.samples()
         rule, info = kind.dataset.rule, kind.facts.info
-    model.add_heads(3, {0: NUM_CLASSES})
+    model.add_heads({0: NUM_CLASSES})
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.heads.parameters():
@@ -158,8 +158,8 @@ def test_counts_are_of_tokens_of_text_and_of_answers_predicted_as_classes(settin
     model, samples, make_batch = setting
     text, mixed = (make_batch([[s] for s in samples], rules) for rules in (TEXT, MIXED))
     assert (
-        sum(text.learned.num_by_level) == text.num_supervised_tokens == mixed.num_supervised_tokens
+        sum(text.learned.num_by_group) == text.num_supervised_tokens == mixed.num_supervised_tokens
     )
-    assert mixed.learned.num_by_level == (len(samples), *text.learned.num_by_level[1:])
+    assert mixed.learned.num_by_group == (len(samples), *text.learned.num_by_group[1:])
     heads = choose(parts_of(model), ["heads"], "train")
     assert heads == {"heads.0.weight", "heads.0.bias"}

@@ -63,10 +63,11 @@ def setup(tmp_path, monkeypatch):
     boundary = SimpleNamespace(agree=agree_after_a_wait)
     monkeypatch.setattr(loop, "Boundary", lambda *_: boundary)
     monkeypatch.setattr(loop, "make_counter", lambda *_: lambda _batches: COUNTS)
-    monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))
+    losses = loop._StepLosses(share=torch.zeros(()), by_manifest=None)
+    monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: losses)
     monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
     monkeypatch.setattr(loop, "_update", lambda *_: 1e-3)
-    batch = SimpleNamespace(keys=(), learned=SimpleNamespace(num_by_level=(4,)))
+    batch = SimpleNamespace(keys=(), learned=SimpleNamespace(num_by_group=(4,)))
     with StepRecorder(tmp_path, 0, {}) as recorder:
         yield SimpleNamespace(
             current=SimpleNamespace(
@@ -275,8 +276,10 @@ def test_the_copy_of_the_next_microbatch_begins_before_this_one_is_learned(
 @pytest.mark.parametrize(("device", "gpu"), [("cpu", None), ("cuda:1", torch.device("cuda:1"))])
 def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, device, gpu):
     monkeypatch.setattr(trainer, "BatchReader", lambda dataset, plan, **options: options)
+    dataset = SimpleNamespace(info=SimpleNamespace(manifests=None))
     training = SimpleNamespace(
-        current=SimpleNamespace(config=TrainConfig(num_steps=1), dataset=None, plan=None),
+        manifests=[],
+        current=SimpleNamespace(config=TrainConfig(num_steps=1), dataset=dataset, plan=None),
         ranks=SimpleNamespace(rank=0, num_ranks=1),
         rank_device=SimpleNamespace(device=torch.device(device)),
         model=SimpleNamespace(needs=ModelNeeds()),

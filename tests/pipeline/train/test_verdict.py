@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,3 +32,12 @@ def test_the_loss_is_summed_over_ranks_and_the_local_numbers_stay():
     verdict = judge(torch.tensor(2.0), torch.tensor(3.0), torch.tensor(8.0), other).read()
     assert (verdict.is_finite, verdict.loss, verdict.local_loss) == (True, 3.5, 2.0)
     assert (verdict.grad_norm, verdict.scale) == (3.0, 8.0)
+
+
+def test_losses_of_groups_are_summed_over_ranks_and_change_nothing_else():
+    numbers = torch.tensor(2.0), torch.tensor(3.0), None
+    alone = judge(*numbers, OtherRank(is_bad=False)).read()
+    grouped = judge(*numbers, OtherRank(is_bad=False), torch.tensor([0.5, 1.25])).read()
+    assert alone.group_losses == []
+    assert grouped.group_losses == [0.5, 1.25]
+    assert replace(grouped, group_losses=[]) == alone

@@ -21,6 +21,7 @@ from slurm_jobs.report.numbers.trainings.device_times import (
     has_device_times,
 )
 from slurm_jobs.report.numbers.trainings.loader_load import loader_load
+from slurm_jobs.report.numbers.trainings.losses_of_manifests import losses_of_manifests
 from slurm_jobs.report.numbers.trainings.node_load import node_loads
 from slurm_jobs.report.numbers.trainings.packed_check_note import packed_check_note
 from slurm_jobs.report.numbers.trainings.rank_numbers import (
@@ -161,6 +162,7 @@ def _of_slice(
         first_loss=_loss(losses[np.isfinite(losses)][:1], loss_unit),
         last_loss=_loss(last, loss_unit),
         num_last_losses=len(last),
+        manifest_losses=losses_of_manifests(judged),
         loader=loader_load(stage, judged, ranks) if is_ours(stage) else None,
         checkpoint={name: config["checkpoint"].get(name) for name in save_keys},
         saves_ahead=num_saves > max(0, len(config.get("phases") or ()) - 1),

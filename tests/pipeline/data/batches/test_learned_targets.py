@@ -38,9 +38,10 @@ def learned_levels(places, tokens, bounds: list[int], keys, rules: LevelRules) -
 def test_each_run_of_a_sample_is_a_level_also_where_samples_touch() -> None:
     # Samples of 6 and 4 places, the second one learned from its first place on.
     learned = learned_levels([1, 2, 5, 7, 9], range(5), [0, 6, 10, 12], ("x", "y"), TEXT)
-    assert learned.levels is not None
-    assert learned.levels.tolist() == [0, 0, 1, 0, 1]
-    assert learned.num_by_level == (3, 2)
+    assert learned.groups is not None
+    assert learned.groups.number == 2
+    assert learned.groups.of_targets.tolist() == [0, 0, 1, 0, 1]
+    assert learned.num_by_group == (3, 2)
     assert learned.classes == {}
 
 
@@ -49,7 +50,7 @@ def test_answers_predicted_as_classes_are_no_text() -> None:
     assert learned.places.tolist() == [3, 10]
     assert learned.targets.tolist() == [5, 6]
     assert [values.tolist() for values in learned.classes[0]] == [[0, 7], [0, 1]]
-    assert learned.num_by_level == (2, 2)
+    assert learned.num_by_group == (2, 2)
     assert learned.num_tokens == 5
 
 
@@ -91,7 +92,8 @@ def test_levels_of_any_samples_are_those_that_they_were_made_of(samples, padding
         ends.append(place)
     bounds = [*ends, ends[-1] + padding] if padding else ends
     keys = tuple(str(number) for number in range(len(samples)))
-    assert learned_levels(learned, learned, bounds, keys, rules).levels.tolist() == expected
+    groups = learned_levels(learned, learned, bounds, keys, rules).groups
+    assert groups.of_targets.tolist() == expected
 
 
 def test_a_permanent_error_stays_permanent_when_a_batch_is_refused():

@@ -8,10 +8,16 @@ import pytest
 
 from pipeline.timing.recorder import StepCounts, StepOutcome
 from pipeline.train.reporting import training_reporter
-from pipeline.train.reporting.training_reporter import TrainingFacts, TrainingReporter
+from pipeline.train.reporting.training_reporter import (
+    TrainingFacts,
+    TrainingReporter,
+    tracked_values,
+)
+from pipeline.train.reporting.training_speed import Rates
 from slurm_jobs.base.files import read_json
 from slurm_jobs.formats.records import progress_file
 from slurm_jobs.formats.records.progress_file import Progress
+from slurm_jobs.formats.timings.manifest_losses import ManifestLoss
 from tests.pipeline.timing.test_recorder import COUNTS
 
 OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=2.0)
@@ -108,6 +114,15 @@ def test_results_of_an_evaluation_are_tracked_at_any_step(reporting):
 def test_values_that_are_not_finite_are_not_tracked(reporting):
     reporting.steps((1, 2), outcome=StepOutcome(loss=0.5, learning_rate=1e-3, grad_norm=math.inf))
     assert "grad_norm" not in reporting.told.entries[0][1]
+
+
+def test_losses_of_manifests_are_tracked_by_name():
+    losses = [ManifestLoss(0.25, 3), ManifestLoss(math.nan, 0)]
+    outcome = StepOutcome(loss=0.25, learning_rate=1e-3, by_manifest=losses)
+    rates = Rates(tokens_per_s=1.0, step_s=1.0, data_wait_share=0.0, mfu=None)
+    values = tracked_values(outcome, rates, ["photos", "charts"])
+    assert values["loss/photos"] == 0.25
+    assert "loss/charts" not in values
 
 
 def test_rates_leave_out_what_goes_before_a_loop_and_after_the_last_step(reporting):
