@@ -14,6 +14,7 @@ from slurm_jobs.commands.spec_reading.header_sizes import head_of, size_of
 from slurm_jobs.commands.spec_reading.hub_configs import HubConfigs
 from slurm_jobs.commands.spec_reading.manifest_tables import first_table_rows, table_facts
 from slurm_jobs.formats.expand import expand_path, expand_text
+from slurm_jobs.formats.manifests.brace_lists import has_braces
 from slurm_jobs.formats.manifests.containers.json_container import find_container
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
@@ -173,7 +174,7 @@ def _has_module(name: str) -> bool:
 
 
 def _exists(path: str) -> bool:
-    return Path(path).exists() or named_split(Path(path)) is not None
+    return Path(path).exists() or has_braces(Path(path)) or named_split(Path(path)) is not None
 
 
 def _write_obstacle(folder: str) -> str | None:

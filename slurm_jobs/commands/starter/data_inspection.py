@@ -18,6 +18,7 @@ from slurm_jobs.commands.starter.images.suffixes import IMAGE_SUFFIXES
 from slurm_jobs.commands.starter.row_counts import count_table_rows, count_text_rows
 from slurm_jobs.commands.starter.starter_facts import Data
 from slurm_jobs.formats.expand import expand_typed
+from slurm_jobs.formats.manifests.brace_lists import has_braces
 from slurm_jobs.formats.manifests.containers.data_set_lists import NAME_OF_LIST
 from slurm_jobs.formats.manifests.containers.json_container import NoContainerError, find_container
 from slurm_jobs.formats.manifests.image_paths import place_of
@@ -49,6 +50,8 @@ def existing(path: Path) -> Path:
         InputError: it does not exist.
     """
     path = expanded(path)
+    if has_braces(path):  # whether all files of the list exist is said where it is read
+        return path
     try:
         Path(str(path).partition("::")[0]).stat()
     except OSError as error:

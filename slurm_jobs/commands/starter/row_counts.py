@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from slurm_jobs.base.errors import StageConfigError
 from slurm_jobs.base.regular_files import open_regular, read_bytes
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.table_set import TableFiles
-from slurm_jobs.formats.manifests.tars.tar_groups import open_tar
+from slurm_jobs.formats.manifests.tars.tar_groups import TarGroup, open_tar
 from slurm_jobs.formats.manifests.text import JsonList
 from slurm_jobs.formats.tar_headers import BLOCK, BrokenArchiveError
 
@@ -102,7 +103,7 @@ def count_table_rows(table: TableFiles) -> RowCount:
 
 
 def _count_tar_rows(table: TableFiles) -> RowCount:
-    """Return the samples that img2dataset has counted, or an estimate from the first tar."""
+    """Return the samples that img2dataset has counted, or an estimate from the first tars."""
     numbers = []
     for tar in table.files:
         with suppress(OSError, ValueError, LookupError, TypeError):
@@ -111,16 +112,22 @@ def _count_tar_rows(table: TableFiles) -> RowCount:
     if len(numbers) == len(table.files):
         return RowCount(number=sum(numbers))
     num_rows = num_bytes = 0
-    with suppress(OSError, BrokenArchiveError), open_tar(table.files[0]) as opened:
-        for group in itertools.islice(opened.groups(table.excluded), _MOST_GROUPS):
+    with suppress(OSError, BrokenArchiveError):
+        for group in itertools.islice(_groups(table), _MOST_GROUPS):
             num_rows += 1
             for member in group.members.values():
                 num_bytes += BLOCK + -(-member.size // BLOCK) * BLOCK
-        if num_rows < _MOST_GROUPS and len(table.files) == 1:
+        if num_rows < _MOST_GROUPS:
             return RowCount(number=num_rows)
         all_bytes = sum(tar.stat().st_size for tar in table.files)
         return RowCount(number=round(num_rows * all_bytes / max(1, num_bytes)), is_exact=False)
     return RowCount(number=None)
+
+
+def _groups(table: TableFiles) -> Iterator[TarGroup]:
+    for tar in table.files:
+        with open_tar(tar) as opened:
+            yield from opened.groups(table.excluded)
 
 
 def _parquet_rows(file: Path) -> int:

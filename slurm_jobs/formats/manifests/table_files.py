@@ -10,6 +10,7 @@ from typing import Any
 
 from slurm_jobs.base.regular_files import open_regular, read_bytes
 from slurm_jobs.formats.file_signatures import HEAD_BYTES, signature_of
+from slurm_jobs.formats.manifests.brace_lists import has_braces, listed_files
 from slurm_jobs.formats.manifests.keys import PICTURE_NAME
 from slurm_jobs.formats.manifests.split_files import (
     files_by_split,
@@ -23,12 +24,15 @@ from slurm_jobs.formats.manifests.tars.tar_folder import IMAGE_LISTS, find_tars,
 def find_table(path: Path) -> TableFiles | None:
     """Return the table at `path`; None for a file that begins differently.
 
-    Of a folder with several splits it is the one for training; `FOLDER/test` names another.
+    Of a folder with several splits it is the one for training; `FOLDER/test` names another. A path
+    with braces lists files.
 
     Raises:
-        NoTableError: a folder that is not a table, or more than one.
+        NoTableError: a folder that is not a table, or more than one; or a list of other files.
         OSError: it cannot be read.
     """
+    if has_braces(path):
+        return listed_files(path)
     if path.is_dir():
         splits = saved_splits(path)
         if splits is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.manifests.brace_lists import expand_braces
 from slurm_jobs.formats.manifests.table_set import FieldMap, NoTableError, TableFiles
 
 META_FOLDER = ".nv-meta"
@@ -29,8 +30,6 @@ _KEYS_OF_TYPES: Mapping[str, Mapping[str, str]] = {
 }
 """Keys of a row by the fields of a sample, for the types that are read."""
 _PLACE = re.compile(r"([^\[\],]+)((?:\[[^\[\]]+\])*)")
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_MAX_NAMES = 1_000_000
 
 
 def energon_tars(folder: Path) -> dict[str, TableFiles]:
@@ -110,16 +109,9 @@ def _places(text: str) -> list[list[str]]:
 
 
 def _names(names: Any) -> Iterator[str]:
-    """Yield the names of a list, in which `{000..099}` stands for each number."""
+    """Yield the names of a list, in which braces stand for several."""
     for name in names if isinstance(names, list) else []:
-        match = _RANGE.search(str(name))
-        if match is None:
-            yield str(name)
-            continue
-        first, last = match.groups()
-        for number in range(int(first), min(int(last), int(first) + _MAX_NAMES) + 1):
-            named = f"{name[: match.start()]}{number:0{len(first)}d}{name[match.end() :]}"
-            yield from _names([named])
+        yield from expand_braces(str(name))
 
 
 def _tar(folder: Path, name: str) -> Path:

@@ -69,17 +69,26 @@ def test_the_rows_of_parquet_and_of_a_saved_data_set_are_counted(tmp_path: Path)
         assert count_table_rows(found) == RowCount(number=number)
 
 
-@pytest.mark.parametrize("has_stats", [True, False])
-def test_the_rows_of_tars_are_as_img2dataset_counted_or_an_estimate(
-    tmp_path: Path, has_stats: bool
+@pytest.mark.parametrize(
+    ("num_stats", "most_groups", "is_exact"),
+    [(3, 50, True), (2, 1000, True), (2, 50, False)],
+    ids=["counted by img2dataset", "few enough to be counted", "too many to be counted"],
+)
+def test_rows_of_tars_are_counted_or_estimated_from_the_first(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    num_stats: int,
+    most_groups: int,
+    is_exact: bool,
 ) -> None:
+    monkeypatch.setattr(row_counts, "_MOST_GROUPS", most_groups)
     for tar in range(3):
         members = {f"{row}.{kind}": "x" * 5000 for row in range(20) for kind in ("jpg", "txt")}
         write_tar(tmp_path / f"{tar}.tar", members)
-        if has_stats:
+        if tar < num_stats:
             (tmp_path / f"{tar}_stats.json").write_text('{"count": 30, "successes": 20}')
     table = find_table(tmp_path)
     assert table is not None
     count = count_table_rows(table)
-    assert count.is_exact == has_stats
-    assert count.number == pytest.approx(60, rel=0 if has_stats else 0.1)
+    assert count.is_exact == is_exact
+    assert count.number == pytest.approx(60, rel=0 if is_exact else 0.1)
