@@ -147,7 +147,7 @@ class TrainingDataSearch:
         if image_root is None:
             image_root = find_image_root(Path(root), rows)
             if image_root is not None:
-                shown = printable(str(image_root))
+                shown = printable(str(image_root.resolve()))
                 found.notes.append(f"image_root: {shown}, where the images of the rows are")
         if image_root is not None:
             named = as_named(image_root, self._folder)

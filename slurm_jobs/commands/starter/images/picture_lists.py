@@ -9,6 +9,10 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 
 from slurm_jobs.base.regular_files import open_regular
+from slurm_jobs.formats.manifests.containers.json_container import (
+    NoContainerError,
+    find_container,
+)
 from slurm_jobs.formats.manifests.splits import split_and_rest
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".tsv", ".parquet"})
@@ -30,9 +34,10 @@ def lists_of_pictures(lists: Iterable[Path], images: Sequence[Path]) -> list[Pat
     """Return the lists that name most of the pictures, those of a split for training first.
 
     A list names a picture by its path, its file name or its stem (`ISIC_0027419`), in upper or
-    lower case. A stem of digits or letters alone counts only if one picture has it, because it may
-    be an index or a word. Files named after a picture, such as `cat.json` for `cat.jpg`, are read
-    last, because there may be one for each picture.
+    lower case. A stem of digits or letters alone counts only if one picture has it, because it
+    may be an index or a word. COCO's captions and VQA's files count in any case. Files named
+    after a picture, such as `cat.json` for `cat.jpg`, are read last, because there may be one
+    for each picture.
     """
     names = {image.name.lower() for image in images}
     stems = Counter(image.stem.lower() for image in images)
@@ -48,11 +53,19 @@ def lists_of_pictures(lists: Iterable[Path], images: Sequence[Path]) -> list[Pat
     for file in readable[:_MOST_LISTS]:
         values = {re.split(r"[\\/]", value)[-1].strip().lower() for value in _values(file)}
         named = (values & clear_stems) | {PurePath(name).stem for name in values & names}
-        if sum(stems[stem] for stem in named) > min(_SHARE * len(images), _ENOUGH):
+        num_named = sum(stems[stem] for stem in named)
+        if num_named > min(_SHARE * len(images), _ENOUGH) or _is_container(file):
             lists_with_pictures.append(file)
     return sorted(
         lists_with_pictures, key=lambda file: (split_and_rest(file.stem)[0] != "train", file)
     )
+
+
+def _is_container(file: Path) -> bool:
+    """Check whether its rows are joined from lists, and name pictures by numbers alone (VQA v2)."""
+    with suppress(NoContainerError, OSError):
+        return find_container(file) is not None
+    return False
 
 
 def _values(file: Path) -> Collection[str]:

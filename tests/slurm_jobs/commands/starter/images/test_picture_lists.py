@@ -103,3 +103,15 @@ def test_the_list_for_training_comes_first(tmp_path: Path) -> None:
     write(tmp_path, **{path.name: "1.png" for path in lists})
     ordered = lists_of_pictures(lists, [tmp_path / "im" / "1.png"])
     assert [path.name for path in ordered] == ["a_train.csv", "a_test.csv", "all.csv"]
+
+
+def test_vqa_questions_name_pictures_by_number(tmp_path: Path) -> None:
+    pictures = [tmp_path / "val2014" / f"COCO_val2014_{number:012d}.jpg" for number in (42, 43)]
+    shared = {"data_subtype": "val2014"}
+    questions = [{"image_id": 42, "question_id": 420, "question": "What is this?"}]
+    answers = [{"image_id": 42, "question_id": 420, "multiple_choice_answer": "a cup"}]
+    files = [tmp_path / name for name in ("v2_questions.json", "v2_annotations.json", "info.json")]
+    files[0].write_text(json.dumps({**shared, "questions": questions}))
+    files[1].write_text(json.dumps({**shared, "annotations": answers}))
+    files[2].write_text(json.dumps({"info": {"year": 2014}}))
+    assert lists_of_pictures(files, pictures) == sorted(files[:2])
