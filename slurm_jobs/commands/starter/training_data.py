@@ -145,7 +145,7 @@ class TrainingDataSearch:
         has_images = any(row.images for row in rows)
         root, image_root = files.image_root_of(str(manifest)), self._image_root
         if image_root is None:
-            image_root = find_image_root(Path(root), rows)
+            image_root = find_image_root(Path(root), rows, manifest_name=manifest.stem)
             if image_root is not None:
                 shown = printable(str(image_root.resolve()))
                 found.notes.append(f"image_root: {shown}, where the images of the rows are")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from slurm_jobs.formats.manifests.table_set import NoTableError, TableFiles, TableKind
 
-_BRACES = re.compile(r"(?<!\$)\{([^{}]+)\}")
-_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+_BRACES = re.compile(r"(?<!\$)\{(\d{1,9}\.\.\d{1,9}|[^{},]+(?:,[^{},]+)+)\}")
+"""A range or several names; `{user}` is a placeholder of something else."""
 _KINDS: dict[str, TableKind] = {".tar": "tar", ".parquet": "parquet"}
 _MOST_FILES = 100_000
 """Own choice, ten times the shards of LAION-400M; more would be a typing error."""
@@ -59,10 +59,9 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _choices(content: str) -> Sequence[str]:
-    limits = _RANGE.fullmatch(content)
-    if limits is None:
+    first, dots, last = content.partition("..")
+    if not dots or "," in content:
         return content.split(",")
-    first, last = limits.groups()
     numbers = range(int(first), int(last) + 1)
     _check_number(len(numbers))
     return [f"{number:0{len(first)}}" for number in numbers]

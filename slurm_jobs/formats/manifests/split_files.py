@@ -16,7 +16,7 @@ from slurm_jobs.base.regular_files import read_bytes
 from slurm_jobs.formats.manifests.splits import split_and_rest, split_of
 from slurm_jobs.formats.manifests.table_set import NoTableError
 
-_FILE_OF_SPLIT = re.compile(r"(.+?)(?:-\d{4,}(?:-of-\d{4,}\b.*)?)?\.(?:parquet|tar)")
+_FILE_OF_SPLIT = re.compile(r"(.+?)(?:[-_]\d+(?:-of-\d{4,}\b.*)?)?\.(?:parquet|tar)")
 """Name of a file, whose beginning may name a split: `train-00000-of-00005.parquet`."""
 _OF_MANY = re.compile(r"-\d{4,}-of-\d{4,}\b")
 _LIST = "dataset_dict.json"
@@ -51,6 +51,9 @@ def files_by_split(folder: Path, suffix: Literal["parquet", "tar"]) -> dict[str,
     """Return the files of a folder by split, each in the order of their names.
 
     All are under the name "" if they are not of several splits. Empty without such a file.
+
+    Raises:
+        NoTableError: some files are not of a split, and others are not for training.
     """
     for inner in (folder, folder / _DATA_DIR):
         files = _files(inner, suffix)
@@ -76,8 +79,16 @@ def _by_split(files: Collection[Path]) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for path in files:
         match = _FILE_OF_SPLIT.fullmatch(path.name)
-        name = match[1] if match and (split_of(match[1]) or _OF_MANY.search(path.name)) else ""
-        splits.setdefault(name, []).append(path)
+        is_split = match and (split_and_rest(match[1])[0] or _OF_MANY.search(path.name))
+        splits.setdefault(match[1] if match and is_split else "", []).append(path)
+    held_out = [name for name in splits if split_and_rest(name)[0] in {"validation", "test"}]
+    if "" in splits and held_out:
+        message = (
+            f" holds {splits[''][0].name}, which names no split, next to "
+            f"{splits[held_out[0]][0].name}, which would be trained on with it: move one of them "
+            "into a folder of its own"
+        )
+        raise NoTableError(message)
     return splits if len(splits) > 1 and "" not in splits else {"": list(files)}
 
 

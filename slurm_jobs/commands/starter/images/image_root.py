@@ -11,6 +11,7 @@ from pathlib import Path
 from slurm_jobs.formats.manifests.image_paths import place_of
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_sizes import spread
+from slurm_jobs.formats.manifests.splits import split_and_rest, split_of
 
 _MAX_NAMES = 20
 """Images that must all be found in a folder."""
@@ -18,25 +19,34 @@ _MAX_FOLDERS = 300
 """Folders that are tried; one with a million images in subfolders has no more that fit."""
 
 
-def find_image_root(folder: Path, rows: Sequence[ManifestRow]) -> Path | None:
+def find_image_root(
+    folder: Path, rows: Sequence[ManifestRow], *, manifest_name: str = ""
+) -> Path | None:
     """Return the nearest folder in which images of the rows exist.
 
     None if they exist below `folder`, from which their paths start by default, and also if they are
     in none of the folders that are tried: its subfolders to a depth of two, the folder above it and
-    that folder's subfolders.
+    that folder's subfolders. Pictures of several splits may have the same names: a folder of the
+    manifest's split is preferred, then one that names none, then the nearest.
 
     Args:
         folder: absolute folder of the manifest.
         rows: rows of the manifest, of which some are looked up.
+        manifest_name: name without suffix; one that names no split is for training.
     """
     names = [image.value for row in rows for image in row.images if _is_relative(image.value)]
     some = [names[place] for place in spread(len(names), _MAX_NAMES)]
     if not some or any(_holds(folder, name) for name in some):
         return None
-    for candidate in itertools.islice(_candidates(folder), _MAX_FOLDERS):
-        if all(_holds(candidate, name) for name in some):
-            return candidate
-    return None
+    candidates = itertools.islice(_candidates(folder), _MAX_FOLDERS)
+    fitting = [path for path in candidates if all(_holds(path, name) for name in some)]
+    preferred = [split_and_rest(manifest_name)[0] or "train", None]
+
+    def rank(path: Path) -> int:
+        split = split_of(path.name)
+        return preferred.index(split) if split in preferred else len(preferred)
+
+    return min(fitting, key=rank, default=None)
 
 
 def _is_relative(name: str) -> bool:

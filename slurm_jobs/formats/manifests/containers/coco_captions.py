@@ -19,7 +19,16 @@ def is_coco(values: Mapping[str, Any]) -> bool:
 
 
 def coco_problem(values: Mapping[str, Any]) -> str | None:
-    """Return why such a file has no captions; None if it has some."""
+    """Return why such a file cannot be read; None if it has captions of clear pictures."""
+    names: dict[Any, Any] = {}
+    for item in values["images"]:
+        if isinstance(item, Mapping):
+            number, name = item.get("id"), item.get("file_name")
+            if names.setdefault(number, name) != name:
+                return (
+                    f": two of its images, {names[number]} and {name}, have the id {number}, as in "
+                    "files that were joined; give each an id of its own"
+                )
     annotations: Sequence[Any] = values["annotations"]
     if any(isinstance(item, Mapping) and "caption" in item for item in annotations):
         return None

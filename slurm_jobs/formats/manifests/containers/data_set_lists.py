@@ -94,11 +94,16 @@ def _listed(folder: Path, name: str, values: Mapping[str, Any]) -> ListedSet:
     manifest = _place(folder, given)
     if manifest is None:
         return ListedSet(name=name, problem=f"its file {given} does not exist here")
-    problems = [*_unknown_keys(values), *_tag_problems(values.get("tags") or {})]
+    named = {key: values.get(key) or {} for key in ("columns", "tags")}
+    for key, names in named.items():
+        is_map = isinstance(names, dict)
+        if not is_map or any(not isinstance(n, str | None) for n in names.values()):
+            return ListedSet(name=name, problem=f"its {key} are {names!r}, and not a name each")
+    problems = [*_unknown_keys(values), *_tag_problems(named["tags"])]
     columns: dict[str, str] = {}
-    for key, column in (values.get("columns") or {}).items():
+    for key, column in named["columns"].items():
         ours = _COLUMNS.get(key)
-        if ours is not None:
+        if ours is not None and column is not None:
             if RowOptions().meaning(column) != RowOptions().meaning(_EXAMPLES[ours]):
                 columns[ours] = column
         elif column is not None and _SAME_NAMES.get(key) != column:

@@ -121,6 +121,9 @@ def _vqa(path: Path, values: Mapping[str, Any]) -> Container:
         )
         raise NoContainerError(message)
     ((other, pair),) = others
+    problem = vqa_questions.vqa_problem(pair[0])
+    if problem is not None:
+        raise NoContainerError(problem)
     files = (path, other) if has_questions else (other, path)
     return Container(
         files=files,

@@ -36,6 +36,25 @@ def belong_together(questions: Mapping[str, Any], answers: Mapping[str, Any]) ->
     return any(item.get("question_id") in asked for item in answers["annotations"][:1])
 
 
+def vqa_problem(questions: Mapping[str, Any]) -> str | None:
+    """Return why the pictures of questions are not known; None if each question has one."""
+    asked: set[Any] = set()
+    for item in questions["questions"]:
+        if not isinstance(item, Mapping):
+            continue
+        number, image_id = item.get("question_id"), item.get("image_id")
+        if number in asked:
+            return f": two of its questions have the id {number}; give each an id of its own"
+        asked.add(number)
+        if not _image_name(image_id, questions):
+            return (
+                f": its question {number} has the image_id {image_id!r}, of which the picture's "
+                "file is only known with a `data_subtype` (`val2014`) and the data_type mscoco; "
+                "write the file's name as image_id"
+            )
+    return None
+
+
 def vqa_rows(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> list[Any]:
     """Return a row for each question, with an empty answer if it has none."""
     by_question = {
@@ -52,7 +71,7 @@ def vqa_rows(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> list[A
         rows.append(
             {
                 "id": number,
-                "image": _image_name(item.get("image_id"), questions.get("data_subtype")),
+                "image": _image_name(item.get("image_id"), questions),
                 "question": item.get("question"),
                 "answer": by_question.get(number, ""),
             }
@@ -60,10 +79,11 @@ def vqa_rows(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> list[A
     return rows
 
 
-def _image_name(image_id: Any, subtype: Any) -> str:
+def _image_name(image_id: Any, questions: Mapping[str, Any]) -> str:
     """Return the name of the picture's file: those of COCO have the split and twelve digits."""
     if isinstance(image_id, str):
         return image_id
-    if not isinstance(image_id, int) or not isinstance(subtype, str):
+    subtype, kind = questions.get("data_subtype"), questions.get("data_type", "mscoco")
+    if not isinstance(image_id, int) or not isinstance(subtype, str) or kind != "mscoco":
         return ""
     return f"COCO_{subtype}_{image_id:012d}.jpg"

@@ -182,11 +182,11 @@ def poison_step(patch, step, *, loss, factor=math.inf):
     numbers, accumulate = itertools.count(), loop._accumulate
 
     def poisoned(setup, *args, **kwargs):
-        share = accumulate(setup, *args, **kwargs)
+        losses = accumulate(setup, *args, **kwargs)
         if next(numbers) != step:
-            return share
+            return losses
         next(setup.model.parallel.bare.parameters()).grad.mul_(1.0 if loss else factor)
-        return share * factor if loss else share
+        return dataclasses.replace(losses, share=losses.share * factor) if loss else losses
 
     patch.setattr(loop, "_accumulate", poisoned)
 

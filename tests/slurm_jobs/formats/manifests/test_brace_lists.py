@@ -54,3 +54,5 @@ def test_a_file_that_has_braces_in_its_name_is_no_list(tmp_path: Path) -> None:
     make(tmp_path, "{0..1}.tar")
     assert not has_braces(tmp_path / "{0..1}.tar")
     assert not has_braces(tmp_path / "plain.tar")
+    for placeholder in ("{user}", "{{ user }}", "${HOME}", "{0..}"):
+        assert not has_braces(tmp_path / f"{placeholder}.tar")

@@ -111,3 +111,31 @@ def test_a_split_that_names_another_folder_is_none(tmp_path: Path, name: str) ->
     (tmp_path / "saved/dataset_dict.json").write_text(json.dumps({"splits": [name]}))
     with pytest.raises(NoTableError):
         find_table(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("names", "taken", "others"),
+    [
+        (["chartqa_train.parquet", "chartqa_test.parquet"], ["chartqa_train.parquet"], 1),
+        (["train_000.parquet", "train_001.parquet", "val_000.parquet"], ["train_000.parquet"], 1),
+        (["coco-train-00.tar", "coco-val-00.tar"], ["coco-train-00.tar"], 1),
+    ],
+)
+def test_a_split_is_known_by_a_word_of_the_name(
+    tmp_path: Path, names: list[str], taken: list[str], others: int
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    table = find_table(tmp_path)
+    assert table is not None
+    assert [path.name for path in table.files[:1]] == taken
+    assert not [path for path in table.files if "train" not in path.name]
+    assert len(table.others) == others
+
+
+@pytest.mark.parametrize("stray", ["extra.parquet", "00000.parquet"])
+def test_a_file_of_no_split_next_to_held_out_ones_is_refused(tmp_path: Path, stray: str) -> None:
+    for name in ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet", stray):
+        (tmp_path / name).touch()
+    with pytest.raises(NoTableError, match=f"{stray}, which names no split, next to test-00000"):
+        find_table(tmp_path)

@@ -60,3 +60,20 @@ def test_a_folder_with_some_of_the_images_is_passed_over(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["/tmp/a.jpg", "https://x.org/a.jpg"])
 def test_absolute_names_and_addresses_are_looked_for_nowhere(folder: Path, name: str) -> None:
     assert _find(folder, "m.json", [name], ["images/a.jpg"]) is None
+
+
+@pytest.mark.parametrize(
+    ("manifest", "root"),
+    [("ann/train", "train"), ("ann/rows", "train"), ("ann/val", "val"), ("ann/val_rows", "val")],
+)
+def test_of_folders_with_the_same_names_that_of_the_split_is_taken(
+    folder: Path, manifest: str, root: str
+) -> None:
+    for split in ("test", "train", "val"):
+        (folder / split).mkdir()
+        (folder / split / "0.jpg").touch()
+    path = folder / f"{manifest}.json"
+    path.parent.mkdir()
+    path.write_text('[{"image": "0.jpg", "text": "x"}]')
+    rows = first_rows(path, RowOptions())
+    assert find_image_root(path.parent, rows, manifest_name=path.stem) == folder / root

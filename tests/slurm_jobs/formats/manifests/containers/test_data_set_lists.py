@@ -96,3 +96,19 @@ def test_a_list_as_a_manifest_is_refused_with_the_way_to_name_a_set(folder: Path
     _only(folder, {"file_name": "rows.json"})
     with pytest.raises(NoContainerError, match=r"init --data .*list\.json::NAME"):
         find_container(folder / "list.json")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"columns": ["messages"]}, "its columns are ['messages'], and not a name each"),
+        ({"columns": {"response": 3}}, "its columns are {'response': 3}, and not a name each"),
+        ({"tags": ["x"]}, "its tags are ['x'], and not a name each"),
+        ({"columns": {"system": None}}, ""),
+        ({"columns": None, "tags": None}, ""),
+    ],
+)
+def test_columns_and_tags_of_other_forms_are_the_problem_of_their_data_set(
+    folder: Path, values: dict[str, Any], problem: str
+) -> None:
+    assert _only(folder, {"file_name": "rows.json", **values}).problem == problem

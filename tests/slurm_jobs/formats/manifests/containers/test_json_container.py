@@ -127,3 +127,28 @@ def test_long_json_lines_that_begin_like_a_container_are_rows(
 def test_rows_and_damaged_files_are_no_container(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert find_container(tmp_path / name) is None
+
+
+def test_two_pictures_with_one_id_are_refused_as_in_joined_files(tmp_path: Path) -> None:
+    images = [*COCO["images"], {"id": 5, "file_name": "other/a.jpg"}]
+    path = _write(tmp_path, "c.json", {**COCO, "images": images})
+    with pytest.raises(NoContainerError, match=r"a\.jpg and other/a\.jpg, have the id 5"):
+        find_container(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data_subtype": None}, "question 12 has the image_id 3, .*a `data_subtype`"),
+        ({"data_type": "abstract_v002"}, "question 12 has the image_id 3, .*mscoco"),
+        ({"questions": QUESTIONS["questions"] * 2}, "two of its questions have the id 12"),
+    ],
+)
+def test_questions_whose_picture_or_answer_is_not_clear_are_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    subtype = changes.get("data_subtype", "val2014")
+    _write(tmp_path, "a.json", {**ANSWERS, "data_subtype": subtype})
+    path = _write(tmp_path, "q.json", {**QUESTIONS, **changes})
+    with pytest.raises(NoContainerError, match=words):
+        find_container(path)
