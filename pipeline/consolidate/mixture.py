@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.consolidate.parts import PartedManifest, Parts
+from pipeline.data.disk_format.index import manifests_of_keys
 from pipeline.data.permutation import make_permutation
 from slurm_jobs.base.errors import StageConfigError, StageDataError
 from slurm_jobs.base.texts.did_you_mean import did_you_mean
@@ -71,8 +72,7 @@ class Mixture:
 
     def manifest_of(self, keys: np.ndarray) -> np.ndarray:
         """Return the place in `manifests` of the manifest that each key is from."""
-        first_row = np.cumsum([each.num_rows for each in self.manifests])
-        return np.searchsorted(first_row, keys % self.num_rows, side="right")
+        return manifests_of_keys(keys, [each.num_rows for each in self.manifests])
 
 
 def make_mixture(parts: Parts, stage: ConsolidateConfig, *, limit: int | None) -> Mixture:

@@ -390,11 +390,17 @@ def _read(trainer: Trainer, queued: _Queued) -> StepOutcome:
         learning_rate=queued.learning_rate,
         # For a skipped step it is infinite on every rank, wherever the overflow occurred.
         grad_norm=verdict.grad_norm if verdict.is_finite else math.inf,
-        by_manifest=[
-            ManifestLoss(loss / n if n else math.nan, int(n))
-            for loss, n in zip(verdict.group_losses, queued.num_targets, strict=False)
-        ],
+        by_manifest=_by_manifest(verdict.group_losses, queued.num_targets),
     )
+
+
+def _by_manifest(sums: Sequence[float], num_targets: Sequence[float]) -> list[ManifestLoss]:
+    """Return the mean of each manifest's summed loss; none without sums, as with levels."""
+    losses = []
+    for loss, number in zip(sums, num_targets, strict=False):
+        mean = loss / number if number else math.nan
+        losses.append(ManifestLoss(mean, int(number)))
+    return losses
 
 
 def _report(trainer: Trainer, queued: _Queued, outcome: StepOutcome, ended_s: float) -> None:

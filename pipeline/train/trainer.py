@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from pipeline.data.augmentation import make_augmentation
-from pipeline.data.batches.manifest_groups import group_manifests, recorded_apart
+from pipeline.data.batches.manifest_groups import group_manifests, mixed_manifests
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.disk_format.dataset_info import PACKS_DIR
 from pipeline.data.loader import BatchReader
@@ -149,7 +149,9 @@ class Trainer:
         """Take the phases' data sets, `sources`, in their order."""
         self.job, self.rank_device, self.ranks = job, job.rank_device, job.ranks
         self.phases, self.sources, self.facts = phases, sources, facts
-        self.manifests = recorded_apart(job.config, [source.dataset.info for source in sources])
+        # Levels are groups of targets themselves.
+        infos = [] if job.config.levels else [source.dataset.info for source in sources]
+        self.manifests = mixed_manifests(infos)
         self.planned: list[PlannedPhase] = []
         self._share: HeldOutShare | None = None
 

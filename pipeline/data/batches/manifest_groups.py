@@ -10,16 +10,16 @@ import torch
 
 from pipeline.data.batches.learned_targets import Learned, TargetGroups
 from pipeline.data.disk_format.dataset_info import DatasetInfo
+from pipeline.data.disk_format.index import manifests_of_keys
 from pipeline.data.disk_format.sample_members import IGNORED_LABEL
-from slurm_jobs.formats.configs.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestGroups:
     """Group of each row of a data set that was mixed from several manifests."""
 
-    row_ends: tuple[int, ...]
-    """For each manifest of the data set, the first row after its own."""
+    num_rows: tuple[int, ...]
+    """Rows of each manifest of the data set."""
     groups: tuple[int, ...]
     """For each manifest of the data set, its group."""
     number: int
@@ -40,9 +40,8 @@ class ManifestGroups:
             labels: Labels of each sample, int [num_tokens]; its first is never a target.
             tensor: Converts an array to a tensor.
         """
-        # A copy of a sample has a key beyond all rows: see `Mixture.keys`.
-        rows = np.array([int(key) for key in keys]) % self.row_ends[-1]
-        groups = np.array(self.groups)[np.searchsorted(self.row_ends, rows, side="right")]
+        places = manifests_of_keys(np.array([int(key) for key in keys]), self.num_rows)
+        groups = np.array(self.groups)[places]
         nums = [np.count_nonzero(of_sample[1:] != IGNORED_LABEL) for of_sample in labels]
         of_targets = np.repeat(groups, nums)
         return replace(
@@ -52,14 +51,11 @@ class ManifestGroups:
         )
 
 
-def recorded_apart(config: TrainConfig, datasets: Sequence[DatasetInfo]) -> list[str]:
-    """Return the manifests whose losses are recorded apart, of all phases; none if only one.
-
-    Levels are groups of targets themselves, so that with them the list is empty.
-    """
+def mixed_manifests(datasets: Sequence[DatasetInfo]) -> list[str]:
+    """Return the names of all manifests of data sets, each once; none if there is only one."""
     names = [manifest.name for info in datasets for manifest in info.manifests or ()]
     unique = list(dict.fromkeys(names))
-    return [] if config.levels or len(unique) < 2 else unique
+    return unique if len(unique) > 1 else []
 
 
 def group_manifests(info: DatasetInfo, names: Sequence[str]) -> ManifestGroups | None:
@@ -67,7 +63,7 @@ def group_manifests(info: DatasetInfo, names: Sequence[str]) -> ManifestGroups |
     if info.manifests is None or not names:
         return None
     return ManifestGroups(
-        row_ends=tuple(np.cumsum([manifest.num_rows for manifest in info.manifests]).tolist()),
+        num_rows=tuple(manifest.num_rows for manifest in info.manifests),
         groups=tuple(names.index(manifest.name) for manifest in info.manifests),
         number=len(names),
     )

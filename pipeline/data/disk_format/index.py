@@ -9,6 +9,7 @@ compares everything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,6 +80,17 @@ class DatasetIndex:
                 raise StageError(message)
             self._checked.add(name)
         return column
+
+
+def manifests_of_keys(keys: np.ndarray, num_rows: Sequence[int]) -> np.ndarray:
+    """Return for each key the place of the manifest that its row is from.
+
+    Args:
+        keys: int64. Those of copies of a sample are beyond all rows, by a multiple of their number.
+        num_rows: Rows of each manifest, in the order of their rows.
+    """
+    row_ends = np.cumsum(num_rows)
+    return np.searchsorted(row_ends, keys % row_ends[-1], side="right")
 
 
 def format_key(number: int) -> str:

@@ -16,7 +16,7 @@ from slurm_jobs.base import units
 from slurm_jobs.base.quantities import shown
 from slurm_jobs.formats.manifests.row_notes import note_name
 from slurm_jobs.report.attempts.attempt_table import ended_lines
-from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table, manifest_table
+from slurm_jobs.report.text import cost_sentences, efficiency_text, load_table, loss_table
 from slurm_jobs.report.text.data_lines import (
     MIXTURE_COLUMNS,
     counts_of_rows,
@@ -205,9 +205,7 @@ def _training(numbers: TrainingNumbers) -> Iterator[RenderableType]:
     for rate in numbers.rates_by_ranks:
         yield Text(f"  on {units.number_of('rank', rate.num_ranks)}: {rates(rate)}")
     if numbers.manifest_losses:
-        yield _StageTable(
-            manifest_table.COLUMNS, manifest_table.table_rows(numbers.manifest_losses)
-        )
+        yield _StageTable(loss_table.COLUMNS, loss_table.table_rows(numbers.manifest_losses))
     if budget := shown(numbers.budget):
         yield Text("  rank 0, from the start of each attempt to its end:", style="dim")
         yield NamedValues([("", share_text(part)) for part in budget])

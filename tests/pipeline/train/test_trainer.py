@@ -174,3 +174,11 @@ def test_no_look_is_made_with_weights_that_were_not_loaded():
     )
     trainer.Trainer._start_held_out(training)
     assert training.evaluate_held_out is None
+
+
+@pytest.mark.parametrize(("levels", "names"), [((), ["a", "b"]), (("first",), [])])
+def test_losses_by_manifest_are_recorded_unless_levels_are_learned(levels, names):
+    info = SimpleNamespace(manifests=[SimpleNamespace(name=name) for name in ("a", "b")])
+    job = SimpleNamespace(config=SimpleNamespace(levels=levels), rank_device=None, ranks=None)
+    source = SimpleNamespace(dataset=SimpleNamespace(info=info))
+    assert trainer.Trainer(job, [], [source], None).manifests == names

@@ -98,7 +98,9 @@ def _listed(folder: Path, name: str, values: Mapping[str, Any]) -> ListedSet:
     for key, names in named.items():
         is_map = isinstance(names, dict)
         if not is_map or any(not isinstance(n, str | None) for n in names.values()):
-            return ListedSet(name=name, problem=f"its {key} are {names!r}, and not a name each")
+            return ListedSet(
+                name=name, problem=f"its `{key}` is {names!r}, and has to map keys to names"
+            )
     problems = [*_unknown_keys(values), *_tag_problems(named["tags"])]
     columns: dict[str, str] = {}
     for key, column in named["columns"].items():

@@ -27,13 +27,14 @@ def is_answers(values: Mapping[str, Any]) -> bool:
 
 
 def belong_together(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> bool:
-    """Check that two files are of the same split, and have the same questions."""
+    """Check that two files are of the same split, and share a question: one may be a part."""
     if questions.get("data_subtype") != answers.get("data_subtype"):
         return False
     asked = {
         item.get("question_id") for item in questions["questions"] if isinstance(item, Mapping)
     }
-    return any(item.get("question_id") in asked for item in answers["annotations"][:1])
+    annotations = [item for item in answers["annotations"] if isinstance(item, Mapping)]
+    return any(item.get("question_id") in asked for item in annotations)
 
 
 def vqa_problem(questions: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from slurm_jobs.base import units
 from slurm_jobs.report.page.charts import ChartLine, bar_with_legend, line_chart
 from slurm_jobs.report.page.markup import Html, definitions, el, join, titled_table
 from slurm_jobs.report.page.rank_bars import rank_bars
-from slurm_jobs.report.text import load_table, manifest_table, sentences
+from slurm_jobs.report.text import load_table, loss_table, sentences
 from slurm_jobs.report.values.training_model import Curves, TrainingNumbers
 
 _MAX_LOAD_NODES = 16
@@ -90,8 +90,8 @@ def training_section(numbers: TrainingNumbers) -> Html:
     ]
     by_manifest = None
     if numbers.manifest_losses:
-        rows = manifest_table.table_rows(numbers.manifest_losses)
-        by_manifest = titled_table("Loss by manifest", manifest_table.COLUMNS, rows)
+        rows = loss_table.table_rows(numbers.manifest_losses)
+        by_manifest = titled_table("Loss by manifest", loss_table.COLUMNS, rows)
     return el(
         "section",
         el("h2", f"Training: {numbers.stage}"),

@@ -11,17 +11,13 @@ import pytest
 import torch
 
 from pipeline.data.batches.learned_targets import find_learned
-from pipeline.data.batches.manifest_groups import group_manifests, recorded_apart
+from pipeline.data.batches.manifest_groups import group_manifests, mixed_manifests
 
 
 def info_of(**num_rows: int) -> Any:
     """Return the part of a data set's description that is read; no manifests: it is not mixed."""
     manifests = tuple(SimpleNamespace(name=name, num_rows=num) for name, num in num_rows.items())
     return SimpleNamespace(manifests=manifests or None)
-
-
-def config_of(*levels: str) -> Any:
-    return SimpleNamespace(levels=levels)
 
 
 def test_targets_are_in_the_group_of_their_samples_manifest() -> None:
@@ -40,17 +36,16 @@ def test_targets_are_in_the_group_of_their_samples_manifest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "infos", "names"),
+    ("infos", "names"),
     [
-        (config_of(), [info_of(a=3, b=1), info_of(), info_of(b=1, c=4)], ["a", "b", "c"]),
-        (config_of(), [info_of(a=3)], []),
-        (config_of(), [info_of()], []),
-        (config_of("first"), [info_of(a=3, b=1)], []),
+        ([info_of(a=3, b=1), info_of(), info_of(b=1, c=4)], ["a", "b", "c"]),
+        ([info_of(a=3)], []),
+        ([info_of()], []),
     ],
-    ids=["of all phases", "only one", "not mixed", "levels"],
+    ids=["of all phases", "only one", "not mixed"],
 )
-def test_manifests_are_recorded_apart_if_there_are_several(config, infos, names) -> None:
-    assert recorded_apart(config, infos) == names
+def test_the_manifests_of_all_phases_are_named_if_there_are_several(infos, names) -> None:
+    assert mixed_manifests(infos) == names
 
 
 def test_a_data_set_that_is_not_mixed_has_no_groups() -> None:

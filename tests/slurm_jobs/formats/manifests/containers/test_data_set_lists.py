@@ -101,9 +101,12 @@ def test_a_list_as_a_manifest_is_refused_with_the_way_to_name_a_set(folder: Path
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"columns": ["messages"]}, "its columns are ['messages'], and not a name each"),
-        ({"columns": {"response": 3}}, "its columns are {'response': 3}, and not a name each"),
-        ({"tags": ["x"]}, "its tags are ['x'], and not a name each"),
+        ({"columns": ["messages"]}, "its `columns` is ['messages'], and has to map keys to names"),
+        (
+            {"columns": {"response": 3}},
+            "its `columns` is {'response': 3}, and has to map keys to names",
+        ),
+        ({"tags": ["x"]}, "its `tags` is ['x'], and has to map keys to names"),
         ({"columns": {"system": None}}, ""),
         ({"columns": None, "tags": None}, ""),
     ],

@@ -152,3 +152,16 @@ def test_questions_whose_picture_or_answer_is_not_clear_are_refused(
     path = _write(tmp_path, "q.json", {**QUESTIONS, **changes})
     with pytest.raises(NoContainerError, match=words):
         find_container(path)
+
+
+@pytest.mark.parametrize(
+    ("kept", "picture", "answer"),
+    [(0, "COCO_val2014_000000000003.jpg", "a cat"), (1, "COCO_val2014_000000000004.jpg", "here")],
+)
+def test_a_part_of_the_questions_finds_the_answers_of_all(
+    tmp_path: Path, kept: int, picture: str, answer: str
+) -> None:
+    _write(tmp_path, "a.json", ANSWERS)
+    part = {**QUESTIONS, "questions": [QUESTIONS["questions"][kept]]}
+    (row,) = _rows(_write(tmp_path, "q.json", part))
+    assert (row[0], row[-1]) == (picture, answer)
