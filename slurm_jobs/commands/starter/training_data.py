@@ -19,6 +19,7 @@ from slurm_jobs.commands.starter.images.archive_members import archive_note
 from slurm_jobs.commands.starter.images.image_root import find_image_root
 from slurm_jobs.commands.starter.listed_data import listed_data
 from slurm_jobs.commands.starter.starter_facts import Data
+from slurm_jobs.formats.configs.stages import Columns
 from slurm_jobs.formats.expand import literal_path
 from slurm_jobs.formats.manifests.row_options import RowOptions
 from slurm_jobs.formats.manifests.row_sizes import RowSize, measure, pick_rows, spread
@@ -51,11 +52,29 @@ class FoundData:
 class TrainingDataSearch:
     """Search for the data that a path means."""
 
-    def __init__(self, folder: Path, name: str, image_root: Path | None) -> None:
-        """Remember the spec's folder and name, and the folder of images that the user named."""
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        image_root: Path | None,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        """Remember what is known of the data before they are found.
+
+        Args:
+            folder: Folder of the spec.
+            name: Name of the spec.
+            image_root: Folder of images that the user named.
+            columns: Names of columns by the keys of `columns`, if another tool's file gives them.
+        """
         self._folder = folder
         self._name = name
         self._image_root = image_root
+        self._columns = dict(columns or {})
+
+    @property
+    def _options(self) -> RowOptions:
+        return RowOptions(columns=Columns(**self._columns))
 
     def search(self, path: Path) -> FoundData:
         """Return the data at a path.
@@ -75,8 +94,8 @@ class TrainingDataSearch:
         if listed is None or listed.manifest is None:
             return self._rows(path)
         self._image_root = self._image_root or listed.image_root
+        self._columns |= listed.columns
         found = self._rows(listed.manifest)
-        found.data = replace(found.data, columns=listed.columns)
         found.notes.insert(0, f"data set {listed.name} of {path}")
         found.name, found.proportion = listed.name, listed.proportion
         return found
@@ -118,30 +137,30 @@ class TrainingDataSearch:
             found.notes += [] if note is None else [note]
         found.notes.insert(0, line)
         column = data_files.class_column_of(path)
-        if column is not None:
-            found.data = replace(data, columns={"text": column})
+        if column is not None and "text" not in self._columns:
+            found.data = replace(data, columns={"text": column, **self._columns})
             found.notes.append(f"the names of the classes in `{column}` are the answers")
         self._evaluate(found, data_files.held_out_split(path))
         return found
 
     def _manifest(self, path: Path) -> FoundData:
         data = data_files.inspect_data(path, as_named=as_named(path, self._folder))
-        _refuse_unreadable(path, "train on")
-        found = FoundData(data=data)
+        _refuse_unreadable(path, "train on", self._options)
+        found = FoundData(data=replace(data, columns=self._columns))
         self._measure_rows(found, path)
         return found
 
     def _evaluate(self, found: FoundData, held_out: Path | None) -> None:
         """Add a manifest to evaluate, after the line that names the data."""
         if held_out is not None:
-            _refuse_unreadable(held_out, "evaluate on")
+            _refuse_unreadable(held_out, "evaluate on", self._options)
             found.data = replace(found.data, evaluation=as_named(held_out, self._folder))
             found.notes.insert(1, f"evaluation: {held_out}")
 
     def _measure_rows(self, found: FoundData, manifest: Path) -> None:
         """Find the folder of the images, and the sizes of the first rows."""
         files, manifest = disk_files(), data_files.expanded(manifest).absolute()
-        rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
+        rows = [row for row in files.first_rows(str(manifest), self._options) if not row.problem]
         has_images = any(row.images for row in rows)
         root, image_root = files.image_root_of(str(manifest)), self._image_root
         if image_root is None:
@@ -184,9 +203,9 @@ def _texts_of(classes: Sequence[str]) -> str:
     return f"; their texts are the names of their folders ({names}{more})"
 
 
-def _refuse_unreadable(manifest: Path, verb: str) -> None:
+def _refuse_unreadable(manifest: Path, verb: str, options: RowOptions) -> None:
     """Raise InputError for content that no change of the spec makes readable."""
-    problem = unreadable(str(manifest.absolute()), verb, disk_files(), RowOptions())
+    problem = unreadable(str(manifest.absolute()), verb, disk_files(), options)
     if problem:
         message = f"{manifest}{problem}"
         raise InputError(message)

@@ -31,6 +31,7 @@ TABLE: Mapping[str, Rule] = {
             "task": "rl reward_model process_reward_model",
             "method": "adapter",
             "data": "datasets.path datasets.data_files pretraining_dataset.path",
+            "data_columns": "datasets.field_messages",
             "held_out_data": "test_datasets.path",
             "held_out_share": "val_set_size",
             "template": "chat_template",
@@ -123,7 +124,7 @@ TABLE: Mapping[str, Rule] = {
             "equal rows are not searched": "dataset_exact_deduplication",
             "the columns of a manifest are read by their meaning": "remove_unused_columns",
             _ROWS: (
-                "datasets.type datasets.field_messages datasets.message_property_mappings "
+                "datasets.type datasets.message_property_mappings "
                 "datasets.message_field_role datasets.message_field_content datasets.roles "
                 "datasets.chat_template datasets.conversation datasets.field "
                 "datasets.field_human datasets.field_model datasets.ds_type "
@@ -270,7 +271,7 @@ def data_sets(values: Mapping[str, Any]) -> list[DataReference]:
         if path not in _FILE_KINDS:
             files = files[:1]  # a folder, or a name on a hub, which is one data set
         messages = values.get(f"{prefix}.field_messages")
-        columns = {"messages": str(messages)} if messages not in (None, "messages") else {}
+        columns = {} if messages is None else {"messages": str(messages)}
         references.extend(
             DataReference(
                 key=f"{prefix}.{key}",

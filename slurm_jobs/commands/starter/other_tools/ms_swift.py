@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from slurm_jobs.commands.starter.other_tools import hf_trainer
@@ -20,6 +22,16 @@ from slurm_jobs.commands.starter.other_tools.tool_table import (
 _NAME = re.compile(r"(?:(?P<hub>HF|MS)::)?(?P<path>[^#]+?)(?::[\w./-]+)?(?:#(?P<rows>\d+))?")
 _DOWNLOADS = {"HF": HF_DOWNLOAD, "MS": MODELSCOPE_DOWNLOAD}
 
+_COLUMNS = {
+    "messages": "messages",
+    "query": "prompt",
+    "response": "text",
+    "system": "system",
+    "images": "image",
+    "image": "image",
+}
+"""ms-swift's own names of columns, and the keys of ours."""
+
 TABLE: Mapping[str, Rule] = {
     **hf_trainer.TABLE,
     **hf_trainer.LAUNCHER,
@@ -29,6 +41,7 @@ TABLE: Mapping[str, Rule] = {
             "task": "task_type",
             "method": "tuner_type train_type sft_type",
             "data": "dataset",
+            "data_columns": "columns",
             "held_out_data": "val_dataset",
             "held_out_share": "split_dataset_ratio",
             "mix_weights": "interleave_prob",
@@ -74,7 +87,7 @@ TABLE: Mapping[str, Rule] = {
             ),
             "weighted data sets have as many samples as all of them": "stopping_strategy",
             "`columns` names what names of columns do not show": (
-                "columns disable_auto_column_mapping custom_dataset_info custom_register_path "
+                "disable_auto_column_mapping custom_dataset_info custom_register_path "
                 "external_plugins"
             ),
             "rows that cannot be used are listed, and the run stops above `max_reject_share`": (
@@ -191,9 +204,22 @@ def data_sets(values: Mapping[str, Any]) -> list[DataReference]:
                 hub_name=path,
                 proportion={"num_samples": rows} if rows else {},
                 download=None if match is None else _DOWNLOADS.get(match["hub"]),
+                columns=_columns(values.get("columns")),
             )
         )
     return references
+
+
+def _columns(given: Any) -> Mapping[str, str]:
+    """Return our names of the columns that `--columns '{"their name": "query"}'` maps."""
+    if isinstance(given, str):
+        with suppress(ValueError):
+            given = json.loads(given)
+    columns = {}
+    for column, meaning in (given if isinstance(given, dict) else {}).items():
+        if meaning in _COLUMNS:
+            columns[_COLUMNS[meaning]] = str(column)
+    return columns
 
 
 MS_SWIFT = Tool(

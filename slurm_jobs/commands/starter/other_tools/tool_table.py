@@ -17,6 +17,7 @@ Meaning: TypeAlias = Literal[
     "clip_norm",
     "compile",
     "data",
+    "data_columns",
     "data_folder",
     "deepspeed",
     "device_batch",

@@ -64,6 +64,12 @@ def _account_data(translation: Translation) -> None:
     if root is not None or roots:
         of_images = f"`image_root: {root or roots[0]}`"
     translation.account("image_folder", "translated", of_images)
+    columns = [each.columns for each in start.data if each.columns]
+    if columns:
+        translation.account("data_columns", "translated", f"`columns: {inline_text(columns[0])}`")
+    else:
+        reason = "`columns` has no such key" if start.data else "the data are not those of the file"
+        translation.without(["data_columns"], reason)
     _account_mixing(translation)
     _account_most_rows(translation)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from slurm_jobs.commands.starter.joined_data import held_out_entries, joined_dat
 from slurm_jobs.commands.starter.other_tools.start_point import AwaitedData, StartData, StartPoint
 from slurm_jobs.commands.starter.starter_facts import Data
 from slurm_jobs.commands.starter.training_data import FoundData, TrainingDataSearch, as_named
-from slurm_jobs.formats.manifests.row_options import RowOptions
 
 
 def find_translated_data(
@@ -33,7 +31,8 @@ def find_translated_data(
     found = []
     for number, each in enumerate(start.data, 1):
         own_name = name if number == 1 else f"{name}-{number}"
-        one = TrainingDataSearch(folder, own_name, image_root).search(each.path)
+        search = TrainingDataSearch(folder, own_name, image_root, each.columns)
+        one = search.search(each.path)
         found.append(_as_in_file(one, each))
         _draw_at_most(start.training.count("max_rows"), one)
     joined = joined_data(found)
@@ -57,8 +56,7 @@ def _awaited(awaited: AwaitedData, folder: Path) -> FoundData:
 
 
 def _as_in_file(found: FoundData, given: StartData) -> FoundData:
-    """Add the columns and the share that the tool's file gives a data set."""
-    found.data = replace(found.data, columns={**found.data.columns, **_unclear(given.columns)})
+    """Add the share that the tool's file gives a data set."""
     if given.proportion:
         lost = [key for key in found.proportion if key not in given.proportion]
         if lost:
@@ -74,12 +72,6 @@ def _draw_at_most(max_rows: int | None, found: FoundData) -> None:
         return
     if 0 < max_rows < num_rows:
         found.proportion = {"num_samples": max_rows}
-
-
-def _unclear(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns whose names do not show their meaning."""
-    meaning = RowOptions().meaning
-    return {key: column for key, column in columns.items() if meaning(column) != meaning(key)}
 
 
 def _hold_out(joined: FoundData, start: StartPoint, folder: Path, image_root: Path | None) -> None:

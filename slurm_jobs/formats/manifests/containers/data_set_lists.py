@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.base.regular_files import read_bytes
-from slurm_jobs.formats.manifests.row_options import RowOptions
 
 NAME_OF_LIST = "dataset_info.json"
 _MAX_BYTES = 4 << 20
@@ -61,7 +60,8 @@ class ListedSet:
     image_root: Path | None = None
     """Folder of its images; None: that of the manifest."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Names of columns by our keys, of those whose names do not show their meaning."""
+    """Names of columns by our keys, also of those that are known by their names: rows may have
+    another column of the same meaning."""
     proportion: Mapping[str, Any] = field(default_factory=dict)
     """`repeat` or `num_samples`, if it takes only some rows, or rows several times."""
     problem: str = ""
@@ -106,8 +106,7 @@ def _listed(folder: Path, name: str, values: Mapping[str, Any]) -> ListedSet:
     for key, column in named["columns"].items():
         ours = _COLUMNS.get(key)
         if ours is not None and column is not None:
-            if RowOptions().meaning(column) != RowOptions().meaning(_EXAMPLES[ours]):
-                columns[ours] = column
+            columns[ours] = column
         elif column is not None and _SAME_NAMES.get(key) != column:
             problems.append(f"its column `{key}` ({column}) is not read")
     root = next((values[key] for key in _ROOT_KEYS if values.get(key)), None)
@@ -132,16 +131,6 @@ def _listed(folder: Path, name: str, values: Mapping[str, Any]) -> ListedSet:
         proportion=proportion,
         problem="; ".join(problems),
     )
-
-
-_EXAMPLES = {
-    "messages": "messages",
-    "image": "images",
-    "system": "system",
-    "prompt": "prompt",
-    "text": "text",
-}
-"""A column that is read with the meaning of each of our keys."""
 
 
 def _unknown_keys(values: Mapping[str, Any]) -> list[str]:

@@ -157,6 +157,16 @@ def test_files_of_axolotl_and_swift_are_found_with_their_columns() -> None:
     assert [each.columns for each in start.data] == [{"messages": "talk"}] * 2
 
 
+def test_columns_of_a_swift_command_are_those_of_its_data_set() -> None:
+    Path("rows.jsonl").write_text("")
+    (one,) = started(
+        "swift sft --model a/b --tuner_type lora --dataset rows.jsonl "
+        """--columns '{"ask": "query", "say": "response", "pic": "images", "x": "rejected"}'\n""",
+        "sft.sh",
+    ).data
+    assert one.columns == {"prompt": "ask", "text": "say", "image": "pic"}
+
+
 def test_a_data_set_of_version_1_is_read_from_its_list() -> None:
     Path("rows.jsonl").write_text("")
     Path("sets.yaml").write_text(

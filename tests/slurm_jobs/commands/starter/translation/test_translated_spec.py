@@ -130,7 +130,11 @@ def test_a_lora_of_llama_factory(init: Init) -> None:
     preprocess, train = spec_of("pictures-lora")
     assert preprocess == {
         "manifest": [
-            {"path": "../data/rows.json", "name": "pictures"},
+            {
+                "path": "../data/rows.json",
+                "name": "pictures",
+                "columns": {"messages": "messages", "image": "images"},
+            },
             {"path": "../data/more.json", "num_samples": 80},
         ],
         "processor": "../vlm",
@@ -177,7 +181,8 @@ def test_each_data_set_has_its_share_and_at_most_so_many_rows(
     result = json.loads(init("--from", "train.yaml", "--json").out)
     assert result["problems"] == []
     manifest = spec_of("pictures-lora")[0]["manifest"]
-    found = [{key: each[key] for key in each if key not in ("path", "name")} for each in manifest]
+    others = ("path", "name", "columns")
+    found = [{key: each[key] for key in each if key not in others} for each in manifest]
     assert found == proportions
     assert [row["fate"] for row in result["keys"] if row["key"] == "max_samples"] == [fate]
 
@@ -206,6 +211,15 @@ def test_a_full_training_of_axolotl(init: Init) -> None:
     text = Path("configs/finetune.yaml").read_text()
     assert text.startswith("# Fine-tunes a vision-language model as train.yml of axolotl does.\n")
     assert "# samples per step, over all GPUs" in text
+
+
+def test_columns_that_a_file_names_are_named_and_accounted_for(init: Init) -> None:
+    path = "path: data/rows.json"
+    Path("train.yml").write_text(AXOLOTL.replace(path, f"{path}\n    field_messages: messages"))
+    result = json.loads(init("--from", "train.yml", "--json").out)
+    assert spec_of("finetune")[0]["columns"] == {"messages": "messages"}
+    (text,) = [row["text"] for row in result["keys"] if row["key"].endswith("field_messages")]
+    assert text == "`columns: {messages: messages}`"
 
 
 def test_a_packed_training_of_ms_swift_on_a_cluster(

@@ -33,7 +33,10 @@ def folder(tmp_path: Path) -> Path:
     ("values", "columns"),
     [
         ({"file_name": "rows.json"}, {}),
-        ({"file_name": "rows.json", "columns": {"messages": "messages", "images": "images"}}, {}),
+        (  # rows may also have `conversations` and `image`, which the tool does not read
+            {"file_name": "rows.json", "columns": {"messages": "messages", "images": "images"}},
+            {"messages": "messages", "image": "images"},
+        ),
         ({"file_name": "rows.json", "columns": {"messages": "chat"}}, {"messages": "chat"}),
         (
             {"file_name": "rows.json", "columns": {"prompt": "ask", "response": "reply"}},
@@ -50,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_columns_are_named_where_their_names_do_not_say_it(
+def test_all_columns_that_the_list_names_are_named(
     folder: Path, values: dict[str, Any], columns: dict[str, str]
 ) -> None:
     one = _only(folder, values)
