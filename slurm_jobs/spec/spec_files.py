@@ -31,7 +31,7 @@ class TableFacts:
     problem: str = ""
     """Reason why it is not a manifest, to follow its path in a message."""
     split: str = ""
-    """Split that is read; empty if the folder has no several splits."""
+    """Split that is read; empty if the folder is not divided into splits."""
     others: tuple[str, ...] = ()
     """The folder's other splits."""
 

@@ -68,8 +68,8 @@ class Data:
     is_exact: bool = True
     """True if `num_rows` was counted row by row; otherwise it is the number of lines."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Names of columns by the keys of `columns`: those that a list or another tool's file gives, and
-    the classes of a table without other answers."""
+    """Names of columns by the keys of `columns`: those that a list or another tool's file gives,
+    and the classes of a table without other answers."""
     evaluation: str | None = None
     """Manifest of held-out rows, with images in `image_root` too; None: there is none."""
     evaluations: tuple[Mapping[str, Any], ...] = ()

@@ -50,7 +50,7 @@ def _is_name(text: str) -> bool:
 def files_by_split(folder: Path, suffix: Literal["parquet", "tar"]) -> dict[str, list[Path]]:
     """Return the files of a folder by split, each in the order of their names.
 
-    All are under the name "" if they are not of several splits. Empty without such a file.
+    All are under the name "" if they name no split, or one for training. Empty without such a file.
 
     Raises:
         NoTableError: some files are not of a split, and others are not for training.
@@ -89,7 +89,8 @@ def _by_split(files: Collection[Path]) -> dict[str, list[Path]]:
             "into a folder of its own"
         )
         raise NoTableError(message)
-    return splits if len(splits) > 1 and "" not in splits else {"": list(files)}
+    is_divided = "" not in splits and (len(splits) > 1 or bool(held_out))
+    return splits if is_divided else {"": list(files)}
 
 
 def training_split(splits: Collection[str]) -> str:

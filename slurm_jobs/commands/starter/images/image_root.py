@@ -14,7 +14,9 @@ from slurm_jobs.formats.manifests.row_sizes import spread
 from slurm_jobs.formats.manifests.splits import split_and_rest, split_of
 
 _MAX_NAMES = 20
-"""Images that must all be found in a folder."""
+"""Images that are looked up in a folder; more than half must be there, because some may be lost."""
+_FIRST_NAMES = 5
+"""Images of which one must be there, so that most of the wrong folders cost few lookups."""
 _MAX_FOLDERS = 300
 """Folders that are tried; one with a million images in subfolders has no more that fit."""
 
@@ -22,12 +24,13 @@ _MAX_FOLDERS = 300
 def find_image_root(
     folder: Path, rows: Sequence[ManifestRow], *, manifest_name: str = ""
 ) -> Path | None:
-    """Return the nearest folder in which images of the rows exist.
+    """Return the folder in which most images of the rows exist.
 
     None if they exist below `folder`, from which their paths start by default, and also if they are
     in none of the folders that are tried: its subfolders to a depth of two, the folder above it and
-    that folder's subfolders. Pictures of several splits may have the same names: a folder of the
-    manifest's split is preferred, then one that names none, then the nearest.
+    that folder's subfolders. Pictures of several splits may have the same names: of folders with
+    equally many, one of the manifest's split is preferred, then one that names none, then the
+    nearest.
 
     Args:
         folder: absolute folder of the manifest.
@@ -38,15 +41,19 @@ def find_image_root(
     some = [names[place] for place in spread(len(names), _MAX_NAMES)]
     if not some or any(_holds(folder, name) for name in some):
         return None
-    candidates = itertools.islice(_candidates(folder), _MAX_FOLDERS)
-    fitting = [path for path in candidates if all(_holds(path, name) for name in some)]
     preferred = [split_and_rest(manifest_name)[0] or "train", None]
-
-    def rank(path: Path) -> int:
+    best: tuple[int, int] | None = None
+    nearest: Path | None = None
+    for path in itertools.islice(_candidates(folder), _MAX_FOLDERS):
+        if not any(_holds(path, name) for name in some[:_FIRST_NAMES]):
+            continue
+        num_held = sum(_holds(path, name) for name in some)
         split = split_of(path.name)
-        return preferred.index(split) if split in preferred else len(preferred)
-
-    return min(fitting, key=rank, default=None)
+        place = preferred.index(split) if split in preferred else len(preferred)
+        rank = (-num_held, place)
+        if 2 * num_held > len(some) and (best is None or rank < best):
+            best, nearest = rank, path
+    return nearest
 
 
 def _is_relative(name: str) -> bool:

@@ -91,6 +91,9 @@ def _read_object(path: Path) -> Mapping[str, Any] | None:
         raise NoContainerError(message)
     try:
         values = json.loads(read_bytes(path))
+    except UnicodeDecodeError as error:
+        message = f": not UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8"
+        raise NoContainerError(message) from error
     except (ValueError, RecursionError):
         return None  # not one object: the readers of rows report what is wrong
     return values if isinstance(values, dict) else None

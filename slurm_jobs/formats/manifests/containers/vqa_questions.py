@@ -1,7 +1,8 @@
 """Questions and answers in the format of VQA v2: two files, joined by `question_id`.
 
 The answer that is learned is `multiple_choice_answer`, the most frequent of the ten that people
-gave. Source: visualqa.org, "VQA Input Questions Format" and "VQA Annotation Format".
+gave. Files without it have the ten `answers`, of which the reader of rows takes the most frequent.
+Source: visualqa.org, "VQA Input Questions Format" and "VQA Annotation Format".
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-COLUMNS = ("id", "image", "question", "answer")
-_ANSWER = "multiple_choice_answer"
+_ANSWERS = ("multiple_choice_answer", "answers")
+COLUMNS = ("id", "image", "question", *_ANSWERS)
 
 
 def is_questions(values: Mapping[str, Any]) -> bool:
@@ -23,7 +24,10 @@ def is_answers(values: Mapping[str, Any]) -> bool:
     annotations = values.get("annotations")
     if not isinstance(annotations, list) or "images" in values:
         return False
-    return all(isinstance(item, Mapping) and _ANSWER in item for item in annotations[:1])
+    return all(
+        isinstance(item, Mapping) and "question_id" in item and not item.keys().isdisjoint(_ANSWERS)
+        for item in annotations[:1]
+    )
 
 
 def belong_together(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> bool:
@@ -58,11 +62,11 @@ def vqa_problem(questions: Mapping[str, Any]) -> str | None:
 
 def vqa_rows(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> list[Any]:
     """Return a row for each question, with an empty answer if it has none."""
-    by_question = {
-        item.get("question_id"): item.get(_ANSWER)
-        for item in answers["annotations"]
-        if isinstance(item, Mapping)
-    }
+    by_question = {}
+    for item in answers["annotations"]:
+        if isinstance(item, Mapping):
+            given = {key: item[key] for key in _ANSWERS if key in item}
+            by_question[item.get("question_id")] = given
     rows: list[Any] = []
     for item in questions["questions"]:
         if not isinstance(item, Mapping):
@@ -74,7 +78,7 @@ def vqa_rows(questions: Mapping[str, Any], answers: Mapping[str, Any]) -> list[A
                 "id": number,
                 "image": _image_name(item.get("image_id"), questions),
                 "question": item.get("question"),
-                "answer": by_question.get(number, ""),
+                **by_question.get(number, {"answer": ""}),
             }
         )
     return rows

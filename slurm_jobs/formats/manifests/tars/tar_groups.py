@@ -12,7 +12,7 @@ from typing import IO
 
 from slurm_jobs.base.regular_files import open_regular
 from slurm_jobs.formats.file_signatures import HEAD_BYTES, signature_of
-from slurm_jobs.formats.tar_headers import BrokenArchiveError, tar_members
+from slurm_jobs.formats.tar_headers import BLOCK, BrokenArchiveError, tar_members
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +88,20 @@ class OpenTar:
             message = (
                 f"it is compressed ({signature.name}), and tars are read only as they are; "
                 "decompress it"
+            )
+            raise BrokenArchiveError(message)
+
+    def check_end(self) -> None:
+        """Check without reading the headers that the tar ends as a complete one does.
+
+        Raises:
+            BrokenArchiveError: its last block is not blank, so a copy of it was cut short.
+        """
+        self._stream.seek(max(0, self._num_bytes - BLOCK))
+        last = self._stream.read(BLOCK)
+        if self._num_bytes % BLOCK or not last or any(last):
+            message = (
+                f"truncated: it ends at byte {self._num_bytes}, without an end mark; copy it again"
             )
             raise BrokenArchiveError(message)
 

@@ -11,7 +11,7 @@ from slurm_jobs.formats.manifests.keys import normal
 from slurm_jobs.formats.manifests.messages import ManifestRow
 from slurm_jobs.formats.manifests.row_notes import RowNote, note_text
 from slurm_jobs.formats.manifests.row_options import RowOptions
-from slurm_jobs.formats.manifests.splits import split_of, split_of_column
+from slurm_jobs.formats.manifests.splits import split_and_rest, split_of, split_of_column
 from slurm_jobs.spec.checked_spec import CheckedSpec
 from slurm_jobs.spec.checks.data.manifests import has_all_rows, named_rows, row_options
 from slurm_jobs.spec.spec_files import Files
@@ -28,14 +28,16 @@ def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
         options = row_options(spec, item.path)
         rows = spec.files.first_rows(item.resolved, options)
         notes = [_unknown_ignored(item.resolved, rows, spec.files, options)]
+        is_evaluated = "evaluate" in item.path
         notes.append(_other_splits(item.resolved, spec))
+        notes.append(None if is_evaluated else _held_out_split(item.resolved, spec))
         ignored = Counter(key for row in rows for key in row.ignored)
         if ignored:
             keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
             notes.append(f"keys that are not read: {keys}")
         notes += _row_notes(rows)
         is_whole = has_all_rows(item.resolved, rows, spec.files)
-        notes += _mixed_splits(rows, is_evaluated="evaluate" in item.path, is_whole=is_whole)
+        notes += _mixed_splits(rows, is_evaluated=is_evaluated, is_whole=is_whole)
         for note in filter(None, notes):
             yield spec.problem(item.path, f"{item.resolved}: {note}")
 
@@ -61,6 +63,16 @@ def _other_splits(manifest: str, spec: CheckedSpec) -> str | None:
         f"the split {table.split} is read, and not {', '.join(others)}; name another as "
         f"{manifest}/{others[0]}"
     )
+
+
+def _held_out_split(manifest: str, spec: CheckedSpec) -> str | None:
+    """Return a message on a folder whose only split is not for training; None for others."""
+    table = spec.files.table(manifest)
+    split = "" if table is None else table.split
+    is_named = manifest.endswith(f"/{split}")
+    if is_named or split_and_rest(split)[0] not in ("validation", "test"):
+        return None
+    return f"its only split is {split}, which is usually held out: all its rows are trained"
 
 
 def _unknown_ignored(

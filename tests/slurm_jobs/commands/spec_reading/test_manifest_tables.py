@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,6 +61,18 @@ def test_tars_are_checked_by_their_first_rows(check: Check, tmp_path: Path) -> N
     assert check(SPEC_OF_M) == [
         f"{PLACE}: 0.tar: truncated: it ends at byte 2, without an end mark; copy it again"
     ]
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 700, 1024])
+def test_a_tar_that_a_copy_cut_short_is_named_wherever_it_is(
+    check: Check, tmp_path: Path, kept_bytes: int
+) -> None:
+    for number in range(3):
+        tar = write_tar(tmp_path / f"m/{number}.tar", {"a.png": picture(0), "a.txt": "cat"})
+    assert check(SPEC_OF_M) == []
+    os.truncate(tar, kept_bytes)
+    (line,) = check(SPEC_OF_M)
+    assert line.startswith(f"{PLACE}: 2.tar: truncated: it ends at byte {kept_bytes}, without an")
 
 
 def test_a_table_whose_first_file_is_empty_may_have_rows(check: Check, tmp_path: Path) -> None:

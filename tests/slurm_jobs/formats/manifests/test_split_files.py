@@ -47,6 +47,7 @@ def _saved(folder: Path, *splits: str) -> Path:
             ("test",),
         ),
         (["test.parquet", "train.parquet"], ["train.parquet"], "train", ("test",)),
+        (["data/test-0.parquet"], ["data/test-0.parquet"], "test", ()),
         (
             ["train/0000.parquet", "train/0001.parquet", "validation/0000.parquet"],
             ["train/0000.parquet", "train/0001.parquet"],

@@ -57,6 +57,16 @@ def test_a_folder_with_some_of_the_images_is_passed_over(folder: Path) -> None:
     assert _find(folder, "m.json", names, present) == folder / "most"
 
 
+@pytest.mark.parametrize(("num_lost", "root"), [(1, "images"), (9, "images"), (10, None)])
+def test_lost_images_do_not_hide_the_folder_of_the_others(
+    folder: Path, num_lost: int, root: str | None
+) -> None:
+    names = [f"{number}.jpg" for number in range(20)]
+    present = [f"images/{name}" for name in names[::-1][num_lost:]]
+    found = _find(folder, "m.json", names, present)
+    assert found == (None if root is None else folder / root)
+
+
 @pytest.mark.parametrize("name", ["/tmp/a.jpg", "https://x.org/a.jpg"])
 def test_absolute_names_and_addresses_are_looked_for_nowhere(folder: Path, name: str) -> None:
     assert _find(folder, "m.json", [name], ["images/a.jpg"]) is None

@@ -93,6 +93,28 @@ def test_questions_are_joined_with_the_answers_next_to_them(tmp_path: Path, name
     ]
 
 
+def test_the_most_frequent_of_ten_answers_is_learned_if_none_is_chosen(tmp_path: Path) -> None:
+    given = [{"answer": word, "answer_id": place} for place, word in enumerate(["a dog", "a cat"])]
+    cats = {"question_id": 12, "answers": [*given, {"answer": "a cat"}]}
+    _write(tmp_path, "a.json", {**ANSWERS, "annotations": [cats]})
+    path = _write(tmp_path, "q.json", QUESTIONS)
+    assert _rows(path) == [
+        ("COCO_val2014_000000000003.jpg", "What?", "a cat"),
+        ("`answer` is empty",),  # no one has answered the second question
+    ]
+    container = find_container(path)
+    assert container is not None
+    origin = RowOrigin(row=0, line=None, manifest=path)
+    assert "several_answers" in read_row(origin, container.rows[0], RowOptions()).notes
+
+
+def test_text_that_is_not_utf_8_is_named_with_its_place(tmp_path: Path) -> None:
+    text = json.dumps(QUESTIONS, ensure_ascii=False).replace("What?", "Où?")
+    (tmp_path / "q.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(NoContainerError, match=r"not UTF-8 \(invalid .* at byte 103\)"):
+        find_container(tmp_path / "q.json")
+
+
 @pytest.mark.parametrize(("num_others", "words"), [(0, "no file with"), (2, "2 files with")])
 def test_questions_without_their_one_file_of_answers_are_refused(
     tmp_path: Path, num_others: int, words: str

@@ -62,6 +62,26 @@ def test_rows_of_a_held_out_split_are_noted(
     assert [said in note for note in found] == [True] * bool(said)
 
 
+@pytest.mark.parametrize(
+    ("file", "named", "is_noted"),
+    [
+        ("data/test-00000-of-00001.parquet", "hub", True),
+        ("validation.parquet", "hub", True),
+        ("data/test-00000-of-00001.parquet", "hub/test", False),  # the user says so
+        ("data/train-00000-of-00001.parquet", "hub", False),
+        ("rows.parquet", "hub", False),
+    ],
+)
+def test_a_folder_of_held_out_rows_alone_is_noted(
+    notes: Notes, tmp_path: Path, file: str, named: str, is_noted: bool
+) -> None:
+    (tmp_path / "hub" / file).parent.mkdir(parents=True)
+    table = pa.Table.from_pylist([{"image": "a.png", "text": "a"}])
+    pq.write_table(table, tmp_path / "hub" / file)
+    found = "".join(notes(SPEC.format(name=named)))
+    assert ("which is usually held out: all its rows are trained" in found) == is_noted
+
+
 @pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.json"])
 def test_a_column_of_splits_is_noted_in_each_format_unless_it_is_ignored(
     notes: Notes, tmp_path: Path, name: str
