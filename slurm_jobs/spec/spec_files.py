@@ -34,6 +34,9 @@ class TableFacts:
     """Split that is read; empty if the folder is not divided into splits."""
     others: tuple[str, ...] = ()
     """The folder's other splits."""
+    num_files: int = 1
+    num_missing: int = 0
+    """Files that are not here, although the names of the others count them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

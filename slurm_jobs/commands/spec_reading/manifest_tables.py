@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from slurm_jobs.formats.manifests.containers.json_container import (
 )
 from slurm_jobs.formats.manifests.messages import ManifestRow, RowOrigin
 from slurm_jobs.formats.manifests.row_options import RowOptions
+from slurm_jobs.formats.manifests.split_files import num_missing
 from slurm_jobs.formats.manifests.table_files import find_table
 from slurm_jobs.formats.manifests.table_set import NoTableError, TableFiles
 from slurm_jobs.formats.manifests.tars.group_values import group_row
@@ -54,9 +56,23 @@ def table_facts(manifest: str) -> TableFacts | None:
         return None
     if container is not None:
         return TableFacts(names=container.columns, has_rows=bool(container.rows))
-    if table is not None and table.kind == "tar":
-        return _tar_facts(table, Path(manifest))
-    if table is None or not has_pyarrow():
+    facts = None if table is None else _facts_of_files(table, Path(manifest))
+    if table is None or facts is None or facts.problem:
+        return facts
+    return replace(
+        facts,
+        split=table.split,
+        others=table.others,
+        num_files=len(table.files),
+        num_missing=num_missing(table.files),
+    )
+
+
+def _facts_of_files(table: TableFiles, path: Path) -> TableFacts | None:
+    """Return the facts that the files show; None if they cannot be read."""
+    if table.kind == "tar":
+        return _tar_facts(table, path)
+    if not has_pyarrow():
         return None
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -79,8 +95,8 @@ def table_facts(manifest: str) -> TableFacts | None:
             return TableFacts(problem=f"{where} is damaged or cut short ({error})")
         names = names or tuple(columns)
         if has_rows:
-            return TableFacts(names=names, has_rows=True, split=table.split, others=table.others)
-    return TableFacts(names=names, split=table.split, others=table.others)
+            return TableFacts(names=names, has_rows=True)
+    return TableFacts(names=names)
 
 
 def _tar_facts(table: TableFiles, path: Path) -> TableFacts | None:
@@ -102,7 +118,7 @@ def _tar_facts(table: TableFiles, path: Path) -> TableFacts | None:
         except BrokenArchiveError as error:
             where = "" if tar == path else f": {tar.name}"
             return TableFacts(problem=f"{where}: {error}")
-    return TableFacts(has_rows=has_rows, split=table.split, others=table.others)
+    return TableFacts(has_rows=has_rows)
 
 
 def class_column(path: Path) -> str | None:

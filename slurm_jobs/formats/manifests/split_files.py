@@ -7,8 +7,10 @@ the names of its files (`data/train-00000-of-00005.parquet`), or a folder of fil
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +20,8 @@ from slurm_jobs.formats.manifests.table_set import NoTableError
 
 _FILE_OF_SPLIT = re.compile(r"(.+?)(?:[-_]\d+(?:-of-\d{4,}\b.*)?)?\.(?:parquet|tar)")
 """Name of a file, whose beginning may name a split: `train-00000-of-00005.parquet`."""
-_OF_MANY = re.compile(r"-\d{4,}-of-\d{4,}\b")
+_OF_MANY = re.compile(r"-(\d{4,})-of-(\d{4,})\b")
+_PACKERS = ("gz", "zst", "xz", "bz2", "lz4")
 _LIST = "dataset_dict.json"
 _DATA_DIR = "data"
 """Folder of a hub's repository that holds the files."""
@@ -53,7 +56,8 @@ def files_by_split(folder: Path, suffix: Literal["parquet", "tar"]) -> dict[str,
     All are under the name "" if they name no split, or one for training. Empty without such a file.
 
     Raises:
-        NoTableError: some files are not of a split, and others are not for training.
+        NoTableError: some files are not of a split, and others are not for training; or some are
+            compressed, and others are not.
     """
     for inner in (folder, folder / _DATA_DIR):
         files = _files(inner, suffix)
@@ -68,11 +72,30 @@ def files_by_split(folder: Path, suffix: Literal["parquet", "tar"]) -> dict[str,
 
 
 def _files(folder: Path, suffix: str) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.glob(f"*.{suffix}")
-        if path.is_file() and not path.name.startswith((".", "_"))
-    )
+    files: list[Path] = []
+    unread: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            if entry.name.endswith(f".{suffix}") and entry.is_file():
+                files.append(Path(entry.path))
+            elif _is_packed(entry.name.lower(), suffix):
+                unread.append(entry.name)
+    files.sort()
+    if files and unread:
+        message = (
+            f" holds {min(unread)}, which is not read, next to {files[0].name}: decompress or "
+            f"rename it to end in .{suffix}, or move one of them into a folder of its own"
+        )
+        raise NoTableError(message)
+    return files
+
+
+def _is_packed(name: str, suffix: str) -> bool:
+    """Check, by a name in small letters, for a compressed file or one whose suffix has capitals."""
+    endings = [f".{suffix}", *(f".{suffix}.{packer}" for packer in _PACKERS)]
+    return name.endswith((*endings, ".tgz") if suffix == "tar" else tuple(endings))
 
 
 def _by_split(files: Collection[Path]) -> dict[str, list[Path]]:
@@ -91,6 +114,18 @@ def _by_split(files: Collection[Path]) -> dict[str, list[Path]]:
         raise NoTableError(message)
     is_divided = "" not in splits and (len(splits) > 1 or bool(held_out))
     return splits if is_divided else {"": list(files)}
+
+
+def num_missing(files: Collection[Path]) -> int:
+    """Return how many files are missing of those that names such as `train-00001-of-00003` count.
+
+    0 if the names count none, or different numbers.
+    """
+    matches = [_OF_MANY.search(path.name) for path in files]
+    places = {match[1] for match in matches if match}
+    totals = {match[2] if match else None for match in matches}
+    (total,) = totals if len(totals) == 1 else (None,)
+    return 0 if total is None else max(0, int(total) - len(places))
 
 
 def training_split(splits: Collection[str]) -> str:

@@ -24,7 +24,7 @@ class TableFiles:
     kind: TableKind
     files: tuple[Path, ...]
     split: str = ""
-    """Split of the data set to which they belong; empty if the folder is not divided into splits."""
+    """Split of the data set to which they belong; empty if the folder is not divided into some."""
     others: tuple[str, ...] = ()
     """Names of the folder's other splits, which can be named as if they were folders in it."""
     fields: FieldMap | None = None

@@ -44,9 +44,26 @@ def rewrite(row: RowValues) -> None:
     key, values = next(iter(filled.items()), ("", None))
     if len(filled) > 1 or not isinstance(values, list | tuple):
         return
+    if not has_question:
+        _check_one_picture_each(row, key, values)
     texts = _texts(row, key, values)
     row.held["text"][key] = Counter(texts).most_common(1)[0][0] if has_question else texts[0]
     _note_difference(row, texts, has_question=has_question)
+
+
+def _check_one_picture_each(row: RowValues, key: str, texts: Sequence[Any]) -> None:
+    """Raise on as many texts as pictures, because each then belongs to one picture.
+
+    Raises:
+        BadRowError: the lists are equally long, and have more than one item.
+    """
+    for name, pictures in row.filled("image").items():
+        if isinstance(pictures, list | tuple) and len(pictures) == len(texts) > 1:
+            message = (
+                f"`{key}` has as many texts as `{name}` has pictures, {len(texts)}; write a row "
+                "for each picture with its text"
+            )
+            raise BadRowError(message)
 
 
 def _take_other_key(row: RowValues, *, has_question: bool) -> None:

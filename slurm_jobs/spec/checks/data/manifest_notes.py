@@ -31,6 +31,7 @@ def manifest_notes(spec: CheckedSpec) -> Iterator[Problem]:
         is_evaluated = "evaluate" in item.path
         notes.append(_other_splits(item.resolved, spec))
         notes.append(None if is_evaluated else _held_out_split(item.resolved, spec))
+        notes.append(_missing_files(item.resolved, spec))
         ignored = Counter(key for row in rows for key in row.ignored)
         if ignored:
             keys = _listed([f"`{key}`" for key, _ in ignored.most_common()])
@@ -73,6 +74,16 @@ def _held_out_split(manifest: str, spec: CheckedSpec) -> str | None:
     if is_named or split_and_rest(split)[0] not in ("validation", "test"):
         return None
     return f"its only split is {split}, which is usually held out: all its rows are trained"
+
+
+def _missing_files(manifest: str, spec: CheckedSpec) -> str | None:
+    table = spec.files.table(manifest)
+    if table is None or not table.num_missing:
+        return None
+    return (
+        f"its files are numbered as {table.num_files + table.num_missing:,}, and "
+        f"{table.num_missing:,} of them are missing: copy them, if you want all rows"
+    )
 
 
 def _unknown_ignored(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from slurm_jobs.formats.manifests.split_files import num_missing
 from slurm_jobs.formats.manifests.table_files import find_table
 from slurm_jobs.formats.manifests.table_set import NoTableError
 
@@ -140,3 +142,36 @@ def test_a_file_of_no_split_next_to_held_out_ones_is_refused(tmp_path: Path, str
         (tmp_path / name).touch()
     with pytest.raises(NoTableError, match=f"{stray}, which names no split, next to test-00000"):
         find_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "stray"),
+    [
+        ("0.tar", "1.tar.gz"),
+        ("0.tar", "1.tgz"),
+        ("0.tar", "1.TAR"),
+        ("data/train-0.parquet", "data/train-1.parquet.zst"),
+        ("train/0.parquet", "train/1.Parquet"),
+    ],
+)
+def test_files_that_are_not_read_beside_those_that_are_make_no_table(
+    tmp_path: Path, name: str, stray: str
+) -> None:
+    for each in (name, stray):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).touch()
+    message = f"{Path(stray).name}, which is not read, next to {Path(name).name}: decompress or"
+    with pytest.raises(NoTableError, match=re.escape(message)):
+        find_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("places", "total", "number"),
+    [([0, 1, 2], 3, 0), ([0, 2], 3, 1), ([4], 12, 11), ([0, 0], 2, 1)],
+)
+def test_files_that_the_names_of_others_count_are_missing(
+    places: list[int], total: int, number: int
+) -> None:
+    names = [f"train-{place:05}-of-{total:05}-{place}.parquet" for place in places]
+    assert num_missing([Path(name) for name in names]) == number
+    assert num_missing([Path(name) for name in (*names, "rows.parquet")]) == 0

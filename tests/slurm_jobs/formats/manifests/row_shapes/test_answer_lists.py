@@ -55,6 +55,13 @@ def test_unread_keys_of_an_annotation_are_counted() -> None:
     assert row.ignored == ("answers[].answer_id", "answers[].answer_confidence")
 
 
+def test_as_many_captions_as_pictures_belong_to_one_each() -> None:
+    row = row_of({"images": ["a.jpg", "b.jpg"], "captions": ["A cat.", "A dog."]})
+    assert row.problem.startswith("`captions` has as many texts as `images` has pictures, 2; write")
+    asked = {"images": ["a.jpg", "b.jpg"], "question": "Alike?", "answers": ["no", "not at all"]}
+    assert row_of(asked).problem == ""
+
+
 @pytest.mark.parametrize("key", ["captions", "caption", "text"])
 def test_the_first_caption_is_learned(key: str) -> None:
     row = row_of({**PICTURE, key: ["A cat.", "A pet.", "A pet."]})

@@ -82,6 +82,15 @@ def test_a_folder_of_held_out_rows_alone_is_noted(
     assert ("which is usually held out: all its rows are trained" in found) == is_noted
 
 
+def test_files_of_a_table_that_are_missing_are_noted(notes: Notes, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    table = pa.Table.from_pylist([{"image": "a.png", "text": "a"}])
+    for place in (0, 2):
+        pq.write_table(table, tmp_path / f"hub/train-{place:05}-of-00003.parquet")
+    found = "".join(notes(SPEC.format(name="hub")))
+    assert "its files are numbered as 3, and 1 of them are missing" in found
+
+
 @pytest.mark.parametrize("name", ["m.parquet", "m.csv", "m.json"])
 def test_a_column_of_splits_is_noted_in_each_format_unless_it_is_ignored(
     notes: Notes, tmp_path: Path, name: str
