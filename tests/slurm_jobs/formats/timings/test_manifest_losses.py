@@ -41,7 +41,7 @@ def test_losses_are_read_as_they_were_written_and_a_cut_record_is_dropped(tmp_pa
     assert file.steps["memory_peak_bytes"].tolist() == [1, 1]
 
 
-def test_a_header_that_names_more_manifests_than_the_records_have_is_damaged(
+def test_a_header_with_more_manifests_than_its_records_is_damaged(
     tmp_path: Path,
 ) -> None:
     path = steps_path(tmp_path, 0)
