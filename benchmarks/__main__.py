@@ -29,6 +29,7 @@ SCRIPTS = {
     "resume": "Resuming in the middle of an epoch",
     "checkpointing": "Checkpoints",
     "training": "Training",
+    "families": "Training every model family",
     "updates": "Updates of sharded parameters",
     "recording": "Recording steps",
     "report": "The report",
