@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.base.regular_files import read_bytes
+from slurm_jobs.formats.manifests.keys import looks_like_picture
 
 NAME_OF_LIST = "dataset_info.json"
 _MAX_BYTES = 4 << 20
@@ -71,6 +72,8 @@ class ListedSet:
 def read_data_sets(path: Path) -> list[ListedSet] | None:
     """Return the data sets of a list, in its order; None if the file is no such list.
 
+    Rows by their ids may have the same keys, but name pictures.
+
     Raises:
         OSError: it cannot be read.
     """
@@ -80,11 +83,15 @@ def read_data_sets(path: Path) -> list[ListedSet] | None:
         values = json.loads(read_bytes(path))
     except (ValueError, RecursionError):
         return None
-    keys = {*_FILE_KEYS, *_ELSEWHERE}
-    is_list = isinstance(values, dict) and all(
-        isinstance(item, dict) and not keys.isdisjoint(item) for item in values.values()
-    )
-    return [_listed(path.parent, *item) for item in values.items()] if values and is_list else None
+    if not values or not isinstance(values, dict) or not all(map(_is_listed, values.values())):
+        return None
+    return [_listed(path.parent, *item) for item in values.items()]
+
+
+def _is_listed(values: Any) -> bool:
+    if not isinstance(values, dict) or {*_FILE_KEYS, *_ELSEWHERE}.isdisjoint(values):
+        return False
+    return not any(looks_like_picture(values.get(key)) for key in _FILE_KEYS)
 
 
 def _listed(folder: Path, name: str, values: Mapping[str, Any]) -> ListedSet:

@@ -118,3 +118,9 @@ def test_columns_and_tags_of_other_forms_are_the_problem_of_their_data_set(
     folder: Path, values: dict[str, Any], problem: str
 ) -> None:
     assert _only(folder, {"file_name": "rows.json", **values}).problem == problem
+
+
+def test_rows_by_their_ids_are_no_list_of_data_sets(folder: Path) -> None:
+    rows = {"17": {"file_name": "pics/a.jpg", "caption": "a cat"}}
+    (folder / "rows.json").write_text(json.dumps(rows))
+    assert read_data_sets(folder / "rows.json") is None
