@@ -74,7 +74,7 @@ class TrainingDataSearch:
 
     @property
     def _options(self) -> RowOptions:
-        return RowOptions(columns=Columns(**self._columns))
+        return RowOptions(columns=Columns(**self._columns, ignore=()))
 
     def search(self, path: Path) -> FoundData:
         """Return the data at a path.

@@ -1,25 +1,23 @@
-"""Tokens that other tools learn of their own rows, by their own code: run by hand.
+"""Tokens that other tools make and learn of their own rows, against ours, where they are installed.
 
-With a tool on `PYTHONPATH`, `python -m tests.other_tools.masking TOOL` prints for each of its data
-sets whether tokens and labels are equal to ours. The tools are no dependencies of the tests: they
-need hundreds of packages, some of them in older versions.
+They need hundreds of packages, some of them in older versions, so the project does not depend on
+them: install one with `pip install --no-deps --target FOLDER`, and set PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from pipeline.data.disk_format.sample_members import IGNORED_LABEL
-from tests.other_tools.data_sets import DATA_SETS, ToolData
+from tests.other_tools import data_sets
+from tests.other_tools.data_sets import ToolData
 from tests.other_tools.learned import (
     init_spec,
     preprocess_config,
@@ -29,45 +27,14 @@ from tests.other_tools.learned import (
 )
 from tests.pipeline.build import run_preprocess
 
-_MOST_SHOWN = 4
 _TYPE = "qwen2_vl"
 """Name of the model's type and template in LLaMA-Factory and ms-swift."""
 
 
-def main(tool: str) -> None:
-    """Compare all data sets of a tool, and print a line for each."""
-    with tempfile.TemporaryDirectory() as place:
-        model = write_model(Path(place) / "model")
-        for write in DATA_SETS:
-            folder = Path(place) / write.__name__
-            data = write(folder)
-            if data.tool == tool:
-                print(f"{write.__name__:<24}  {_comparison(data, folder, model)}", flush=True)
-
-
-def _comparison(data: ToolData, folder: Path, model: Path) -> str:
-    os.chdir(folder)
-    config = preprocess_config(init_spec(data, folder, model))
-    _, output = run_preprocess(folder / "run", config)
-    ours = tokens_by_row(sorted((output / "parts").glob("*.tar")))
-    theirs = _ENCODERS[data.tool](data, folder, model)
-    verdicts = [_verdict(own, other) for own, other in zip(ours, theirs, strict=True)]
-    return "; ".join(dict.fromkeys(verdicts))
-
-
-def _verdict(ours: np.ndarray, theirs: np.ndarray) -> str:
-    """Say how the tokens and labels of a sample differ, int32 [2, num_tokens] each."""
-    decode = qwen_processor().tokenizer.decode
-    if not np.array_equal(ours[0], theirs[0]):
-        return f"other tokens: {decode(theirs[0])!r}, ours {decode(ours[0])!r}"
-    is_ours, is_theirs = ours[1] != IGNORED_LABEL, theirs[1] != IGNORED_LABEL
-    verdict = f"{len(ours[0])} tokens equal"
-    for name, only in (("it", is_theirs & ~is_ours), ("here", is_ours & ~is_theirs)):
-        texts = sorted(set(map(decode, ours[0][only].tolist())))
-        if texts:
-            shown = f"only {texts}" if len(texts) < _MOST_SHOWN else "words of the others"
-            verdict += f", {name} also learns {only.sum()} more, {shown}"
-    return verdict
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with its processor."""
+    return write_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def _rows(data: ToolData, folder: Path) -> list[dict[str, Any]]:
@@ -80,6 +47,11 @@ def _pair(tokens: Any, labels: Any) -> np.ndarray:
 
 
 def _llama_factory(data: ToolData, folder: Path, model: Path) -> list[np.ndarray]:
+    pytest.importorskip(
+        "llamafactory.model",
+        reason="LLaMA-Factory cannot be imported; install it, and set DISABLE_VERSION_CHECK=1",
+        exc_type=ImportError,
+    )
     from llamafactory.data import get_dataset, get_template_and_fix_tokenizer
     from llamafactory.hparams import get_train_args
     from llamafactory.model.patcher import patch_processor
@@ -108,6 +80,11 @@ def _llama_factory(data: ToolData, folder: Path, model: Path) -> list[np.ndarray
 
 
 def _ms_swift(data: ToolData, folder: Path, model: Path) -> list[np.ndarray]:
+    pytest.importorskip(
+        "swift.template",
+        reason="ms-swift is not installed; `pip install ms-swift`",
+        exc_type=ImportError,
+    )
     import torch
     from swift.dataset import load_dataset
     from swift.model import MODEL_MAPPING, ModelInfo
@@ -134,6 +111,11 @@ def _ms_swift(data: ToolData, folder: Path, model: Path) -> list[np.ndarray]:
 
 
 def _trl(data: ToolData, folder: Path, _: Path) -> list[np.ndarray]:
+    pytest.importorskip(
+        "trl.trainer.sft_trainer",
+        reason="TRL is not installed; `pip install trl`",
+        exc_type=ImportError,
+    )
     from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
     pairs = []
@@ -148,6 +130,11 @@ def _trl(data: ToolData, folder: Path, _: Path) -> list[np.ndarray]:
 
 
 def _axolotl(data: ToolData, folder: Path, _: Path) -> list[np.ndarray]:
+    pytest.importorskip(
+        "axolotl.utils.collators.mm_chat",
+        reason="axolotl is not installed; `pip install axolotl`",
+        exc_type=ImportError,
+    )
     from axolotl.processing_strategies import Qwen2VLProcessingStrategy
     from axolotl.utils.collators.mm_chat import MultiModalChatDataCollator
 
@@ -163,12 +150,44 @@ def _axolotl(data: ToolData, folder: Path, _: Path) -> list[np.ndarray]:
     return pairs
 
 
-_ENCODERS: Mapping[str, Callable[[ToolData, Path, Path], list[np.ndarray]]] = {
-    "LLaMA-Factory": _llama_factory,
-    "ms-swift": _ms_swift,
-    "TRL": _trl,
-    "axolotl": _axolotl,
-}
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+@pytest.mark.parametrize(
+    ("write", "encode", "extra"),
+    [
+        (data_sets.llama_factory_sharegpt, _llama_factory, {"\n"}),
+        (data_sets.llama_factory_messages, _llama_factory, {"\n"}),
+        (data_sets.llama_factory_alpaca, _llama_factory, {"\n"}),
+        (data_sets.ms_swift_messages, _ms_swift, {"\n"}),
+        (data_sets.ms_swift_query, _ms_swift, {"\n"}),
+        (data_sets.ms_swift_conversation, _ms_swift, {"\n"}),
+        (data_sets.trl_prompt_completion, _trl, {"\n"}),
+        (data_sets.trl_messages, _trl, None),
+        (data_sets.axolotl_messages, _axolotl, set()),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_tool_makes_the_same_tokens_and_learns_the_same_answers(
+    *,
+    write: Callable[[Path], ToolData],
+    encode: Callable[[ToolData, Path, Path], list[np.ndarray]],
+    extra: set[str] | None,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most tools also learn the line break after an answer's end; `extra` None: every token."""
+    folder = tmp_path / "data"
+    data = write(folder)
+    monkeypatch.chdir(folder)  # from which ms-swift reads the paths of pictures
+    theirs = encode(data, folder, model)
+    _, output = run_preprocess(tmp_path / "run", preprocess_config(init_spec(data, folder, model)))
+    ours = tokens_by_row(sorted((output / "parts").glob("*.tar")))
+    decode = qwen_processor().tokenizer.decode
+    for (ids, labels), (their_ids, their_labels) in zip(ours, theirs, strict=True):
+        assert decode(their_ids) == decode(ids)
+        assert np.array_equal(their_ids, ids)
+        is_ours, is_theirs = labels != IGNORED_LABEL, their_labels != IGNORED_LABEL
+        assert not (is_ours & ~is_theirs).any()
+        if extra is None:
+            assert is_theirs.all()
+        else:
+            assert set(map(decode, ids[is_theirs & ~is_ours].tolist())) == extra
