@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 64
 _MOST_ENDS = 100
-"""First and last tars whose ends are looked at: an interrupted copy cuts the last ones short."""
+"""First and last tars whose ends are checked: an interrupted copy cuts the last ones short."""
 
 
 def table_facts(manifest: str) -> TableFacts | None:
@@ -103,15 +103,15 @@ def _tar_facts(table: TableFiles, path: Path) -> TableFacts | None:
     """Return the facts that the names of the first members, and the ends of tars, show."""
     has_rows = False
     for number, tar in enumerate(table.files):
-        looks_at_end = number < _MOST_ENDS or number >= len(table.files) - _MOST_ENDS
-        if has_rows and not looks_at_end:
+        checks_end = number < _MOST_ENDS or number >= len(table.files) - _MOST_ENDS
+        if has_rows and not checks_end:
             continue
         try:
             with open_tar(tar) as opened:
                 if not has_rows:
                     groups = itertools.islice(opened.groups(table.excluded), MAX_ROWS)
                     has_rows = len(list(groups)) > 0
-                if looks_at_end:
+                if checks_end:
                     opened.check_end()
         except OSError:
             return None
