@@ -182,15 +182,12 @@ class SampleEncoder:
         self._check_row(row)
         if problem := _too_much_text(row):
             self._leave_out("too_long", problem, remedy="divide it into several rows")
-        answers = [turn for turn in row.messages if turn.role == "assistant"]
-        if not any(turn.is_learned for turn in answers):
-            message = f"{row.origin}: no turn is learned: each answer is marked as context"
-            raise SampleRejectedError(reason="nothing_supervised", message=message)
-        if not any(turn.is_learned and turn.text.strip() for turn in answers):
-            message = f"{row.origin}: the assistant says nothing but white space"
+        if problem := row.nothing_learned:
+            message = f"{row.origin}: {problem}"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
         if problem := self._too_many_images(row):
             self._leave_out("too_many_images", problem, remedy="raise config.max_images")
+        answers = [turn for turn in row.messages if turn.role == "assistant"]
         with _template_rejects(row):
             tokens = self.chat.encode_conversation(
                 [_to_chat(message) for message in row.messages],

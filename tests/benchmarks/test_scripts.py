@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
         "growth",
         "resume",
         "checkpointing",
-        *("report", "statistics", "updates"),
+        *("report", "statistics", "updates", "families"),
     ],
 )
 def test_script_runs_and_measures_ours(script: str, tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ class ManifestRow:
         return f"{self.origin.number:09d}"
 
     @property
+    def nothing_learned(self) -> str | None:
+        """Return why no word of a good row is learned; None if one is."""
+        learned = [turn for turn in self.messages if turn.role == "assistant" and turn.is_learned]
+        if not learned:
+            return "no turn is learned: each answer is marked as context"
+        if not any(turn.text.strip() for turn in learned):
+            return "the assistant says nothing but white space"
+        return None
+
+    @property
     def images(self) -> tuple[Content, ...]:
         """Return the images in the order of their tokens."""
         items = (item for message in self.messages for item in message.content)

@@ -156,8 +156,8 @@ def row_problem(row: ManifestRow) -> str | None:
     """Return why a row cannot be used, as far as its text shows; None if it may be usable."""
     if row.problem:
         return row.problem
-    if not any(message.role == "assistant" and message.is_learned for message in row.messages):
-        return "none of its answers is learned"
+    if row.nothing_learned is not None:
+        return row.nothing_learned
     for image in row.images:
         is_url = image.data is None and "://" in image.value[:_LONGEST_SCHEME]
         problem = image.problem or (strange_name(image.value)[0] if is_url else None)

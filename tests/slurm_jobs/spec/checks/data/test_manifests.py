@@ -83,11 +83,12 @@ UTF_16 = ":1: not UTF-8 (it begins like UTF-16); save the manifest as UTF-8"
         ),
         ("m.jsonl", [{"image": "data:image/png;base64,%%%", "text": "b"}] * 2, "broken base64"),
         (
-            *(
-                "m.jsonl",
-                [{"messages": [QUESTION, {**ANSWER, "loss": False}]}],
-            ),
-            "none of its answers is learned",
+            *("m.jsonl", [{"messages": [QUESTION, {**ANSWER, "loss": False}]}]),
+            "no turn is learned: each answer is marked as context",
+        ),
+        (
+            *("m.jsonl", [{"messages": [QUESTION, {**ANSWER, "content": " \n"}]}]),
+            "the assistant says nothing but white space",
         ),
     ],
 )
