@@ -78,9 +78,14 @@ def _files(folder: Path, suffix: str) -> list[Path]:
         for entry in entries:
             if entry.name.startswith((".", "_")):
                 continue
-            if entry.name.endswith(f".{suffix}") and entry.is_file():
+            is_read = entry.name.endswith(f".{suffix}")
+            if not is_read and not _is_packed(entry.name.lower(), suffix):
+                continue
+            if not entry.is_file():  # Spark writes folders that are called `rows.parquet`
+                continue
+            if is_read:
                 files.append(Path(entry.path))
-            elif _is_packed(entry.name.lower(), suffix):
+            else:
                 unread.append(entry.name)
     files.sort()
     if files and unread:
@@ -124,7 +129,7 @@ def num_missing(files: Collection[Path]) -> int:
     matches = [_OF_MANY.search(path.name) for path in files]
     places = {match[1] for match in matches if match}
     totals = {match[2] if match else None for match in matches}
-    (total,) = totals if len(totals) == 1 else (None,)
+    total = totals.pop() if len(totals) == 1 else None
     return 0 if total is None else max(0, int(total) - len(places))
 
 

@@ -165,6 +165,15 @@ def test_files_that_are_not_read_beside_those_that_are_make_no_table(
         find_table(tmp_path)
 
 
+def test_a_folder_that_is_called_like_a_file_is_none_of_them(tmp_path: Path) -> None:
+    for name in ("0.parquet", "1.parquet/part.parquet", "2.parquet.gz/part"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    table = find_table(tmp_path)
+    assert table is not None
+    assert [path.name for path in table.files] == ["0.parquet"]
+
+
 @pytest.mark.parametrize(
     ("places", "total", "number"),
     [([0, 1, 2], 3, 0), ([0, 2], 3, 1), ([4], 12, 11), ([0, 0], 2, 1)],
